@@ -1,0 +1,137 @@
+// sandlot-agent is PID 1 of every sandbox ("init"), and the helper that touches its files as its user ("files").
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"sandlot.dev/agent/internal/exec"
+	"sandlot.dev/agent/internal/files"
+	"sandlot.dev/agent/internal/link"
+	"sandlot.dev/agent/internal/mux"
+	"sandlot.dev/agent/internal/ports"
+	"sandlot.dev/agent/internal/walls"
+)
+
+const (
+	socketPath = "/.sandlot/link/host/agent.sock"
+	helperFD   = 3
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "files" {
+		serveFiles(os.Args[2])
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == "version" {
+		fmt.Println(link.Version)
+		return
+	}
+	if len(os.Args) != 2 || os.Args[1] != "init" {
+		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | version")
+		os.Exit(2)
+	}
+	if err := walls.Harden(); err != nil {
+		fmt.Fprintln(os.Stderr, "sandlot-agent:", err)
+		os.Exit(1) // never run without the walls
+	}
+	a := &agent{dialer: link.NewDialer(socketPath), began: time.Now()}
+	a.dialer.Forever(a.serve)
+}
+
+func serveFiles(workspace string) {
+	walls.HideHelper()
+	file := os.NewFile(helperFD, "link")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		os.Exit(1)
+	}
+	_ = files.Serve(conn, workspace) // the link's end is the helper's, whatever ended it
+}
+
+type agent struct {
+	dialer   *link.Dialer
+	began    time.Time
+	once     sync.Once
+	registry *exec.Registry
+	opening  sync.Mutex // one files link is made at a time
+}
+
+// serve is one core link's life.
+func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
+	a.once.Do(func() { a.registry = exec.NewRegistry(*setup, os.Environ()) })
+	ops := a.registry.Ops()
+	ops["info"] = a.info
+	ops["files.open"] = a.openFiles
+	var l *mux.Link
+	l = mux.New(conn, mux.Agent, func(s *mux.Stream) {
+		var q struct {
+			Op string `json:"op"`
+		}
+		if err := json.Unmarshal(s.Request(), &q); err != nil {
+			s.Reset("bad_request", err.Error())
+			return
+		}
+		var err error
+		if q.Op == "port.listen" {
+			err = ports.ServeListen(l, s)
+		} else if serve := ops[q.Op]; serve != nil {
+			err = serve(s)
+		} else {
+			s.Reset("unsupported", "no such operation: "+q.Op)
+		}
+		if refusal, ok := err.(*exec.Refusal); ok {
+			s.Reset(refusal.Code, refusal.Message)
+		} else if err != nil {
+			s.Reset("internal", err.Error())
+		}
+	})
+	_ = l.Run() // whatever ended it, the next thing is to dial again
+}
+
+func (a *agent) info(s *mux.Stream) error {
+	running, known, processes, used, limit, kills := a.registry.Numbers()
+	s.Reply(map[string]any{
+		"agent": link.Version, "protocol": [2]int{link.Major, link.Minor}, "boot": a.dialer.Boot,
+		"uptime_ms": time.Since(a.began).Milliseconds(), "execs_running": running, "execs_known": known, "processes": processes,
+		"memory": map[string]int64{"used_bytes": used, "limit_bytes": limit, "oom_kills": kills},
+	})
+	return nil
+}
+
+// openFiles connects a second link and hands it to a helper that runs as the sandbox user.
+func (a *agent) openFiles(s *mux.Stream) error {
+	a.opening.Lock()
+	defer a.opening.Unlock()
+	conn, setup, err := a.dialer.Dial(link.RoleFiles)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	file, err := conn.File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	descriptors := []uintptr{null.Fd(), null.Fd(), null.Fd(), file.Fd()}
+	err = a.registry.StartHelper(path, []string{"sandlot-agent", "files", setup.Workspace}, descriptors, func() {})
+	if err != nil {
+		return &exec.Refusal{Code: "resource_exhausted", Message: "the file helper could not be started: " + err.Error()}
+	}
+	s.Reply(struct{}{})
+	return nil
+}

@@ -1,0 +1,3 @@
+module sandlot.dev/agent
+
+go 1.25

@@ -1,0 +1,191 @@
+package exec
+
+import "sync"
+
+const (
+	followBytes = 1 << 20 // what an uncapped exec's ring holds
+	maxSegments = 1 << 20 // changes between stdout and stderr that one ring records
+)
+
+// segment: from this offset on, bytes are of this channel.
+type segment struct {
+	from    uint64
+	channel byte
+}
+
+// ring is the output of one exec. With a limit it keeps exactly the first bytes, up to the limit; without one it keeps
+// the last followBytes and makes the command wait for readers that are attached, as any pipe would.
+type ring struct {
+	mu       sync.Mutex
+	changed  *sync.Cond // more output, a reader moved or left, or the exit is known
+	limit    int        // 0: none
+	base     uint64     // offset of data[0]
+	data     []byte
+	segments []segment
+	produced uint64 // bytes that the command has written, kept or not
+	full     bool   // something was dropped
+	readers  map[*reader]struct{}
+	exit     *Exit
+}
+
+type reader struct {
+	ring   *ring
+	offset uint64
+	gone   bool
+}
+
+func newRing(limit int) *ring {
+	r := &ring{limit: limit, readers: map[*reader]struct{}{}}
+	r.changed = sync.NewCond(&r.mu)
+	return r
+}
+
+// write takes output in. It says whether the limit has been passed.
+func (r *ring) write(channel byte, p []byte) (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.produced += uint64(len(p))
+	if r.limit > 0 {
+		room := max(0, r.limit-len(r.data))
+		if len(r.segments) >= maxSegments {
+			room = 0
+		}
+		if len(p) > room {
+			p, r.full = p[:room], true
+		}
+		r.append(channel, p)
+		return r.full
+	}
+	for len(p) > 0 {
+		r.makeRoom()
+		n := min(len(p), followBytes-len(r.data))
+		r.append(channel, p[:n])
+		p = p[n:]
+	}
+	return false
+}
+
+// makeRoom waits for the slowest reader, then drops what is oldest.
+func (r *ring) makeRoom() {
+	for {
+		if len(r.data) < followBytes && len(r.segments) < maxSegments {
+			return
+		}
+		slowest := r.base + uint64(len(r.data))
+		for reader := range r.readers {
+			slowest = min(slowest, max(reader.offset, r.base))
+		}
+		// Half at once, so that the bytes are moved rarely.
+		drop := min(slowest-r.base, uint64(len(r.data)))
+		if drop >= followBytes/2 || (drop > 0 && drop == uint64(len(r.data))) {
+			r.drop(min(drop, followBytes/2))
+			return
+		}
+		r.changed.Wait()
+	}
+}
+
+func (r *ring) drop(n uint64) {
+	r.data = append(r.data[:0], r.data[n:]...)
+	r.base += n
+	i := 0
+	for i+1 < len(r.segments) && r.segments[i+1].from <= r.base {
+		i++
+	}
+	r.segments = append(r.segments[:0], r.segments[i:]...)
+}
+
+func (r *ring) append(channel byte, p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	if n := len(r.segments); n == 0 || r.segments[n-1].channel != channel {
+		r.segments = append(r.segments, segment{r.base + uint64(len(r.data)), channel})
+	}
+	r.data = append(r.data, p...)
+	r.changed.Broadcast()
+}
+
+// finish records the exit: readers get it after the last byte.
+func (r *ring) finish(exit *Exit) {
+	r.mu.Lock()
+	exit.Truncated = r.full
+	exit.OutputBytes = r.produced
+	r.exit = exit
+	r.changed.Broadcast()
+	r.mu.Unlock()
+}
+
+// held is the memory that the ring takes.
+func (r *ring) held() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cap(r.data) + 16*cap(r.segments)
+}
+
+// forget lets the output go, and keeps the exit.
+func (r *ring) forget() {
+	r.mu.Lock()
+	r.base += uint64(len(r.data))
+	r.data, r.segments = nil, nil
+	r.mu.Unlock()
+}
+
+func (r *ring) attach(offset uint64) *reader {
+	rd := &reader{ring: r, offset: offset}
+	r.mu.Lock()
+	r.readers[rd] = struct{}{}
+	r.mu.Unlock()
+	return rd
+}
+
+func (rd *reader) detach() {
+	rd.ring.mu.Lock()
+	rd.gone = true
+	delete(rd.ring.readers, rd)
+	rd.ring.changed.Broadcast()
+	rd.ring.mu.Unlock()
+}
+
+// next waits for more and copies it into buf: bytes of one channel, or the exit at the end. ok is false once detached.
+func (rd *reader) next(buf []byte) (channel byte, offset uint64, n int, exit *Exit, ok bool) {
+	r := rd.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if rd.gone {
+			return 0, 0, 0, nil, false
+		}
+		rd.offset = max(rd.offset, r.base)
+		end := r.base + uint64(len(r.data))
+		if rd.offset < end {
+			channel, stop := r.channelAt(rd.offset, end)
+			offset := rd.offset
+			n := copy(buf, r.data[offset-r.base:stop-r.base])
+			rd.offset += uint64(n)
+			r.changed.Broadcast() // a command that waits for readers may go on
+			return channel, offset, n, nil, true
+		}
+		if r.exit != nil {
+			return 0, 0, 0, r.exit, true
+		}
+		r.changed.Wait()
+	}
+}
+
+// channelAt finds the channel of an offset and where its run of bytes stops.
+func (r *ring) channelAt(offset, end uint64) (channel byte, stop uint64) {
+	low, high := 0, len(r.segments)
+	for high-low > 1 {
+		mid := (low + high) / 2
+		if r.segments[mid].from <= offset {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	if low+1 < len(r.segments) {
+		end = r.segments[low+1].from
+	}
+	return r.segments[low].channel, end
+}

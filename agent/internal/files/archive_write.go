@@ -1,0 +1,332 @@
+package files
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"sandlot.dev/agent/internal/frame"
+)
+
+const (
+	ownerOnly  = 0o700  // what a folder needs so that its owner can fill it
+	maxClosing = 100000 // folders of an archive that may lack it
+)
+
+// unpacker unpacks a tar under a folder. os.Root finds the folder of each entry, so no name and no link leads out of
+// it; the entry itself is then made by its bare name in that folder, new and never through a link.
+type unpacker struct {
+	call     *call
+	root     *os.Root
+	here     *os.File // the folder of the last entry, nil at first
+	hereName string   // its path from the root, "." for the root
+	content  []byte
+	closing  []closedFolder // folders to be closed to their owner in the end
+	files    int64
+	bytes    int64
+	maxFiles int64 // 0 = no limit, as of maxBytes
+	maxBytes int64
+}
+
+type closedFolder struct {
+	name string
+	mode uint32
+}
+
+// archiveWrite serves archive.write. What was unpacked before something went wrong stays.
+func (c *call) archiveWrite() error {
+	var q struct {
+		Path     jsonPath `json:"path"`
+		MaxBytes int64    `json:"max_bytes"`
+		MaxFiles int64    `json:"max_files"`
+	}
+	if err := c.decode(&q); err != nil {
+		return err
+	}
+	path, err := c.resolve(q.Path)
+	if err != nil {
+		return err
+	}
+	if q.MaxBytes < 0 || q.MaxFiles < 0 {
+		return fail("bad_request", "max_bytes and max_files must not be negative")
+	}
+	if err := makeFolder(path, true, newDirMode); err != nil {
+		if hasCode(err, "exists") {
+			err = at(path, syscall.ENOTDIR)
+		}
+		return err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	u := &unpacker{call: c, root: root, content: make([]byte, frame.MaxData), maxFiles: q.MaxFiles, maxBytes: q.MaxBytes}
+	defer u.leave()
+	if err := u.unpack(&input{stream: c.stream}); err != nil {
+		return err
+	}
+	c.stream.Reply(map[string]any{"files": u.files, "bytes": u.bytes})
+	return nil
+}
+
+func (u *unpacker) unpack(in *input) error {
+	reader := tar.NewReader(in)
+	for {
+		header, err := reader.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = u.entry(header, reader)
+		}
+		if err != nil {
+			return tarError(err)
+		}
+	}
+	for { // what fills up the last block
+		if _, err := in.next(); err == io.EOF {
+			return u.closeFolders()
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// tarError tells a broken tar from what went wrong beneath it.
+func tarError(err error) error {
+	var errno syscall.Errno
+	var path *os.PathError
+	switch {
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, io.ErrUnexpectedEOF):
+		return fail("bad_request", "the archive is broken: %v", err)
+	case errors.As(err, &errno):
+	case errors.As(err, &path): // os.Root's own refusal
+		return fail("bad_request", "%v", err)
+	}
+	return err
+}
+
+// inside checks a name of an archive: relative, without "..", as "a/b", or "." for the root itself.
+func inside(name string) (string, error) {
+	switch {
+	case strings.HasPrefix(name, "/"):
+		return "", fail("bad_request", "%q in the archive is absolute", name)
+	case strings.IndexByte(name, 0) >= 0:
+		return "", fail("bad_request", "%q in the archive contains a NUL byte", name)
+	case len(name) > maxTreePath:
+		return "", fail("bad_request", "a name in the archive has more than %d bytes", maxTreePath)
+	case name == "":
+		return "", fail("bad_request", "a name in the archive is empty")
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if element == ".." {
+			return "", fail("bad_request", "%q in the archive leads upwards", name)
+		}
+	}
+	if clean := tidy("/" + name); clean != "/" {
+		return clean[1:], nil
+	}
+	return ".", nil
+}
+
+// cut splits a name from inside into its folder, "." for the root, and its last element.
+func cut(name string) (folder, base string) {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return ".", name
+}
+
+func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	if header.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, err := inside(header.Name)
+	if err != nil {
+		return err
+	}
+	if u.files++; u.maxFiles > 0 && u.files > u.maxFiles {
+		return fail("too_large", "the archive has more than %d entries", u.maxFiles)
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return u.makeFolder(name, uint32(header.Mode)&permissions)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.makeFile(name, header, content)
+	case tar.TypeSymlink:
+		if header.Linkname == "" || len(header.Linkname) >= maxPath || strings.IndexByte(header.Linkname, 0) >= 0 {
+			return fail("bad_request", "%q in the archive is a link to nothing", header.Name)
+		}
+		return u.make(name, func(dirfd int, base string) error { return symlinkat(header.Linkname, dirfd, base) })
+	case tar.TypeLink:
+		return u.makeHardLink(name, header.Linkname)
+	}
+	return fail("bad_request", "%q in the archive is neither file, folder nor link", header.Name)
+}
+
+// enter goes to a folder under the root, made if it is not there. Entries come folder by folder, so mostly this is
+// where the last entry was, or one level down.
+func (u *unpacker) enter(name string) (int, error) {
+	if u.here != nil && name == u.hereName {
+		return int(u.here.Fd()), nil
+	}
+	next, err := u.open(name)
+	if err != nil {
+		return -1, err
+	}
+	u.leave()
+	u.here, u.hereName = next, name
+	return int(next.Fd()), nil
+}
+
+func (u *unpacker) open(name string) (*os.File, error) {
+	if folder, base := cut(name); u.here != nil && folder == u.hereName && base != "." {
+		dirfd := int(u.here.Fd())
+		if err := syscall.Mkdirat(dirfd, base, newDirMode); err == nil || err == syscall.EEXIST {
+			if fd, err := openat(dirfd, base, openFolder, 0); err == nil {
+				return os.NewFile(uintptr(fd), name), nil
+			}
+		}
+		// A link, a file or no right to: os.Root has the last word.
+	}
+	opened, err := u.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		if err := u.root.MkdirAll(name, newDirMode); err != nil {
+			return nil, err
+		}
+		opened, err = u.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	}
+	return opened, err
+}
+
+func (u *unpacker) leave() {
+	if u.here != nil {
+		_ = u.here.Close() // only read
+		u.here = nil
+	}
+}
+
+// make makes something new at a name, in place of what was there.
+func (u *unpacker) make(name string, create func(dirfd int, base string) error) error {
+	folder, base := cut(name)
+	if base == "." {
+		return fail("bad_request", "the archive has an entry in place of its own root")
+	}
+	dirfd, err := u.enter(folder)
+	if err != nil {
+		return err
+	}
+	for range createBefore {
+		if err = create(dirfd, base); err != syscall.EEXIST {
+			break
+		}
+		if err := unlinkat(dirfd, base, 0); err != nil && err != syscall.ENOENT {
+			return at(name, err)
+		}
+	}
+	return at(name, err)
+}
+
+func (u *unpacker) makeFolder(name string, mode uint32) error {
+	dirfd, err := u.enter(name)
+	if err != nil || name == "." {
+		return err
+	}
+	if mode&ownerOnly != ownerOnly {
+		if len(u.closing) == maxClosing {
+			return fail("too_large", "the archive has more than %d folders that their owner may not use", maxClosing)
+		}
+		u.closing = append(u.closing, closedFolder{name, mode})
+		mode |= ownerOnly
+	}
+	if err := syscall.Fchmod(dirfd, mode); err != syscall.EPERM {
+		return at(name, err)
+	}
+	return nil // a folder of another user, which was there before
+}
+
+// closeFolders gives folders the modes under which they could not have been filled, the deepest first.
+func (u *unpacker) closeFolders() error {
+	u.leave()
+	for i := len(u.closing) - 1; i >= 0; i-- {
+		f, err := u.root.OpenFile(u.closing[i].name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return tarError(err)
+		}
+		err = syscall.Fchmod(int(f.Fd()), u.closing[i].mode)
+		_ = f.Close() // only read
+		if err != nil && err != syscall.EPERM {
+			return at(u.closing[i].name, err)
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) makeFile(name string, header *tar.Header, content io.Reader) error {
+	if u.maxBytes > 0 && header.Size > u.maxBytes-u.bytes {
+		return fail("too_large", "the archive unpacks to more than %d bytes", u.maxBytes)
+	}
+	return u.make(name, func(dirfd int, base string) error {
+		fd, err := openat(dirfd, base, createFile, 0o600)
+		if err != nil {
+			return err
+		}
+		defer syscall.Close(fd)
+		err = u.fill(fd, header, content)
+		if err != nil {
+			_ = unlinkat(dirfd, base, 0) // half a file is none; the error says why
+		}
+		return err
+	})
+}
+
+func (u *unpacker) fill(fd int, header *tar.Header, content io.Reader) error {
+	for {
+		n, err := content.Read(u.content)
+		if writeErr := writeAll(fd, u.content[:n]); writeErr != nil {
+			return writeErr
+		}
+		u.bytes += int64(n)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := syscall.Fchmod(fd, uint32(header.Mode)&permissions); err != nil {
+		return err
+	}
+	return setTimes(fd, header.ModTime)
+}
+
+// makeHardLink links to a regular file that is in the root already.
+func (u *unpacker) makeHardLink(name, target string) error {
+	target, err := inside(target)
+	if err != nil {
+		return err
+	}
+	folder, base := cut(target)
+	from, err := u.root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	st, err := lstatat(int(from.Fd()), base)
+	if err == nil && st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		err = fail("bad_request", "%q in the archive is a link to no regular file", name)
+	}
+	if err != nil {
+		return at(target, err)
+	}
+	if name == target {
+		return nil
+	}
+	return u.make(name, func(dirfd int, newBase string) error {
+		return linkat(int(from.Fd()), base, dirfd, newBase)
+	})
+}

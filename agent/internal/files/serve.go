@@ -1,0 +1,199 @@
+// Package files serves the `files` link: file operations, archives and connections to ports inside, as
+// docs/reference/agent-protocol.md says. It runs in a helper process under the sandbox user's id and without
+// capabilities, so the kernel decides what a request may touch; the care taken here is for correctness under user
+// code that swaps links and folders meanwhile, and for memory: whatever a folder, file or tar holds, what is kept
+// of it is bounded by a constant.
+package files
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"sandlot.dev/agent/internal/mux"
+	"sandlot.dev/agent/internal/ports"
+)
+
+const (
+	maxPath    = 4096             // bytes of a path in a request, as the kernel's PATH_MAX
+	maxPattern = 4096             // bytes of a glob or search pattern
+	graceOnEnd = 10 * time.Second // how long Serve waits for operations to remove their temporary files
+)
+
+// call is one request being served.
+type call struct {
+	stream    *mux.Stream
+	workspace string
+}
+
+// operations maps each op to what serves it. An error that is returned becomes the stream's RESET.
+var operations = map[string]func(*call) error{
+	"file.stat":     (*call).stat,
+	"file.list":     (*call).list,
+	"file.walk":     (*call).walk,
+	"file.read":     (*call).read,
+	"file.write":    (*call).write,
+	"file.mkdir":    (*call).mkdir,
+	"file.move":     (*call).move,
+	"file.remove":   (*call).remove,
+	"file.search":   (*call).search,
+	"file.watch":    (*call).watch,
+	"archive.read":  (*call).archiveRead,
+	"archive.write": (*call).archiveWrite,
+	"port.connect":  func(c *call) error { ports.Connect(c.stream); return nil },
+}
+
+// running counts the calls being served, so that the process does not end under one that must still clean up.
+type running struct {
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+func (r *running) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.calls.Add(1)
+	return true
+}
+
+// finish lets no call in any more and waits for those inside, for a bounded time.
+func (r *running) finish(limit time.Duration) {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		r.calls.Wait()
+		close(idle)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C: // a call stuck in the kernel; the process ends and takes it along
+	}
+}
+
+// Serve serves a link whose handshake is over until it ends, and says why it ended. Relative paths in requests are
+// meant from workspace, an absolute path.
+func Serve(conn io.ReadWriteCloser, workspace string) error {
+	var active running
+	link := mux.New(conn, mux.Agent, func(s *mux.Stream) {
+		if !active.enter() {
+			return
+		}
+		defer active.calls.Done()
+		serve(&call{stream: s, workspace: workspace})
+	})
+	err := link.Run()
+	active.finish(graceOnEnd)
+	return err
+}
+
+func serve(c *call) {
+	var head struct {
+		Op string `json:"op"`
+	}
+	err := c.decode(&head)
+	if err == nil {
+		operation := operations[head.Op]
+		if operation == nil {
+			err = fail("unsupported", "no operation %q on a files link", head.Op)
+		} else {
+			err = operation(c)
+		}
+	}
+	if err != nil {
+		code, message := codeOf(err)
+		c.stream.Reset(code, message)
+	}
+}
+
+// decode reads the request's fields.
+func (c *call) decode(into any) error {
+	raw := c.stream.Request()
+	if !utf8.Valid(raw) {
+		return fail("bad_request", "the request is not UTF-8")
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fail("bad_request", "the request: %v", err)
+	}
+	return nil
+}
+
+// over says whether the stream has ended, so that nobody waits for the rest of a long operation.
+func (c *call) over() bool {
+	select {
+	case <-c.stream.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// resolve makes a request's path absolute. Empty and "." elements go; ".." stays, because after a symlink only the
+// kernel knows what it means.
+func (c *call) resolve(p jsonPath) (string, error) {
+	switch {
+	case p == "":
+		return "", fail("bad_request", "a path is missing or empty")
+	case len(p) > maxPath:
+		return "", fail("bad_request", "a path has more than %d bytes", maxPath)
+	case strings.IndexByte(string(p), 0) >= 0:
+		return "", fail("bad_request", "a path contains a NUL byte")
+	}
+	full := string(p)
+	if full[0] != '/' {
+		full = c.workspace + "/" + full
+	}
+	return tidy(full), nil
+}
+
+// tidy drops empty and "." elements of an absolute path.
+func tidy(full string) string {
+	var b strings.Builder
+	for element := range strings.SplitSeq(full, "/") {
+		if element != "" && element != "." {
+			b.WriteByte('/')
+			b.WriteString(element)
+		}
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	return b.String()
+}
+
+// split cuts a tidy path into its folder and its last element, which is "" for the root.
+func split(full string) (folder, base string) {
+	at := strings.LastIndexByte(full, '/')
+	if at == 0 {
+		return "/", full[1:]
+	}
+	return full[:at], full[at+1:]
+}
+
+func join(folder, name string) string {
+	if folder == "/" {
+		return "/" + name
+	}
+	return folder + "/" + name
+}
+
+// limited checks an optional limit of a request against its maximum; absent or 0 means fallback.
+func limited(asked, fallback, maximum int) (int, error) {
+	if asked < 0 || asked > maximum {
+		return 0, fail("bad_request", "limit must be 1 to %d", maximum)
+	}
+	if asked == 0 {
+		return fallback, nil
+	}
+	return asked, nil
+}

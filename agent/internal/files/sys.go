@@ -1,0 +1,186 @@
+package files
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// The *at calls that package syscall does not export. All work on a folder's descriptor and one name in it, so that
+// nothing between two of them depends on a path that user code may be changing.
+
+const (
+	atFdcwd           = -100
+	atSymlinkNofollow = 0x100
+	atRemovedir       = 0x200
+	renameNoreplace   = 1
+	oPath             = 0x200000
+
+	// openFolder never follows a link and never waits.
+	openFolder = syscall.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+	// openFile never waits for the other end of a FIFO and never takes a terminal.
+	openFile = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY | syscall.O_CLOEXEC
+	// createFile makes a new file or fails.
+	createFile = syscall.O_WRONLY | syscall.O_CREAT | syscall.O_EXCL | syscall.O_NOFOLLOW | syscall.O_CLOEXEC
+)
+
+// retried repeats a call that a signal broke off.
+func retried(call func() error) error {
+	for {
+		if err := call(); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+func errnoOf(e syscall.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+func openat(dirfd int, name string, flags int, mode uint32) (fd int, err error) {
+	err = retried(func() error {
+		fd, err = syscall.Openat(dirfd, name, flags, mode)
+		return err
+	})
+	return fd, err
+}
+
+// openParent opens a folder only to name things in it: that needs no right to read it.
+func openParent(folder string) (int, error) {
+	return openat(atFdcwd, folder, oPath|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+}
+
+func fstatat(dirfd int, name string, flags int) (st syscall.Stat_t, err error) {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return st, err
+	}
+	err = retried(func() error {
+		_, _, e := syscall.Syscall6(sysFstatat, uintptr(dirfd), uintptr(unsafe.Pointer(p)), uintptr(unsafe.Pointer(&st)), uintptr(flags), 0, 0)
+		return errnoOf(e)
+	})
+	return st, err
+}
+
+func lstatat(dirfd int, name string) (syscall.Stat_t, error) {
+	return fstatat(dirfd, name, atSymlinkNofollow)
+}
+
+func unlinkat(dirfd int, name string, flags int) error {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	return retried(func() error {
+		_, _, e := syscall.Syscall(syscall.SYS_UNLINKAT, uintptr(dirfd), uintptr(unsafe.Pointer(p)), uintptr(flags))
+		return errnoOf(e)
+	})
+}
+
+func readlinkat(dirfd int, name string) (string, error) {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return "", err
+	}
+	var buf [maxPath]byte
+	n, _, e := syscall.Syscall6(syscall.SYS_READLINKAT, uintptr(dirfd), uintptr(unsafe.Pointer(p)), uintptr(unsafe.Pointer(&buf[0])), maxPath, 0, 0)
+	if e != 0 {
+		return "", e
+	}
+	return string(buf[:n]), nil
+}
+
+func symlinkat(target string, dirfd int, name string) error {
+	t, err := syscall.BytePtrFromString(target)
+	if err != nil {
+		return err
+	}
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	_, _, e := syscall.Syscall(syscall.SYS_SYMLINKAT, uintptr(unsafe.Pointer(t)), uintptr(dirfd), uintptr(unsafe.Pointer(p)))
+	return errnoOf(e)
+}
+
+// twoNames runs linkat or renameat2.
+func twoNames(call uintptr, fromFd int, from string, toFd int, to string, flags uintptr) error {
+	f, err := syscall.BytePtrFromString(from)
+	if err != nil {
+		return err
+	}
+	t, err := syscall.BytePtrFromString(to)
+	if err != nil {
+		return err
+	}
+	_, _, e := syscall.Syscall6(call, uintptr(fromFd), uintptr(unsafe.Pointer(f)), uintptr(toFd), uintptr(unsafe.Pointer(t)), flags, 0)
+	return errnoOf(e)
+}
+
+func linkat(fromFd int, from string, toFd int, to string) error {
+	return twoNames(syscall.SYS_LINKAT, fromFd, from, toFd, to, 0)
+}
+
+// renameNew renames without replacing anything. Kernels and file systems without that flag (gVisor) get a link and
+// an unlink, which is as safe; only a folder there is checked first and renamed after, with a gap between.
+func renameNew(fromFd int, from string, toFd int, to string) error {
+	err := twoNames(sysRenameat2, fromFd, from, toFd, to, renameNoreplace)
+	if err != syscall.EINVAL && err != syscall.ENOSYS {
+		return err
+	}
+	return renameNewByLink(fromFd, from, toFd, to)
+}
+
+func renameNewByLink(fromFd int, from string, toFd int, to string) error {
+	st, err := lstatat(fromFd, from)
+	if err != nil {
+		return err
+	}
+	if st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+		if _, err := lstatat(toFd, to); err != syscall.ENOENT {
+			if err == nil {
+				err = syscall.EEXIST
+			}
+			return err
+		}
+		return syscall.Renameat(fromFd, from, toFd, to)
+	}
+	if err := linkat(fromFd, from, toFd, to); err != nil {
+		return err
+	}
+	return unlinkat(fromFd, from, 0)
+}
+
+// setTimes sets an open file's times to the moment when.
+func setTimes(fd int, when time.Time) error {
+	ts := syscall.Timespec{Sec: when.Unix(), Nsec: int64(when.Nanosecond())}
+	times := [2]syscall.Timespec{ts, ts}
+	_, _, e := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+	return errnoOf(e)
+}
+
+// writeAll writes to a regular file.
+func writeAll(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := syscall.Write(fd, p)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+func readAt(fd int, p []byte, offset int64) (n int, err error) {
+	err = retried(func() error {
+		n, err = syscall.Pread(fd, p, offset)
+		return err
+	})
+	return max(n, 0), err
+}

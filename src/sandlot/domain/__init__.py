@@ -1,0 +1,1 @@
+"""Values, rules and contracts of Sandlot. Standard library only; imports nothing above itself."""

@@ -1,0 +1,125 @@
+"""The one error tree. Errors are named by what the caller must do about them.
+
+SandlotError
+├── InvalidRequest            the request can never succeed as it is: change it
+├── NotFound                  the sandbox, exec, shell or file is not there
+├── Conflict                  it exists already, or under the same id with other content
+├── Busy                      a bound is reached (execs, streams, processes): wait, then retry
+├── Unsupported               this agent, tier or provider cannot do it
+├── FileProblem               the sandbox's file system said no; ``reason`` says how
+├── SandboxLost               the sandbox is gone or out of control: nothing here will bring it back
+│   └── SandboxQuarantined    its agent broke the protocol; it is cut off and must be destroyed
+├── LinkInterrupted           the connection to the agent broke during the call; ask again by exec id
+├── EngineProblem             the container engine refused, failed, or is not there
+│   ├── EngineTimeout         the engine did not answer within the call's deadline
+│   ├── ImageMissing          the image is not on this machine and could not be had
+│   └── TierMissing           the asked wall (runc, runsc) is not installed; there is no weaker fallback
+└── StorageFull               no room on the disk
+
+Every error carries ``code`` (stable, for machines), ``retryable`` and ``may_have_executed``.
+A failed command is a result, never an error.
+"""
+
+from __future__ import annotations
+
+
+class SandlotError(Exception):
+    code = "internal"
+    retryable = False
+    may_have_executed = False
+
+    def __init__(
+        self, message: str, *, retryable: bool | None = None, may_have_executed: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        if retryable is not None:
+            self.retryable = retryable
+        if may_have_executed is not None:
+            self.may_have_executed = may_have_executed
+
+
+class InvalidRequest(SandlotError):
+    code = "invalid_request"
+
+
+class NotFound(SandlotError):
+    code = "not_found"
+
+
+class Conflict(SandlotError):
+    code = "conflict"
+
+
+class Busy(SandlotError):
+    code = "busy"
+    retryable = True
+
+
+class Unsupported(SandlotError):
+    code = "unsupported"
+
+
+class FileProblem(SandlotError):
+    """``reason`` is one of FILE_REASONS; ``path`` is the path as it was asked for."""
+
+    code = "file_problem"
+
+    def __init__(self, message: str, *, reason: str, path: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.path = path
+
+
+FILE_REASONS = frozenset(
+    {
+        "not_found",
+        "exists",
+        "permission_denied",
+        "not_a_directory",
+        "is_a_directory",
+        "not_regular",
+        "not_empty",
+        "no_space",
+        "too_large",
+        "invalid_path",
+    }
+)
+
+
+class SandboxLost(SandlotError):
+    code = "sandbox_lost"
+    may_have_executed = True
+
+
+class SandboxQuarantined(SandboxLost):
+    code = "sandbox_quarantined"
+
+
+class LinkInterrupted(SandlotError):
+    code = "link_interrupted"
+    retryable = True
+    may_have_executed = True
+
+
+class EngineProblem(SandlotError):
+    code = "engine_problem"
+
+
+class EngineTimeout(EngineProblem):
+    code = "engine_timeout"
+    retryable = True
+    may_have_executed = True
+
+
+class ImageMissing(EngineProblem):
+    code = "image_missing"
+
+
+class TierMissing(EngineProblem):
+    code = "tier_missing"
+
+
+class StorageFull(SandlotError):
+    code = "storage_full"
+    retryable = True

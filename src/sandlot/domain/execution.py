@@ -1,0 +1,198 @@
+"""One command run: what is asked, what is heard, what came of it, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
+
+MIB = 1024 * 1024
+DEFAULT_OUTPUT_LIMIT_BYTES = 1 * MIB
+MAX_OUTPUT_LIMIT_BYTES = 16 * MIB
+MAX_COMMAND_BYTES = 3 * MIB
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    NONZERO = "nonzero"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    DISK_FULL = "disk_full"
+    KILLED = "killed"
+    OUTPUT_LIMIT = "output_limit"
+    EGRESS_DENIED = "egress_denied"
+    SANDBOX_LOST = "sandbox_lost"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class OnLimit(StrEnum):
+    TRUNCATE = "truncate"
+    KILL = "kill"
+
+
+class Channel(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+@dataclass(frozen=True, slots=True)
+class PtySize:
+    rows: int = 24
+    cols: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRequest:
+    """Exactly one of ``command`` (a string for the shell) and ``argv``. ``output_limit=None`` streams without a cap."""
+
+    command: str | None = None
+    argv: tuple[str, ...] | None = None
+    exec_id: str = field(default_factory=new_exec_id)
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
+    timeout_s: float | None = None
+    output_limit: int | None = DEFAULT_OUTPUT_LIMIT_BYTES
+    on_limit: OnLimit = OnLimit.TRUNCATE
+    pty: PtySize | None = None
+    shell: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.argv is None):
+            raise InvalidRequest("give exactly one of command and argv")
+        if self.argv is not None and not self.argv:
+            raise InvalidRequest("argv is empty")
+        if not is_exec_id(self.exec_id):
+            raise InvalidRequest("exec_id must be 1-64 characters of A-Z a-z 0-9 _ . -")
+        if self.shell is not None:
+            if not is_shell_name(self.shell):
+                raise InvalidRequest("a shell's name must be 1-64 characters of A-Z a-z 0-9 _ . -")
+            if self.command is None or self.pty is not None:
+                raise InvalidRequest("a shell runs a command string, without a terminal of its own")
+        if self.timeout_s is not None and not 0 < self.timeout_s <= 7 * 24 * 3600:
+            raise InvalidRequest("timeout_s must be more than 0 and at most a week")
+        if self.output_limit is not None and not 0 < self.output_limit <= MAX_OUTPUT_LIMIT_BYTES:
+            raise InvalidRequest(f"output_limit must be 1 … {MAX_OUTPUT_LIMIT_BYTES} bytes, or None")
+        texts = [self.command or "", *(self.argv or ()), self.cwd or "", *self.env, *self.env.values()]
+        if any("\0" in text for text in texts):
+            raise InvalidRequest("a command, argument, folder or variable contains a NUL character")
+        if any(not name or "=" in name for name in self.env):
+            raise InvalidRequest("a variable's name is empty or contains '='")
+        if sum(len(text.encode("utf-8", "surrogateescape")) for text in texts) > MAX_COMMAND_BYTES:
+            raise InvalidRequest(f"the command and its environment exceed {MAX_COMMAND_BYTES} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    pid: int
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """``offset`` counts the bytes of both channels in arrival order; a jump is a gap."""
+
+    channel: Channel
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    code: int
+    signal: int
+    reason: str
+    error: str = ""
+    truncated: bool = False
+    output_bytes: int = 0
+    duration_ms: float = 0.0
+    user_ms: float = 0.0
+    system_ms: float = 0.0
+    peak_memory_bytes: int = 0
+    oom: bool = False
+    disk_full: bool = False
+    shell_ended: bool = False
+    shell_restarted: bool = False
+
+
+ExecEvent = Started | Output | Exited
+
+
+def verdict_of(exited: Exited) -> Verdict:
+    """Why an exec ended, from the strongest reason to the weakest."""
+    by_reason = {
+        "timeout": Verdict.TIMEOUT,
+        "output_limit": Verdict.OUTPUT_LIMIT,
+        "oom": Verdict.OOM,
+        "killed": Verdict.KILLED,
+    }
+    if exited.reason in by_reason:
+        return by_reason[exited.reason]
+    if exited.oom and exited.code != 0:
+        return Verdict.OOM
+    if exited.disk_full and exited.code != 0:
+        return Verdict.DISK_FULL
+    return Verdict.OK if exited.code == 0 else Verdict.NONZERO
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What came of a command. ``output`` has both channels in arrival order."""
+
+    exec_id: str
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    output: bytes
+    verdict: Verdict
+    exited: Exited
+    gaps: int = 0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.verdict is Verdict.TIMEOUT
+
+    @property
+    def truncated(self) -> bool:
+        return self.exited.truncated or self.gaps > 0
+
+
+class ResultFold:
+    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives."""
+
+    def __init__(self, exec_id: str, keep_bytes: int = MAX_OUTPUT_LIMIT_BYTES, offset: int = 0) -> None:
+        self._exec_id = exec_id
+        self._keep = keep_bytes
+        self._next = offset
+        self._held = 0
+        self._gaps = 0
+        self._dropped = False
+        self._parts: list[tuple[Channel, bytes]] = []
+
+    def add(self, event: ExecEvent) -> ExecResult | None:
+        """Returns the result when the event is the exit."""
+        if isinstance(event, Output):
+            if event.offset > self._next:
+                self._gaps += 1
+            self._next = event.offset + len(event.data)
+            data = event.data[: max(0, self._keep - self._held)]
+            self._dropped = self._dropped or len(data) < len(event.data)
+            self._held += len(data)
+            if data:
+                self._parts.append((event.channel, data))
+            return None
+        if isinstance(event, Started):
+            return None
+        return ExecResult(
+            exec_id=self._exec_id,
+            exit_code=event.code,
+            stdout=b"".join(data for channel, data in self._parts if channel is Channel.STDOUT),
+            stderr=b"".join(data for channel, data in self._parts if channel is Channel.STDERR),
+            output=b"".join(data for _, data in self._parts),
+            verdict=verdict_of(event),
+            exited=event,
+            gaps=self._gaps + (1 if self._dropped else 0),
+        )

@@ -1,0 +1,32 @@
+"""What one sandbox may use. Units are in the names; defaults are what the project promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandlot.domain.errors import InvalidRequest
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    memory_bytes: int = 512 * MIB
+    cpus: float = 0.5
+    pids: int = 256
+    tmp_bytes: int = 64 * MIB
+    shm_bytes: int = 32 * MIB
+    open_files: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("memory_bytes", 32 * MIB, 1024 * 1024 * MIB),
+            ("cpus", 0.05, 1024.0),
+            ("pids", 32, 65_536),
+            ("tmp_bytes", MIB, 64 * 1024 * MIB),
+            ("shm_bytes", MIB, 64 * 1024 * MIB),
+            ("open_files", 64, 1_048_576),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidRequest(f"limit {name}={value} is outside {low} … {high}")

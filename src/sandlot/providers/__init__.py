@@ -1,0 +1,1 @@
+"""What makes sandboxes, behind one contract (base.py)."""

@@ -1,0 +1,271 @@
+"""The provider contract: what makes sandboxes, and what a sandbox can do.
+
+Implementations live beside this file; ``sandlot.testing`` holds the suite that each must pass.
+A failed command is a result; a failed sandbox is an exception of ``sandlot.domain.errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandlot.domain.environment import Environment, Tier
+from sandlot.domain.execution import ExecEvent, ExecRequest, ExecResult
+from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
+from sandlot.domain.limits import Limits
+
+
+class Execution(Protocol):
+    """One reader's hold on an exec. Letting go of it never ends the exec."""
+
+    @property
+    def exec_id(self) -> str: ...
+
+    def events(self) -> AsyncIterator[ExecEvent]:
+        """Started, Output…, Exited. To be iterated once."""
+        ...
+
+    async def result(self) -> ExecResult:
+        """Reads all events and folds them."""
+        ...
+
+    async def write_stdin(self, data: bytes) -> None: ...
+
+    async def close_stdin(self) -> None: ...
+
+    async def detach(self) -> None:
+        """Stops reading; the exec goes on."""
+        ...
+
+
+class ByteStream(Protocol):
+    """A connection to a port, seen from the host."""
+
+    async def receive(self) -> bytes:
+        """Empty bytes at the end."""
+        ...
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def send_end(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class PortListener(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    def connections(self) -> AsyncIterator[ByteStream]: ...
+
+    async def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """File operations, done inside the sandbox by its user. Paths: absolute, or relative to the workspace."""
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileEntry: ...
+
+    async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage: ...
+
+    async def walk(
+        self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000
+    ) -> Walk: ...
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]: ...
+
+    async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
+        """The whole file; ``FileProblem(reason='too_large')`` beyond ``max_bytes``."""
+        ...
+
+    async def write(
+        self,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        exclusive: bool = False,
+    ) -> FileEntry: ...
+
+    async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry: ...
+
+    async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry: ...
+
+    async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int: ...
+
+    async def search(
+        self,
+        path: str,
+        pattern: str,
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str | None = None,
+        limit: int = 1000,
+    ) -> Search: ...
+
+    def watch(
+        self, path: str, *, recursive: bool = False
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileChange]]:
+        """Watching has begun once the context is entered."""
+        ...
+
+    def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
+        """A tar of what is under ``path``."""
+        ...
+
+    async def write_archive(
+        self,
+        path: str,
+        tar: AsyncIterable[bytes],
+        *,
+        max_bytes: int | None = None,
+        max_files: int | None = None,
+    ) -> ArchiveSummary: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSummary:
+    exec_id: str
+    running: bool
+    shell: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSummary:
+    name: str
+    pid: int
+    cwd: str
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the agent itself answers."""
+
+    agent: str
+    uptime_ms: int
+    execs_running: int
+    processes: int
+    memory_used_bytes: int
+    memory_limit_bytes: int
+    oom_kills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the engine measures from outside."""
+
+    memory_bytes: int
+    cpu_ns: int
+    pids: int
+
+
+class Sandbox(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def tier(self) -> Tier: ...
+
+    @property
+    def files(self) -> Files: ...
+
+    async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
+        """Environment of every later exec and shell: a warm sandbox fits any request."""
+        ...
+
+    async def start(self, request: ExecRequest, *, offset: int = 0) -> Execution:
+        """Starts the exec, or attaches to it if its id is known; never runs one id twice."""
+        ...
+
+    async def attach(self, exec_id: str, *, offset: int = 0) -> Execution: ...
+
+    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        """Start and read to the end, across a broken link if need be."""
+        ...
+
+    async def signal(self, exec_id: str, signal: int) -> int:
+        """To every process of the exec, however it daemonised; returns how many."""
+        ...
+
+    async def kill(self, exec_id: str) -> int: ...
+
+    async def resize(self, exec_id: str, *, rows: int, cols: int) -> None: ...
+
+    async def list_execs(self) -> Sequence[ExecSummary]: ...
+
+    async def forget(self, exec_id: str) -> None: ...
+
+    async def list_shells(self) -> Sequence[ShellSummary]: ...
+
+    async def close_shell(self, name: str) -> None: ...
+
+    async def connect(self, address: str, *, network: str = "tcp") -> ByteStream: ...
+
+    async def listen(self, address: str) -> PortListener: ...
+
+    async def health(self) -> Health: ...
+
+    async def wait_lost(self) -> str:
+        """Returns when the sandbox is lost for good, with the reason."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What a provider needs to make one sandbox. ``labels`` are the caller's own, for finding it again."""
+
+    id: str
+    environment: Environment
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSandbox:
+    """A sandbox as the engine knows it, in whatever state."""
+
+    id: str
+    state: str
+    environment: str
+    tier: Tier
+    spec_hash: str
+    created_at: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Provider(Protocol):
+    async def prepare(self, environment: Environment) -> None:
+        """Everything that is done once per environment: checks the tier, prepares the image."""
+        ...
+
+    async def create(self, spec: SandboxSpec) -> Sandbox:
+        """Returns when the agent inside has answered."""
+        ...
+
+    async def adopt(self, sandbox_id: str) -> Sandbox:
+        """Takes over a sandbox that runs already, as after a restart."""
+        ...
+
+    async def destroy(self, sandbox_id: str) -> None:
+        """Removes it and its storage; succeeds if it is gone already."""
+        ...
+
+    async def list(self) -> Sequence[FoundSandbox]:
+        """Ours, in every state."""
+        ...
+
+    async def update_limits(self, sandbox_id: str, limits: Limits) -> None: ...
+
+    async def pause(self, sandbox_id: str) -> None: ...
+
+    async def unpause(self, sandbox_id: str) -> None: ...
+
+    async def stats(self, sandbox_id: str) -> Stats: ...
+
+    async def close(self) -> None:
+        """Lets go of everything; sandboxes stay."""
+        ...

@@ -1,0 +1,237 @@
+"""Prepares images: any image becomes fit for sandboxes by one thin layer, without ever being run.
+
+A container is created from the image and never started; its file system is read as a stream, the layer is
+uploaded into it, and the result is committed under a tag made from the image's id and this preparer's
+version. So an image is prepared once on a machine, a new version of either makes a new one, and two
+processes that race make the same image twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+
+from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
+from sandlot.domain.limits import MIB
+from sandlot.providers.docker.engine import PULL_SECONDS, Engine
+from sandlot.providers.docker.layer import Survey, survey, write_layer
+from sandlot.providers.docker.spec import (
+    LABEL_CALLER,
+    LABEL_ENVIRONMENT,
+    LABEL_OWNER,
+    LABEL_SANDBOX,
+    LABEL_SPEC,
+    LABEL_TIER,
+)
+
+# To be raised when the layer's content changes: every image is then prepared anew.
+PREPARER_VERSION = "1"
+REPOSITORY = "sandlot-prepared"
+LABEL_PREPARED_FROM = "sandlot.prepared-from"
+LABEL_PREPARER = "sandlot.preparer"
+LABEL_USER = "sandlot.user"
+LABEL_HOME = "sandlot.home"
+LABEL_BASH = "sandlot.bash"
+
+# Containers have the labels of their image: an image with these could pass for somebody's sandbox.
+_SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER, LABEL_SPEC)
+_SCRATCH_PREFIX = "sandlot-preparing-"
+# A preparation is over long before; one that is older was left by a process that died.
+_SCRATCH_SECONDS = 3600.0
+MAX_LAYER_BYTES = 2048 * MIB
+_SPOOL_BYTES = 8 * MIB
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedImage:
+    """``user``, ``home``: what the image's /etc/passwd says of uid 1000, by itself or by our layer."""
+
+    id: str
+    source_id: str
+    user: str
+    home: str
+    has_bash: bool
+
+
+class ImagePreparer:
+    def __init__(self, engine: Engine, *, pull: bool = False, pull_seconds: float = PULL_SECONDS) -> None:
+        self._engine = engine
+        self._pull = pull
+        self._pull_seconds = pull_seconds
+        self._under_way: dict[str, asyncio.Task[PreparedImage]] = {}
+
+    async def prepare(self, reference: str) -> PreparedImage:
+        """The prepared form of an image, made if it is missing. Callers at the same moment share the work."""
+        task = self._under_way.get(reference)
+        if task is None:
+            task = asyncio.create_task(self._prepare(reference), name=f"prepare {reference}")
+            self._under_way[reference] = task
+            task.add_done_callback(lambda _: self._under_way.pop(reference, None))
+        # Shielded: a caller that gives up does not take the preparation away from the others.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def remove_leftovers(self) -> None:
+        """Containers of preparations whose process died. By name and age: a label would go into the image."""
+        for container in await self._engine.list({}):
+            named = any(name.startswith("/" + _SCRATCH_PREFIX) for name in container.get("Names") or ())
+            if (
+                named
+                and container["State"] == "created"
+                and container["Created"] < time.time() - _SCRATCH_SECONDS
+            ):
+                await self._engine.remove(container["Id"])
+
+    async def _prepare(self, reference: str) -> PreparedImage:
+        source = await self._find(reference)
+        tag = prepared_tag(source["Id"])
+        try:
+            return _facts(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
+        except (ImageMissing, NotFound):
+            pass
+        _refuse_unfit(reference, source.get("Config") or {})
+        await self._make(source, tag)
+        return _facts(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
+
+    async def _find(self, reference: str) -> dict[str, Any]:
+        try:
+            return await self._engine.inspect_image(reference)
+        except (ImageMissing, NotFound) as error:
+            advice = f"build it here, or fetch it with: docker pull {reference}"
+            if not self._pull:
+                raise ImageMissing(f"the image {reference} is not on this machine; {advice}") from error
+        try:
+            await self._engine.pull(reference, seconds=self._pull_seconds)
+        except EngineProblem as error:
+            raise ImageMissing(
+                f"the image {reference} is not here and could not be pulled: {error.message}; {advice}"
+            ) from error
+        return await self._engine.inspect_image(reference)
+
+    async def _make(self, source: Mapping[str, Any], tag: str) -> None:
+        config = dict(source.get("Config") or {})
+        body: dict[str, Any] = {
+            "Image": source["Id"],
+            "HostConfig": {"NetworkMode": "none", "LogConfig": {"Type": "none", "Config": {}}},
+        }
+        if not config.get("Cmd") and not config.get("Entrypoint"):
+            body["Cmd"] = ["/never/started"]  # the engine refuses a container without any command
+        scratch = f"{_SCRATCH_PREFIX}{tag}-{secrets.token_hex(4)}"
+        try:
+            await self._engine.create(scratch, body)
+            async with self._engine.export(scratch) as content:
+                found = await _in_thread(content, survey)
+            with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as layer:
+                async with self._engine.export(scratch) as content:
+                    await _in_thread(
+                        content, lambda stream: write_layer(stream, found, layer, max_bytes=MAX_LAYER_BYTES)
+                    )
+                layer.seek(0)
+                await self._engine.upload(scratch, layer)
+            config["Labels"] = {**(config.get("Labels") or {}), **_labels(source["Id"], found)}
+            await self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config)
+        except tarfile.TarError as error:
+            raise EngineProblem(f"the engine's export of {source['Id']} cannot be read: {error}") from error
+        finally:
+            await asyncio.shield(self._engine.remove(scratch))
+
+
+def prepared_tag(image_id: str) -> str:
+    return hashlib.sha256(f"{image_id} {PREPARER_VERSION}".encode()).hexdigest()[:24]
+
+
+def _labels(source_id: str, found: Survey) -> dict[str, str]:
+    return {
+        LABEL_PREPARED_FROM: source_id,
+        LABEL_PREPARER: PREPARER_VERSION,
+        LABEL_USER: found.user,
+        LABEL_HOME: found.home,
+        LABEL_BASH: "1" if found.has_bash else "0",
+    }
+
+
+def _facts(image: Mapping[str, Any], source_id: str) -> PreparedImage:
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    if labels.get(LABEL_PREPARED_FROM) != source_id or labels.get(LABEL_PREPARER) != PREPARER_VERSION:
+        raise EngineProblem(
+            f"{REPOSITORY}:{prepared_tag(source_id)} is not what its tag says; remove that image"
+        )
+    return PreparedImage(
+        id=image["Id"],
+        source_id=source_id,
+        user=labels[LABEL_USER],
+        home=labels[LABEL_HOME],
+        has_bash=labels[LABEL_BASH] == "1",
+    )
+
+
+def _refuse_unfit(reference: str, config: Mapping[str, Any]) -> None:
+    if volumes := config.get("Volumes"):
+        # Each would be a writable place that no limit covers, and a commit cannot take them out of an image.
+        raise InvalidRequest(
+            f"the image {reference} declares VOLUME {', '.join(sorted(volumes))}; build one without it"
+        )
+    for label in config.get("Labels") or {}:
+        if label in _SANDBOX_LABELS or label.startswith(LABEL_CALLER):
+            raise InvalidRequest(
+                f"the image {reference} has the label {label}, which marks sandboxes; remove it"
+            )
+
+
+class _BlockingReader:
+    """An asynchronous stream as a file for a thread. Pulls: nothing is read ahead of the thread's wishes."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self._loop = asyncio.get_running_loop()
+        self._pending: Future[bytes] | None = None
+        self._closed = False
+
+    def read(self, size: int) -> bytes:
+        if self._closed:
+            raise OSError("the stream is closed")
+        self._pending = asyncio.run_coroutine_threadsafe(self._read(size), self._loop)
+        return self._pending.result()
+
+    async def _read(self, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while size > 0 and (piece := await self._content.read(size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+
+async def _in_thread(content: aiohttp.StreamReader, work: Callable[[Any], T]) -> T:
+    """Runs blocking work on a stream in a thread; given up, it makes the thread end before it returns."""
+    reader = _BlockingReader(content)
+    task = asyncio.ensure_future(asyncio.to_thread(work, reader))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        reader.close()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # whatever it was, the cancellation is the news
+        raise

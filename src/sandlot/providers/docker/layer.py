@@ -1,0 +1,274 @@
+"""The thin layer that makes an image fit for a sandbox, from the image's own files. Pure: tar in, tar out.
+
+An image is read twice, as the tar stream of its file system: ``survey`` looks, ``write_layer`` writes what
+must be added. Both hold one file's header at a time, so memory does not grow with the image. What the layer
+does:
+
+- makes the folders of a sandbox (see ``spec``), and moves what the image has in /workspace to
+  /sandbox/workspace, owned by the sandbox user, with /workspace as a symlink to it;
+- writes again, without the bit, every file that is setuid, setgid or carries file capabilities;
+- gives uid and gid 1000 a name, if they have none.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.limits import MIB
+from sandlot.providers.docker.spec import (
+    AGENT_TARGET,
+    LINK_TARGET,
+    RUN_TARGET,
+    SANDBOX_GID,
+    SANDBOX_UID,
+    VOLUME_TARGET,
+    WORKSPACE_LINK,
+    WORKSPACE_TARGET,
+)
+
+USER_NAME = "sandboxuser"
+SPECIAL_BITS = 0o7000
+PRIVILEGE_BITS = 0o6000
+# Read into memory, so bounded; a real one has a few kilobytes.
+MAX_ACCOUNTS_BYTES = 1 * MIB
+# Far above any real image; a list of names is held for each kind.
+MAX_PRIVILEGED_FILES = 10_000
+READ_BYTES = 1 * MIB
+
+_CAPABILITY_HEADER = "SCHILY.xattr.security.capability"
+_RESERVED = (".sandlot", "sandbox")
+_WORKSPACE = WORKSPACE_LINK.lstrip("/")
+
+
+@dataclass(slots=True)
+class Survey:
+    """What matters of an image's files. Names are relative to the root, without a leading slash."""
+
+    privileged: set[str] = field(default_factory=set)
+    workspace_type: str | None = None
+    # File outside the workspace → hard links to it inside. Copied: re-owning one name re-owns the other.
+    borrowed: dict[str, list[str]] = field(default_factory=dict)
+    passwd: bytes | None = None
+    group: bytes | None = None
+    # Account files that are not plain small files (a symlink, say) are left alone.
+    foreign_accounts: set[str] = field(default_factory=set)
+    has_bash: bool = False
+
+    @property
+    def user(self) -> str:
+        return _field_of(self.passwd, SANDBOX_UID, 0) or _free_name(self.passwd)
+
+    @property
+    def home(self) -> str:
+        return _field_of(self.passwd, SANDBOX_UID, 5) or WORKSPACE_LINK
+
+
+def survey(stream: IO[bytes]) -> Survey:
+    """Reads an image's file system; ``InvalidRequest`` if it holds names that a sandbox needs for itself."""
+    found = Survey()
+    for name, member, tar in _members(stream):
+        top = name.partition("/")[0]
+        if top in _RESERVED:
+            raise InvalidRequest(
+                f"the image has /{top}, a name that sandboxes need for themselves: rename it there"
+            )
+        if name == _WORKSPACE:
+            found.workspace_type = "directory" if member.isdir() else "other"
+        elif name in ("bin/bash", "usr/bin/bash"):
+            found.has_bash = True
+        if _in_workspace(name):
+            if member.islnk() and not _in_workspace(target := _clean(member.linkname)):
+                found.borrowed.setdefault(target, []).append(name)
+            continue
+        if _is_privileged(member) or (member.islnk() and _clean(member.linkname) in found.privileged):
+            found.privileged.add(name)
+            if len(found.privileged) > MAX_PRIVILEGED_FILES:
+                raise InvalidRequest(f"the image has more than {MAX_PRIVILEGED_FILES} setuid or setgid files")
+        if name in ("etc/passwd", "etc/group"):
+            content = _read_accounts(tar, member)
+            if content is None:
+                found.foreign_accounts.add(name)
+            elif name == "etc/passwd":
+                found.passwd = content
+            else:
+                found.group = content
+    if twice := found.privileged & found.borrowed.keys():
+        raise InvalidRequest(f"the image hard-links /{min(twice)}, a setuid file, into {WORKSPACE_LINK}")
+    return found
+
+
+def write_layer(stream: IO[bytes], found: Survey, output: IO[bytes], *, max_bytes: int) -> None:
+    """Writes the layer for an image whose survey is known, reading the image once more for contents."""
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as layer:
+        for member in _folders():
+            layer.addfile(member)
+        for name, member, tar in _members(stream):
+            if output.tell() > max_bytes:
+                raise InvalidRequest(
+                    f"what the image has in {WORKSPACE_LINK} exceeds {max_bytes // MIB} MiB; "
+                    "keep large data elsewhere in the image"
+                )
+            if name in found.borrowed and member.isfile():
+                first, *others = found.borrowed[name]
+                _add(layer, tar, member, _moved(first), owner=SANDBOX_UID)
+                for other in others:
+                    layer.addfile(_hard_link(other, first, member))
+            if name == _WORKSPACE:
+                continue
+            if _in_workspace(name):
+                _move_into_workspace(layer, tar, member, name)
+            elif name in found.privileged:
+                _add(layer, tar, member, name, owner=None)
+        for member, content in _accounts(found):
+            layer.addfile(member, io.BytesIO(content))
+        # Last: this replaces the image's own /workspace, folder or not, once its content has been written
+        # elsewhere.
+        layer.addfile(_symlink(_WORKSPACE, WORKSPACE_TARGET))
+
+
+def _members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+    with tarfile.open(fileobj=stream, mode="r|", bufsize=READ_BYTES) as tar:
+        while (member := tar.next()) is not None:
+            vars(tar)["members"].clear()  # tarfile would keep every header that it has passed
+            name = _clean(member.name)
+            if name:
+                yield name, member, tar
+
+
+def _clean(name: str) -> str:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidRequest("the image's file system has a name with '..' in it")
+    return "/".join(parts)
+
+
+def _in_workspace(name: str) -> bool:
+    return name.startswith(_WORKSPACE + "/")
+
+
+def _moved(name: str) -> str:
+    return WORKSPACE_TARGET.lstrip("/") + name[len(_WORKSPACE) :]
+
+
+def _is_privileged(member: tarfile.TarInfo) -> bool:
+    if not (member.isfile() or member.isdir() or member.islnk()):
+        return False
+    return bool(member.mode & PRIVILEGE_BITS) or _CAPABILITY_HEADER in member.pax_headers
+
+
+def _move_into_workspace(
+    layer: tarfile.TarFile, tar: tarfile.TarFile, member: tarfile.TarInfo, name: str
+) -> None:
+    if member.islnk():
+        target = _clean(member.linkname)
+        if _in_workspace(target):
+            layer.addfile(_hard_link(name, target, member))
+        return  # a borrowed one was written where its content came by
+    if member.isdev() and not member.isfifo():
+        return
+    _add(layer, tar, member, _moved(name), owner=SANDBOX_UID)
+
+
+def _add(
+    layer: tarfile.TarFile, tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, *, owner: int | None
+) -> None:
+    """Writes one entry with its content, without special bits; extended attributes are left behind."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mtime = member.type, member.linkname, member.mtime
+    if member.islnk() and _in_workspace(_clean(member.linkname)):
+        entry.linkname = _moved(_clean(member.linkname))  # its other name has moved
+    # The sticky bit of a folder such as /var/tmp is wanted; in the workspace nothing special is.
+    entry.mode = member.mode & ~(PRIVILEGE_BITS if owner is None else SPECIAL_BITS)
+    entry.uid, entry.gid = (member.uid, member.gid) if owner is None else (owner, owner)
+    if member.isfile():
+        entry.type, entry.size = tarfile.REGTYPE, member.size
+        layer.addfile(entry, tar.extractfile(member))
+        return
+    if owner is not None and member.isdir():
+        entry.mode |= 0o700  # a folder that its owner cannot enter is of no use to anybody
+    layer.addfile(entry)
+
+
+def _hard_link(name: str, target: str, member: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(_moved(name))
+    entry.type, entry.linkname = tarfile.LNKTYPE, _moved(target)
+    entry.mode, entry.mtime = member.mode & ~SPECIAL_BITS, member.mtime
+    entry.uid, entry.gid = SANDBOX_UID, SANDBOX_GID
+    return entry
+
+
+def _symlink(name: str, target: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+    return entry
+
+
+def _folders() -> Iterator[tarfile.TarInfo]:
+    """The mount points too: the engine would make missing ones itself, with modes of its own choosing."""
+    for path, mode, owner in (
+        ("/.sandlot", 0o755, 0),
+        ("/.sandlot/link", 0o700, 0),
+        (LINK_TARGET, 0o755, 0),
+        (RUN_TARGET, 0o711, 0),
+        (VOLUME_TARGET, 0o755, 0),
+        (WORKSPACE_TARGET, 0o755, SANDBOX_UID),
+    ):
+        entry = tarfile.TarInfo(path.lstrip("/"))
+        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, mode, owner, owner
+        yield entry
+    agent = tarfile.TarInfo(AGENT_TARGET.lstrip("/"))
+    agent.mode = 0o555
+    yield agent
+
+
+# --- accounts ---------------------------------------------------------------------------------
+
+
+def _read_accounts(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
+    if not member.isfile() or member.size > MAX_ACCOUNTS_BYTES:
+        return None
+    content = tar.extractfile(member)
+    return content.read() if content is not None else None
+
+
+def _accounts(found: Survey) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    shell = "/bin/bash" if found.has_bash else "/bin/sh"
+    user = found.user
+    lines = (
+        (
+            "etc/passwd",
+            found.passwd,
+            SANDBOX_UID,
+            f"{user}:x:{SANDBOX_UID}:{SANDBOX_GID}::{WORKSPACE_LINK}:{shell}",
+        ),
+        ("etc/group", found.group, SANDBOX_GID, f"{user}:x:{SANDBOX_GID}:"),
+    )
+    for name, content, number, line in lines:
+        if name in found.foreign_accounts or _field_of(content, number, 0) is not None:
+            continue
+        content = content or b""
+        if content and not content.endswith(b"\n"):
+            content += b"\n"
+        content += line.encode() + b"\n"
+        entry = tarfile.TarInfo(name)
+        entry.mode, entry.size = 0o644, len(content)
+        yield entry, content
+
+
+def _field_of(content: bytes | None, number: int, index: int) -> str | None:
+    """A field of the first line of /etc/passwd or /etc/group that is about this uid or gid; None if empty."""
+    for line in (content or b"").splitlines():
+        fields = line.split(b":")
+        if len(fields) > 2 and fields[2] == str(number).encode() and fields[0]:
+            return fields[index].decode("utf-8", "replace") or None if index < len(fields) else None
+    return None
+
+
+def _free_name(content: bytes | None) -> str:
+    taken = {line.split(b":")[0] for line in (content or b"").splitlines()}
+    return USER_NAME if USER_NAME.encode() not in taken else f"{USER_NAME}{SANDBOX_UID}"

@@ -1,0 +1,406 @@
+"""The Docker provider: makes sandboxes out of containers, finds them again, and notices when they end.
+
+What a sandbox consists of, in the order of its making: a folder on the host with its secret, the socket that
+its agent dials, a workspace, a container. Whatever goes wrong on the way, all of it is removed again;
+``destroy`` removes the same things by the same names, so it can be repeated and also finishes what a dead
+worker began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sandlot.domain.environment import Environment, Tier
+from sandlot.domain.errors import (
+    Conflict,
+    EngineProblem,
+    ImageMissing,
+    LinkInterrupted,
+    NotFound,
+    SandboxLost,
+    SandlotError,
+    TierMissing,
+    Unsupported,
+)
+from sandlot.domain.limits import Limits
+from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
+from sandlot.providers.docker import floors
+from sandlot.providers.docker.engine import Engine, EngineEvent
+from sandlot.providers.docker.hostdir import HostDirectory, SandboxDirectory
+from sandlot.providers.docker.images import ImagePreparer, PreparedImage
+from sandlot.providers.docker.sandbox import DockerSandbox
+from sandlot.providers.docker.seccomp import native_machine
+from sandlot.providers.docker.spec import (
+    LABEL_CALLER,
+    LABEL_ENVIRONMENT,
+    LABEL_OWNER,
+    LABEL_SANDBOX,
+    LABEL_SPEC,
+    LABEL_TIER,
+    RUN_TARGET,
+    RUNTIMES,
+    SANDBOX_GID,
+    SANDBOX_UID,
+    WORKSPACE_LINK,
+    HostPaths,
+    container_name,
+    container_spec,
+    fixed_limits,
+    resource_limits,
+)
+from sandlot.providers.docker.workspace import VolumeStore, WorkspaceStore
+from sandlot.providers.link.link import AgentLink
+
+# Seconds from a container's start to its agent's first word; 0.02 when idle, more while many start at once.
+AGENT_START_SECONDS = 30.0
+# Seconds in which a running agent redials; it tries several times a second.
+AGENT_REDIAL_SECONDS = 15.0
+_AGENT_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_LIVE_STATES = ("running", "paused")
+
+T = TypeVar("T")
+
+
+class DockerProvider:
+    """``owner`` tells apart the sandboxes of workers that share an engine; ``data_dir`` is never shared."""
+
+    def __init__(
+        self,
+        *,
+        owner: str,
+        data_dir: Path,
+        agent_path: Path | None = None,
+        engine: Engine | None = None,
+        workspaces: WorkspaceStore | None = None,
+        pull_images: bool = False,
+    ) -> None:
+        self._owner = owner
+        self._host = HostDirectory(data_dir)
+        self._agent_source = agent_path or packaged_agent()
+        self._agent = self._agent_source
+        self._engine = engine or Engine()
+        self._workspaces = workspaces or VolumeStore(self._engine, owner)
+        self._preparer = ImagePreparer(self._engine, pull=pull_images)
+        self._images: dict[str, PreparedImage] = {}
+        self._sandboxes: dict[str, DockerSandbox] = {}
+        self._removals: dict[str, asyncio.Task[None]] = {}
+        self._opening = asyncio.Lock()
+        self._epoch = 0
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begins this life; other calls imply it. ``Conflict`` if another worker uses the data directory."""
+        async with self._opening:
+            if self._watcher is not None:
+                return
+            self._epoch = await asyncio.to_thread(self._host.open)
+            try:
+                self._agent = await asyncio.to_thread(self._install_agent)
+                await self._preparer.remove_leftovers()
+            except BaseException:
+                self._host.close()
+                raise
+            self._watcher = asyncio.create_task(self._watch(), name=f"watch the engine for {self._owner}")
+
+    async def close(self) -> None:
+        """Lets go of everything; sandboxes stay, and the next life may adopt them."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+            self._watcher = None
+        await asyncio.gather(*self._removals.values(), return_exceptions=True)
+        for sandbox in list(self._sandboxes.values()):
+            await sandbox.close()
+        self._sandboxes.clear()
+        await self._preparer.close()
+        await self._engine.close()
+        self._host.close()
+
+    async def warnings(self) -> Sequence[str]:
+        """What an operator should know about this engine; empty if all is well."""
+        return floors.warnings(await self._engine.version())
+
+    # --- the contract -------------------------------------------------------------------------
+
+    async def prepare(self, environment: Environment) -> None:
+        await self.open()
+        await self._check_tier(environment.tier)
+        self._images[environment.image] = await self._preparer.prepare(environment.image)
+
+    async def create(self, spec: SandboxSpec) -> DockerSandbox:
+        await self.open()
+        image = self._images.get(spec.environment.image)
+        if image is None:
+            await self.prepare(spec.environment)
+            image = self._images[spec.environment.image]
+        directory = await asyncio.to_thread(self._host.make, spec.id)
+        try:
+            return await self._create(spec, image, directory)
+        except ImageMissing:
+            self._images.pop(spec.environment.image, None)  # removed behind our back: prepared anew next time
+            await _to_its_end(self.destroy(spec.id))
+            raise
+        except BaseException:
+            await _to_its_end(self.destroy(spec.id))
+            raise
+
+    async def adopt(self, sandbox_id: str) -> DockerSandbox:
+        await self.open()
+        if (known := self._sandboxes.get(sandbox_id)) is not None:
+            return known
+        directory = await asyncio.to_thread(self._host.find, sandbox_id)
+        container = await self._inspect(sandbox_id)
+        if container["State"]["Status"] not in _LIVE_STATES:
+            raise SandboxLost(_how_it_ended(container["State"]))
+        link = AgentLink(
+            directory.link, secret=directory.secret, epoch=self._epoch, setup={}, first_contact=False
+        )
+        tier = Tier(container["Config"]["Labels"][LABEL_TIER])
+        sandbox = DockerSandbox(sandbox_id, tier, link)
+        sandbox.container_id, sandbox.started = container["Id"], True
+        self._sandboxes[sandbox_id] = sandbox
+        try:
+            await link.open()
+            # A paused one redials when it is woken.
+            if container["State"]["Status"] == "running":
+                await self._wait_for_agent(link, AGENT_REDIAL_SECONDS)
+        except BaseException:
+            self._sandboxes.pop(sandbox_id, None)
+            await _to_its_end(sandbox.close())
+            raise
+        return sandbox
+
+    async def destroy(self, sandbox_id: str) -> None:
+        await self.open()
+        task = self._removals.get(sandbox_id)
+        if task is None:
+            task = asyncio.create_task(self._destroy(sandbox_id), name=f"destroy {sandbox_id}")
+            self._removals[sandbox_id] = task
+            task.add_done_callback(lambda _: self._removals.pop(sandbox_id, None))
+        # Shielded: a removal that has begun is finished, whoever waits for it.
+        await asyncio.shield(task)
+
+    async def list(self) -> Sequence[FoundSandbox]:
+        """Also those of which only the workspace is left (state ``removed``): they still want destroying."""
+        await self.open()
+        labels = {LABEL_OWNER: self._owner, LABEL_SANDBOX: None}
+        found = [_found(container) for container in await self._engine.list(labels)]
+        with_container = {sandbox.id for sandbox in found}
+        found += [
+            FoundSandbox(sandbox_id, "removed", "", Tier.RUNC, "", 0.0)
+            for sandbox_id in await self._workspaces.list()
+            if sandbox_id not in with_container and sandbox_id not in self._sandboxes
+        ]
+        return found
+
+    async def update_limits(self, sandbox_id: str, limits: Limits) -> None:
+        """Memory, processor and processes; the other limits are fixed when a sandbox is made."""
+        container = await self._inspect(sandbox_id)
+        tier = Tier(container["Config"]["Labels"][LABEL_TIER])
+        if tier is not Tier.RUNC:
+            raise Unsupported(f"the limits of a {tier} sandbox cannot be changed while it runs")
+        current = container["HostConfig"]
+        for name, value in fixed_limits(tier, limits).items():
+            if current.get(name) != value:
+                raise Unsupported(f"{name} of a sandbox cannot be changed while it runs")
+        await self._engine.update(container_name(sandbox_id), resource_limits(tier, limits))
+
+    async def pause(self, sandbox_id: str) -> None:
+        await self._engine.pause(container_name(sandbox_id))
+
+    async def unpause(self, sandbox_id: str) -> None:
+        await self._engine.unpause(container_name(sandbox_id))
+
+    async def stats(self, sandbox_id: str) -> Stats:
+        sample = await self._engine.stats(container_name(sandbox_id))
+        memory = sample.get("memory_stats") or {}
+        details = memory.get("stats") or {}
+        # Cached file content is given back under pressure: as `docker stats` does, it does not count as used.
+        cached = details.get("total_inactive_file", details.get("inactive_file", 0))
+        return Stats(
+            memory_bytes=max(0, int(memory.get("usage", 0)) - int(cached)),
+            cpu_ns=int(((sample.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage", 0)),
+            pids=int((sample.get("pids_stats") or {}).get("current", 0)),
+        )
+
+    def _install_agent(self) -> Path:
+        try:
+            return self._host.install_agent(self._agent_source)
+        except OSError as error:
+            raise NotFound(
+                f"the agent's program cannot be read: {error}; build it with `make agent`"
+            ) from error
+
+    # --- making and removing ------------------------------------------------------------------
+
+    async def _create(
+        self, spec: SandboxSpec, image: PreparedImage, directory: SandboxDirectory
+    ) -> DockerSandbox:
+        tier = spec.environment.tier
+        link = AgentLink(
+            directory.link,
+            secret=directory.secret,
+            epoch=self._epoch,
+            setup=_setup(spec.environment, image),
+            first_contact=True,
+        )
+        sandbox = DockerSandbox(spec.id, tier, link)
+        self._sandboxes[spec.id] = sandbox
+        await link.open()
+        await self._workspaces.create(spec.id)
+        body = container_spec(
+            spec,
+            owner=self._owner,
+            image_id=image.id,
+            paths=HostPaths(agent=str(self._agent), link=str(directory.link)),
+            workspace=self._workspaces.mount_for(spec.id),
+        )
+        name = container_name(spec.id)
+        try:
+            sandbox.container_id = await self._engine.create(name, body)
+        except Conflict:
+            await self._remove_namesake(spec.id)
+            sandbox.container_id = await self._engine.create(name, body)
+        await self._engine.start(name)
+        sandbox.started = True
+        try:
+            await self._wait_for_agent(link, AGENT_START_SECONDS)
+        except SandboxLost as error:
+            # Nobody had it yet, and nothing ran in it: for the caller it was never made.
+            raise EngineProblem(
+                f"the sandbox ended before its agent answered: {error.message}", retryable=True
+            ) from error
+        return sandbox
+
+    async def _remove_namesake(self, sandbox_id: str) -> None:
+        """A container with our name but without our folder: a remnant, since the folder is made first."""
+        await self._inspect(sandbox_id)  # NotFound if it is not ours to remove
+        await self._engine.remove(container_name(sandbox_id))
+
+    async def _destroy(self, sandbox_id: str) -> None:
+        sandbox = self._sandboxes.pop(sandbox_id, None)
+        if sandbox is not None:
+            sandbox.lose("the sandbox was destroyed")
+            await sandbox.close()
+        with contextlib.suppress(NotFound):
+            await self._inspect(sandbox_id)
+            await self._engine.remove(container_name(sandbox_id))
+        await self._workspaces.destroy(sandbox_id)
+        # Last: while the folder is there, a repeated destroy knows that something may be left.
+        await asyncio.to_thread(self._host.remove, sandbox_id)
+
+    async def _wait_for_agent(self, link: AgentLink, seconds: float) -> None:
+        try:
+            await link.wait_ready(seconds)
+        except LinkInterrupted as error:
+            raise EngineProblem(
+                f"the container runs, but its agent has not answered within {seconds:g} s", retryable=True
+            ) from error
+
+    async def _inspect(self, sandbox_id: str) -> dict[str, Any]:
+        container = await self._engine.inspect(container_name(sandbox_id))
+        labels = container["Config"].get("Labels") or {}
+        if labels.get(LABEL_OWNER) != self._owner or labels.get(LABEL_SANDBOX) != sandbox_id:
+            raise NotFound(f"sandbox {sandbox_id} is not one of {self._owner}")
+        return container
+
+    async def _check_tier(self, tier: Tier) -> None:
+        runtime = RUNTIMES[tier]
+        if runtime not in await self._engine.runtimes():
+            raise TierMissing(
+                f"the engine has no runtime '{runtime}': install {runtime}, add it under \"runtimes\" in "
+                "/etc/docker/daemon.json and restart the engine; a weaker tier is never taken instead"
+            )
+
+    # --- noticing ends ------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        labels = {LABEL_OWNER: self._owner, LABEL_SANDBOX: None}
+        async for event in self._engine.events(labels):
+            if event is None:
+                await self._compare_with_engine()
+            elif event.action in ("die", "destroy"):
+                self._ended(event)
+
+    def _ended(self, event: EngineEvent) -> None:
+        sandbox = self._sandboxes.get(event.sandbox_id)
+        if sandbox is not None and sandbox.container_id == event.container_id:
+            code = f" with exit code {event.exit_code}" if event.exit_code else ""
+            sandbox.lose(f"the sandbox's container ended{code}")
+
+    async def _compare_with_engine(self) -> None:
+        """After a gap in the events: what they would have told is read from the list of containers."""
+        before = {name for name, sandbox in self._sandboxes.items() if sandbox.started}
+        try:
+            containers = await self._engine.list({LABEL_OWNER: self._owner, LABEL_SANDBOX: None})
+        except SandlotError:
+            return  # the engine is away again; the stream ends too, and another None follows
+        live = {
+            container["Labels"][LABEL_SANDBOX]
+            for container in containers
+            if container["State"] in _LIVE_STATES
+        }
+        for sandbox_id in before - live:
+            if (sandbox := self._sandboxes.get(sandbox_id)) is not None:
+                sandbox.lose("the sandbox's container is gone")
+
+
+def packaged_agent() -> Path:
+    """The agent for this machine, as it is installed with this package."""
+    machine = native_machine()
+    name = f"sandlot-agent-{_AGENT_ARCHITECTURES.get(machine, machine)}"
+    return Path(str(files("sandlot.providers.link").joinpath("bin", name)))
+
+
+def _setup(environment: Environment, image: PreparedImage) -> dict[str, Any]:
+    return {
+        "uid": SANDBOX_UID,
+        "gid": SANDBOX_GID,
+        "user": image.user,
+        # Not the image's: the root file system is read-only, and a home must be writable.
+        "home": WORKSPACE_LINK,
+        "workspace": WORKSPACE_LINK,
+        # gVisor's kernel ends the whole sandbox when memory runs out, so there the agent watches.
+        "memory_bytes": environment.limits.memory_bytes if environment.tier is Tier.RUNSC else 0,
+        "run_dir": RUN_TARGET,
+    }
+
+
+def _found(container: dict[str, Any]) -> FoundSandbox:
+    labels = container["Labels"]
+    return FoundSandbox(
+        id=labels[LABEL_SANDBOX],
+        state=container["State"],
+        environment=labels.get(LABEL_ENVIRONMENT, ""),
+        tier=Tier(labels.get(LABEL_TIER, Tier.RUNC)),
+        spec_hash=labels.get(LABEL_SPEC, ""),
+        created_at=float(container["Created"]),
+        labels={
+            name.removeprefix(LABEL_CALLER): value
+            for name, value in labels.items()
+            if name.startswith(LABEL_CALLER)
+        },
+    )
+
+
+def _how_it_ended(state: dict[str, Any]) -> str:
+    if state.get("OOMKilled"):
+        return "the sandbox's container ran out of memory"
+    return f"the sandbox's container is {state['Status']}, exit code {state.get('ExitCode')}"
+
+
+async def _to_its_end(work: Awaitable[T]) -> None:
+    """Cleaning up is not cut short by a second cancellation, and does not hide the error that led to it."""
+    task = asyncio.ensure_future(work)
+    with contextlib.suppress(SandlotError):
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise

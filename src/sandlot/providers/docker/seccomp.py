@@ -1,0 +1,103 @@
+"""The seccomp profile of the runc tier, generated from the readable list beside this file.
+
+Docker's API takes a profile as JSON text inside ``SecurityOpt``. The engine's own default changes with the
+engine's version; this one changes only with ours, and each difference has its reason in ``seccomp.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from sandlot.domain.errors import Unsupported
+
+# The native ABI only. libseccomp kills a caller that uses another one (int 0x80, x32).
+ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+_MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def native_machine() -> str:
+    machine = platform.machine().lower()
+    return _MACHINE_NAMES.get(machine, machine)
+
+
+@lru_cache(maxsize=4)
+def seccomp_json(machine: str | None = None) -> str:
+    """The profile as one canonical line of JSON, ready for ``SecurityOpt``."""
+    return json.dumps(seccomp_profile(machine or native_machine()), sort_keys=True, separators=(",", ":"))
+
+
+def load_source() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("seccomp.toml").read_text("utf-8"))
+
+
+def seccomp_profile(machine: str) -> dict[str, Any]:
+    """The profile in the form that the engine reads."""
+    if machine not in ARCHITECTURES:
+        raise Unsupported(f"there is no seccomp profile for {machine}; known are {', '.join(ARCHITECTURES)}")
+    source = load_source()
+    _refuse_contradictions(source)
+    allowed = [
+        {"names": sorted(table["syscalls"]), "action": "SCMP_ACT_ALLOW"}
+        for table in source["allow"]
+        if machine in table.get("architectures", [machine])
+    ]
+    guarded = [
+        {"names": table["syscalls"], "action": "SCMP_ACT_ALLOW", "args": arguments}
+        for table in source["guarded"]
+        for alternative in table["when"]
+        for arguments in _spell_out(alternative)
+    ]
+    refused = [
+        {"names": table["syscalls"], "action": "SCMP_ACT_ERRNO", "errnoRet": table["errno"]}
+        for table in source["refused"]
+    ]
+    return {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": source["default_errno"],
+        "architectures": [ARCHITECTURES[machine]],
+        "syscalls": allowed + guarded + refused,
+    }
+
+
+def _spell_out(alternative: Sequence[Mapping[str, int]]) -> Iterator[list[dict[str, Any]]]:
+    """One alternative of ``when`` as argument lists of the engine; any of them allows the call."""
+    plain = [_condition(condition) for condition in alternative if "low32_not" not in condition]
+    different = [condition for condition in alternative if "low32_not" in condition]
+    if not different:
+        yield plain
+        return
+    if len(different) > 1:
+        raise ValueError("at most one low32_not in an alternative")
+    # libseccomp knows "equal under a mask" but not "different under a mask". A number differs from another
+    # exactly if at least one bit does, so one rule for each bit says the same.
+    index, refused = different[0]["arg"], different[0]["low32_not"]
+    for bit in range(32):
+        mask = 1 << bit
+        yield [*plain, _masked(index, mask, ~refused & mask)]
+
+
+def _condition(condition: Mapping[str, int]) -> dict[str, Any]:
+    if "mask" in condition:
+        return _masked(condition["arg"], condition["mask"], condition["equals"])
+    return {"index": condition["arg"], "value": condition["equals"], "op": "SCMP_CMP_EQ"}
+
+
+def _masked(index: int, mask: int, equals: int) -> dict[str, Any]:
+    return {"index": index, "value": mask, "valueTwo": equals, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _refuse_contradictions(source: Mapping[str, Any]) -> None:
+    """A call named twice would get whichever rule libseccomp prefers: found when the list is read."""
+    seen: dict[str, str] = {}
+    for kind in ("allow", "guarded", "refused", "removed"):
+        for table in source[kind]:
+            for name in table["syscalls"]:
+                if name in seen:
+                    raise ValueError(f"seccomp.toml names {name} in '{seen[name]}' and in '{table['group']}'")
+                seen[name] = table["group"]

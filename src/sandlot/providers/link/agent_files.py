@@ -1,0 +1,266 @@
+"""Files of a sandbox: every operation is done inside, by the sandbox's user, on the files link.
+
+Nothing here holds a file: reads and archives stream, writes are taken from their source as credit comes, and
+answers that have to be collected are bounded by what was asked for.
+"""
+
+from __future__ import annotations
+
+from builtins import list as list_of  # the contract has a method named list
+from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+from sandlot.domain.errors import FileProblem, InvalidRequest
+from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
+from sandlot.providers.link.calls import Call
+from sandlot.providers.link.link import AgentLink
+from sandlot.providers.link.mux import Mux
+from sandlot.providers.link.stream import Message, Stream
+from sandlot.wire.agent_messages import (
+    flag,
+    integer,
+    optional_text,
+    parse_archive,
+    parse_changes,
+    parse_entries,
+    parse_entry_answer,
+    parse_matches,
+    parse_removed,
+)
+from sandlot.wire.frames import ProtocolViolation
+
+MAX_PAGE: Final = 10_000  # entries of one list, matches of one search
+MAX_WALK: Final = 100_000
+MAX_PATH_BYTES: Final = 65_536
+
+
+class AgentFiles:
+    """Implements ``Files``."""
+
+    def __init__(self, link: AgentLink) -> None:
+        self._link = link
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
+        return await self._entry(path, {"op": "file.stat", "path": path, "follow": follow})
+
+    async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage:
+        _check_limit(limit, MAX_PAGE)
+        request: dict[str, Any] = {"op": "file.list", "path": path, "limit": limit}
+        if after is not None:
+            request["after"] = after
+        with await self._call(path) as call:
+            await call.open(request)
+            entries, last = await call.collect(parse_entries, limit)
+            if "next" not in last:
+                raise ProtocolViolation("a listing has no last message")
+            return FilePage(tuple(entries), optional_text(last, "next"))
+
+    async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
+        _check_limit(limit, MAX_WALK)
+        if depth < 0:
+            raise InvalidRequest("depth must be 0 (all) or more")
+        request: dict[str, Any] = {"op": "file.walk", "path": path, "depth": depth, "limit": limit}
+        if glob is not None:
+            request["glob"] = glob
+        with await self._call(path) as call:
+            await call.open(request)
+            entries, last = await call.collect(parse_entries, limit)
+            return Walk(tuple(entries), flag(last, "truncated"))
+
+    async def search(
+        self,
+        path: str,
+        pattern: str,
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str | None = None,
+        limit: int = 1000,
+    ) -> Search:
+        _check_limit(limit, MAX_PAGE)
+        request: dict[str, Any] = {
+            "op": "file.search",
+            "path": path,
+            "pattern": pattern,
+            "regex": regex,
+            "ignore_case": ignore_case,
+            "limit": limit,
+        }
+        if glob is not None:
+            request["glob"] = glob
+        with await self._call(path) as call:
+            await call.open(request)
+            matches, last = await call.collect(parse_matches, limit)
+            return Search(tuple(matches), flag(last, "truncated"))
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        if offset < 0 or (length is not None and length < 0):
+            raise InvalidRequest("offset and length must not be negative")
+        request: dict[str, Any] = {"op": "file.read", "path": path, "offset": offset}
+        if length is not None:
+            request["length"] = length
+        with await self._call(path) as call:
+            await call.open(request)
+            parse_entry_answer(await call.message())
+            at = offset
+            while isinstance(piece := await call.piece(at), bytes):
+                at += len(piece)
+                if length is not None and at - offset > length:
+                    raise ProtocolViolation("more was read than was asked for")
+                yield piece
+            _check_total(piece, at - offset)
+
+    async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
+        request = {"op": "file.read", "path": path, "offset": 0, "max_bytes": max_bytes}
+        too_large = FileProblem(f"the file exceeds {max_bytes} bytes", reason="too_large", path=path)
+        with await self._call(path) as call:
+            await call.open(request)
+            if parse_entry_answer(await call.message()).size > max_bytes:
+                raise too_large
+            pieces: list_of[bytes] = []
+            total = 0
+            while isinstance(piece := await call.piece(total), bytes):
+                pieces.append(piece)
+                total += len(piece)
+                if total > max_bytes:
+                    raise ProtocolViolation("more was read than was asked for")
+            _check_total(piece, total)
+            if flag(piece, "truncated"):  # it grew while it was read
+                raise too_large
+            return b"".join(pieces)
+
+    async def write(
+        self,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        exclusive: bool = False,
+    ) -> FileEntry:
+        request: dict[str, Any] = {
+            "op": "file.write",
+            "path": path,
+            "parents": parents,
+            "exclusive": exclusive,
+        }
+        if mode is not None:
+            request["mode"] = mode
+        with await self._call(path) as call:
+            await _send_all(await call.open(request, end=False), content)
+            return await call.answer(parse_entry_answer)
+
+    async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
+        return await self._entry(path, {"op": "file.mkdir", "path": path, "parents": parents, "mode": mode})
+
+    async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
+        _check_path(destination)
+        request = {
+            "op": "file.move",
+            "source": source,
+            "destination": destination,
+            "overwrite": overwrite,
+        }
+        return await self._entry(source, request)
+
+    async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
+        request = {"op": "file.remove", "path": path, "recursive": recursive, "missing_ok": missing_ok}
+        with await self._call(path) as call:
+            await call.open(request)
+            return await call.answer(parse_removed)
+
+    def watch(
+        self, path: str, *, recursive: bool = False
+    ) -> AbstractAsyncContextManager[AsyncIterator[FileChange]]:
+        return self._watch(path, recursive)
+
+    @asynccontextmanager
+    async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
+        mux = await self._mux(path)
+        with Call(self._link, mux, path) as call:
+            stream = await call.open({"op": "file.watch", "path": path, "recursive": recursive})
+            if not flag(await call.message(), "ready"):
+                raise ProtocolViolation("a watch that is not ready")
+            yield self._changes(path, stream)
+
+    async def _changes(self, path: str, stream: Stream) -> AsyncIterator[FileChange]:
+        with Call(self._link, stream.mux, path):
+            while (item := await stream.receive()) is not None:
+                if not isinstance(item, Message):
+                    raise ProtocolViolation("a message was due")
+                for change in parse_changes(item.body):
+                    yield change
+
+    async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
+        request: dict[str, Any] = {"op": "archive.read", "path": path}
+        if max_bytes is not None:
+            request["max_bytes"] = max_bytes
+        with await self._call(path) as call:
+            await call.open(request)
+            total = 0
+            while isinstance(piece := await call.piece(total), bytes):
+                total += len(piece)
+                if max_bytes is not None and total > max_bytes:
+                    raise FileProblem(f"the archive exceeds {max_bytes} bytes", reason="too_large", path=path)
+                yield piece
+            parse_archive(piece)
+
+    async def write_archive(
+        self,
+        path: str,
+        tar: AsyncIterable[bytes],
+        *,
+        max_bytes: int | None = None,
+        max_files: int | None = None,
+    ) -> ArchiveSummary:
+        request: dict[str, Any] = {"op": "archive.write", "path": path}
+        if max_bytes is not None:
+            request["max_bytes"] = max_bytes
+        if max_files is not None:
+            request["max_files"] = max_files
+        with await self._call(path) as call:
+            await _send_all(await call.open(request, end=False), tar)
+            return await call.answer(parse_archive)
+
+    async def _mux(self, path: str) -> Mux:
+        _check_path(path)
+        return await self._link.files()
+
+    async def _call(self, path: str) -> Call:
+        return Call(self._link, await self._mux(path), path)
+
+    async def _entry(self, path: str, request: dict[str, Any]) -> FileEntry:
+        with await self._call(path) as call:
+            await call.open(request)
+            return await call.answer(parse_entry_answer)
+
+
+async def _send_all(stream: Stream, content: bytes | AsyncIterable[bytes]) -> None:
+    """Raises as soon as the agent refuses; a source that fails resets the stream, which leaves no trace."""
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        await stream.send_data(content)
+    else:
+        async for piece in content:
+            await stream.send_data(piece)
+    stream.send_end()
+
+
+def _check_path(path: str) -> None:
+    """What can never be a path is told without asking."""
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= MAX_PATH_BYTES or "\0" in path:
+        raise FileProblem("this cannot be a path", reason="invalid_path", path=path)
+
+
+def _check_limit(limit: int, most: int) -> None:
+    if not 0 < limit <= most:
+        raise InvalidRequest(f"limit must be 1 … {most}")
+
+
+def _check_total(body: dict[str, Any], total: int) -> None:
+    if integer(body, "bytes") != total:
+        raise ProtocolViolation("what was sent is not what is said to have been sent")

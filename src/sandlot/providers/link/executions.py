@@ -1,0 +1,235 @@
+"""Execs: starting one, reading it, and getting its result across a broken link.
+
+An exec lives in the agent, not on the link. So a reader that lost its link attaches again at the next offset,
+and an exec whose start was never confirmed may be started again under its id: the agent never runs one twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+from sandlot.domain.errors import Conflict, InvalidRequest, LinkInterrupted, SandboxLost
+from sandlot.domain.execution import (
+    MAX_OUTPUT_LIMIT_BYTES,
+    ExecEvent,
+    ExecRequest,
+    ExecResult,
+    ResultFold,
+    Started,
+)
+from sandlot.domain.ids import is_exec_id
+from sandlot.providers.link.link import REDIAL_TIMEOUT_S, AgentLink
+from sandlot.providers.link.stream import Data, LinkClosed, Stream, StreamReset
+from sandlot.wire.agent_messages import ExecEvents
+from sandlot.wire.frames import MAX_DATA_BYTES, ProtocolViolation
+
+MAX_FRUITLESS_BREAKS: Final = 5  # links in a row that broke without bringing a single event
+
+
+def start_request(request: ExecRequest, offset: int = 0) -> dict[str, Any]:
+    body: dict[str, Any] = {"op": "exec.start", "exec_id": request.exec_id}
+    if request.argv is not None:
+        body["argv"] = list(request.argv)
+    else:
+        body["command"] = request.command
+    if request.cwd is not None:
+        body["cwd"] = request.cwd
+    if request.env:
+        body["env"] = dict(request.env)
+    body["stdin"] = request.stdin
+    body["timeout_ms"] = 0 if request.timeout_s is None else math.ceil(request.timeout_s * 1000)
+    body["output_limit"] = request.output_limit or 0
+    body["on_limit"] = request.on_limit.value
+    if request.pty is not None:
+        body["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
+    if request.shell is not None:
+        body["shell"] = request.shell
+    if offset:
+        body["offset"] = offset
+    return body
+
+
+def attach_request(exec_id: str, offset: int = 0) -> dict[str, Any]:
+    return {"op": "exec.attach", "exec_id": exec_id, "offset": offset}
+
+
+async def _next_event(stream: Stream, events: ExecEvents) -> ExecEvent | None:
+    """None at the end. A wrong event closes the link."""
+    item = await stream.receive()
+    try:
+        if isinstance(item, Data):
+            return events.data(item.channel, item.offset, item.data)
+        if item is not None:
+            return events.message(item.body)
+        events.end()
+    except ProtocolViolation as violation:
+        raise stream.mux.violated(violation) from violation
+    return None
+
+
+class AgentExecution:
+    """Implements ``Execution``: one reader's stream."""
+
+    def __init__(self, link: AgentLink, exec_id: str, stream: Stream, events: ExecEvents, first: ExecEvent):
+        self._link = link
+        self._exec_id = exec_id
+        self._stream = stream
+        self._events = events
+        self._first = first
+        self._offset = events.next_offset
+        self._iterated = False
+
+    @classmethod
+    async def open(
+        cls, link: AgentLink, exec_id: str, request: dict[str, Any], *, offset: int, stdin: bool
+    ) -> AgentExecution:
+        """Returns when the agent has confirmed; so a refusal is told here and not to a reader."""
+        if not is_exec_id(exec_id) or offset < 0:
+            raise InvalidRequest("an exec id or offset cannot be right")
+        mux = await link.core()
+        events = ExecEvents(offset)
+        stream = None
+        try:
+            stream = await mux.open(request, end=not stdin)
+            first = await _next_event(stream, events)
+            assert first is not None
+            return cls(link, exec_id, stream, events, first)
+        except (StreamReset, LinkClosed) as problem:
+            raise link.explain(problem) from problem
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+
+    @property
+    def exec_id(self) -> str:
+        return self._exec_id
+
+    async def events(self) -> AsyncIterator[ExecEvent]:
+        if self._iterated:
+            raise RuntimeError("an execution's events are read once; attach for another reading")
+        self._iterated = True
+        try:
+            yield self._first
+            while (event := await _next_event(self._stream, self._events)) is not None:
+                yield event
+        except (StreamReset, LinkClosed) as problem:
+            raise self._link.explain(problem) from problem
+        finally:
+            self._stream.close()
+
+    async def result(self) -> ExecResult:
+        fold = ResultFold(self._exec_id, offset=self._offset)
+        result = None
+        async for event in self.events():
+            result = fold.add(event) or result
+        assert result is not None, "events do not end without an exit"
+        return result
+
+    async def write_stdin(self, data: bytes) -> None:
+        try:
+            await self._stream.send_data(data)
+        except StreamReset as problem:
+            if problem.code == "gone":
+                raise Conflict("the exec has ended or its stdin is closed") from None
+            raise self._link.explain(problem) from problem
+        except LinkClosed as problem:
+            raise self._link.explain(problem) from problem
+
+    async def close_stdin(self) -> None:
+        self._stream.send_end()
+
+    async def detach(self) -> None:
+        self._stream.close()
+
+
+class Run:
+    """One ``run``: start, read to the end, and go on after a broken link."""
+
+    def __init__(
+        self,
+        link: AgentLink,
+        request: ExecRequest,
+        stdin: bytes | None,
+        redial_timeout_s: float = REDIAL_TIMEOUT_S,
+    ) -> None:
+        self._link = link
+        self._stdin = stdin
+        self._request = request if stdin is None or request.stdin else replace(request, stdin=True)
+        self._redial_timeout_s = redial_timeout_s
+        self._fold = ResultFold(request.exec_id, request.output_limit or MAX_OUTPUT_LIMIT_BYTES)
+        self._next_offset = 0
+        self._confirmed = False
+        self._progress = False
+
+    async def result(self) -> ExecResult:
+        opening = start_request(self._request)
+        stdin = self._stdin or b""
+        sent = False  # whether the exec may be running: then a failure says so
+        fruitless = 0
+        while True:
+            try:
+                mux = await self._link.core(self._redial_timeout_s)
+            except LinkInterrupted as problem:
+                raise LinkInterrupted(problem.message, may_have_executed=sent) from None
+            self._progress = False
+            sent = True
+            try:
+                # Attaching with an END would end an stdin that the exec may not have had in full.
+                end = not self._stdin if opening["op"] == "exec.attach" else not self._request.stdin
+                return await self._read(await mux.open(opening, end=end), stdin)
+            except StreamReset as reset:
+                if reset.code != "not_found" or opening["op"] != "exec.attach":
+                    raise self._link.explain(reset) from reset
+                if self._confirmed:
+                    raise SandboxLost(f"the sandbox no longer knows exec {self._request.exec_id}") from reset
+                opening, stdin = start_request(self._request), self._stdin or b""
+                continue
+            except LinkClosed as closed:
+                if self._link.failure is not None:
+                    raise self._link.explain(closed) from closed
+                fruitless = 0 if self._progress else fruitless + 1
+                if fruitless >= MAX_FRUITLESS_BREAKS:
+                    raise LinkInterrupted(f"the link broke {fruitless} times in a row") from closed
+                opening = attach_request(self._request.exec_id, self._next_offset)
+                stdin = b""
+
+    async def _read(self, stream: Stream, stdin: bytes) -> ExecResult:
+        events = ExecEvents(self._next_offset)
+        feeding = None
+        attached = stream.request["op"] == "exec.attach"
+        try:
+            if self._request.stdin and not attached:
+                if len(stdin) <= MAX_DATA_BYTES:
+                    await _feed(stream, stdin)  # within the first credit: leaves with the request
+                else:
+                    feeding = stream.mux.loop.create_task(_feed(stream, stdin))
+            result = None
+            while (event := await _next_event(stream, events)) is not None:
+                if isinstance(event, Started):
+                    self._progress = not self._confirmed
+                    self._confirmed = True
+                    if attached and self._stdin:
+                        # How much of it the exec got is not known: neither the rest nor an end may be sent.
+                        raise LinkInterrupted("the link broke, and stdin cannot be resumed")
+                    continue
+                self._progress = True
+                self._next_offset = events.next_offset
+                result = self._fold.add(event)
+            assert result is not None, "events do not end without an exit"
+            return result
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+            stream.close()
+
+
+async def _feed(stream: Stream, stdin: bytes) -> None:
+    # A command may end without reading its stdin; the reader tells what became of it.
+    with contextlib.suppress(StreamReset, LinkClosed):
+        await stream.send_data(stdin)
+        stream.send_end()

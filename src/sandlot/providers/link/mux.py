@@ -1,0 +1,211 @@
+"""Many streams on one connection.
+
+Ours have odd ids, the agent's even ones, each growing, so that an id alone tells "over" (ignore: it was
+under way) from "never opened" (a broken rule). A broken rule closes the link and is told to its owner, who
+decides what becomes of the sandbox. Nothing here knows what the requests mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sandlot.domain.errors import Busy, InvalidRequest
+from sandlot.providers.link.connection import Connection
+from sandlot.providers.link.stream import LinkClosed, Stream
+from sandlot.wire.agent_messages import parse_problem
+from sandlot.wire.frames import (
+    MAX_REQUEST_BYTES,
+    Frame,
+    Kind,
+    ProtocolViolation,
+    encode,
+    encode_object,
+    encode_request,
+    encode_u64,
+    parse_object,
+    read_u32,
+    read_u64,
+)
+
+MAX_STREAMS: Final = 4096  # open at once on one link, both sides' together
+MAX_STREAM_ID: Final = 2**32 - 1
+PING_INTERVAL_S: Final = 10.0
+PINGS_MISSED: Final = 2  # intervals that a ping may stay unanswered: a frozen or throttled sandbox has 20 s
+
+_OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
+    Kind.OPEN,
+    Kind.PART,
+    Kind.MESSAGE,
+    Kind.DATA,
+    Kind.CREDIT,
+    Kind.END,
+    Kind.RESET,
+    Kind.PING,
+    Kind.PONG,
+)
+
+
+def refuse_every_stream(stream: Stream) -> None:
+    stream.reset("unsupported", "the worker takes no streams here")
+
+
+class Mux:
+    """``on_closed`` is called once, when the link is over. ``acceptor`` is given the agent's streams."""
+
+    def __init__(self, connection: Connection, on_closed: Callable[[Mux, LinkClosed], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.acceptor: Callable[[Stream], None] = refuse_every_stream
+        self.closed: LinkClosed | None = None
+        self._connection = connection
+        self._on_closed = on_closed
+        self._streams: dict[int, Stream] = {}
+        self._next_id = 1
+        self._agents_last_id = 0
+        self._parts = bytearray()
+        self._parts_stream = 0  # whose request is coming in parts; 0 = nobody's
+        self._ping = 0
+        self._ping_missed = 0
+        self._ping_answered = True
+        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_life)
+        connection.receiver = self
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    async def open(self, request: Mapping[str, Any], *, end: bool = True, half_close: bool = False) -> Stream:
+        """Opens a stream; ``end``: the request is all that we send on it."""
+        try:
+            payload = encode_object(request)
+        except ValueError as problem:
+            raise InvalidRequest(f"the request is not UTF-8 text: {problem}") from None
+        if len(payload) > MAX_REQUEST_BYTES:
+            raise InvalidRequest(f"the request exceeds {MAX_REQUEST_BYTES} bytes")
+        while self.closed is None and not self.writable:
+            await self.drained()
+        if self.closed is not None:
+            raise self.closed.with_traceback(None)
+        if len(self._streams) >= MAX_STREAMS:
+            raise Busy(f"{MAX_STREAMS} requests are under way in this sandbox")
+        if self._next_id > MAX_STREAM_ID:
+            self.close("the link has used up its stream ids")
+            return await self.open(request, end=end, half_close=half_close)
+        stream = Stream(self, self._next_id, request, half_close)
+        self._next_id += 2
+        self._streams[stream.id] = stream
+        self.send(encode_request(stream.id, payload))
+        if end:
+            stream.send_end()
+        return stream
+
+    def close(self, reason: str, violation: ProtocolViolation | None = None) -> None:
+        """Ends the link at once and every stream on it."""
+        if self.closed is not None:
+            return
+        self.closed = closed = LinkClosed(reason, violation)
+        self._ping_timer.cancel()
+        self._parts.clear()
+        for stream in list(self._streams.values()):
+            stream.on_link_closed(closed)
+        self._connection.abort()
+        self._on_closed(self, closed)
+
+    def violated(self, violation: ProtocolViolation) -> LinkClosed:
+        """The agent broke a rule: closes the link, and returns what to raise."""
+        self.close(f"the agent broke the protocol: {violation}", violation)
+        assert self.closed is not None
+        return self.closed
+
+    # for streams
+
+    @property
+    def writable(self) -> bool:
+        return self._connection.writable
+
+    async def drained(self) -> None:
+        await self._connection.drained()
+
+    def send(self, encoded: bytes) -> None:
+        self._connection.send(encoded)
+
+    def forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.id, None)
+
+    # the connection's side
+
+    def on_connected(self, connection: Connection) -> None:
+        raise AssertionError("a mux begins on a connection that has shaken hands")
+
+    def on_lost(self, reason: str) -> None:
+        self.close(reason)
+
+    def on_violation(self, violation: ProtocolViolation) -> None:
+        self.violated(violation)
+
+    def on_frame(self, frame: Frame) -> None:
+        stream_id, kind, body, channel, offset = frame
+        if self._parts_stream and not (stream_id == self._parts_stream and (kind is _PART or kind is _OPEN)):
+            raise ProtocolViolation("a request in parts was interrupted")
+        if stream_id == 0:
+            self._on_link_frame(kind, body)
+            return
+        if kind is _OPEN or kind is _PART:
+            self._on_request(stream_id, kind, body)
+            return
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            if stream_id >= self._next_id if stream_id & 1 else stream_id > self._agents_last_id:
+                raise ProtocolViolation(f"{kind.name} for stream {stream_id}, which was never opened")
+            return  # it is over; this was under way
+        if kind is _DATA:
+            stream.on_data(channel, offset, body)
+        elif kind is _MESSAGE:
+            stream.on_message(body)
+        elif kind is _CREDIT:
+            stream.on_credit(read_u32(body))
+        elif kind is _END:
+            stream.on_end()
+        else:
+            stream.on_reset(*parse_problem(parse_object(body)))
+
+    def _on_link_frame(self, kind: Kind, body: bytes) -> None:
+        if kind is _PING:
+            self.send(encode(_PONG, 0, body))
+        elif kind is _PONG:
+            self._ping_answered = self._ping_answered or read_u64(body) == self._ping
+        else:
+            raise ProtocolViolation(f"{kind.name} after the handshake")
+
+    def _on_request(self, stream_id: int, kind: Kind, body: bytes) -> None:
+        if stream_id & 1 or stream_id <= self._agents_last_id:
+            raise ProtocolViolation(f"the agent may not open stream {stream_id}")
+        if len(self._parts) + len(body) > MAX_REQUEST_BYTES:
+            raise ProtocolViolation("a request in parts is too large")
+        self._parts += body
+        self._parts_stream = stream_id
+        if kind is _PART:
+            return
+        request = parse_object(bytes(self._parts), MAX_REQUEST_BYTES)
+        self._parts.clear()
+        self._parts_stream = 0
+        self._agents_last_id = stream_id
+        stream = Stream(self, stream_id, request, half_close=True)
+        self._streams[stream_id] = stream
+        if len(self._streams) > MAX_STREAMS:
+            stream.reset("busy", "too many streams are open")
+        else:
+            self.acceptor(stream)
+
+    def _check_life(self) -> None:
+        """Between ticks lies a whole interval to read answers, even when the worker itself was stalled."""
+        self._ping_missed = 0 if self._ping_answered else self._ping_missed + 1
+        if self._ping_missed >= PINGS_MISSED:
+            self.close("the agent does not answer")
+            return
+        if self._ping_answered:
+            self._ping += 1
+            self._ping_answered = False
+            self.send(encode_u64(_PING, self._ping))
+        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_life)

@@ -1,0 +1,183 @@
+"""Ports: connections into a sandbox, and connections that programs inside make to a listener of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from sandlot.domain.errors import InvalidRequest, LinkInterrupted
+from sandlot.providers.link.calls import ANSWER_TIMEOUT_S, Call
+from sandlot.providers.link.link import AgentLink
+from sandlot.providers.link.mux import Mux
+from sandlot.providers.link.stream import Data, Message, Stream
+from sandlot.wire.agent_messages import flag, integer, text
+from sandlot.wire.frames import ProtocolViolation
+
+MAX_BACKLOG: Final = 128  # connections accepted inside that nobody has taken yet
+NETWORKS: Final = ("tcp", "unix")
+
+
+class PortStream:
+    """Implements ``ByteStream``."""
+
+    def __init__(self, link: AgentLink, stream: Stream) -> None:
+        self._link = link
+        self._stream = stream
+        self._received = 0
+
+    async def receive(self) -> bytes:
+        with Call(self._link, self._stream.mux):
+            while True:
+                item = await self._stream.receive()
+                if item is None:
+                    return b""
+                if not isinstance(item, Data) or item.channel != 0 or item.offset != self._received:
+                    raise ProtocolViolation("a connection carries something else than its bytes")
+                self._received += len(item.data)
+                if item.data:  # empty bytes would be taken for the end
+                    return item.data
+
+    async def send(self, data: bytes) -> None:
+        with Call(self._link, self._stream.mux):
+            await self._stream.send_data(data)
+
+    async def send_end(self) -> None:
+        self._stream.send_end()
+
+    async def close(self) -> None:
+        self._stream.close()
+
+
+class AgentPortListener:
+    """Implements ``PortListener``. Its stream is its life."""
+
+    def __init__(self, link: AgentLink, listeners: Listeners, stream: Stream) -> None:
+        self._address = ""
+        self._link = link
+        self._listeners = listeners
+        self._stream = stream
+        self._waiting: deque[Stream] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def listening(self, address: str) -> None:
+        self._address = address
+
+    def offer(self, stream: Stream) -> None:
+        if len(self._waiting) >= MAX_BACKLOG:
+            stream.reset("busy", "nobody takes this listener's connections")
+            return
+        self._waiting.append(stream)
+        self._changed.set()
+
+    async def connections(self) -> AsyncIterator[PortStream]:
+        """Connections as they are made, until the listener is closed. To be iterated once."""
+        ending = asyncio.get_running_loop().create_task(self._stream.receive())
+        ending.add_done_callback(self._ended)
+        try:
+            while not self._closed:
+                while self._waiting:
+                    yield PortStream(self._link, self._waiting.popleft())
+                if ending.done():
+                    self._check_end(ending)
+                    return
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            ending.cancel()
+            await self.close()
+
+    async def close(self) -> None:
+        """Connections that were taken go on; those that nobody took are over."""
+        self._closed = True
+        self._changed.set()
+        self._listeners.remove(self._stream.id)
+        self._stream.close()
+        while self._waiting:
+            self._waiting.popleft().close()
+
+    def _ended(self, ending: asyncio.Task[Message | Data | None]) -> None:
+        if not ending.cancelled():
+            ending.exception()  # told by _check_end, unless nobody iterates any more
+        self._changed.set()
+
+    def _check_end(self, ending: asyncio.Task[Message | Data | None]) -> None:
+        if self._closed:
+            return
+        with Call(self._link, self._stream.mux):
+            if ending.result() is not None:
+                raise ProtocolViolation("a listener has nothing more to say")
+
+
+class Listeners:
+    """Which stream is whose listener on one core link: hands the agent's streams to them."""
+
+    def __init__(self) -> None:
+        self._by_stream: dict[int, AgentPortListener] = {}
+
+    def __call__(self, stream: Stream) -> None:
+        body = dict(stream.request)
+        if body.get("op") != "port.accepted":
+            stream.reset("unsupported", "the worker does not know this operation")
+            return
+        listener = self._by_stream.get(integer(body, "listener"))
+        if listener is None:  # closed while this was under way
+            stream.reset("gone", "the listener is closed")
+        else:
+            listener.offer(stream)
+
+    def add(self, stream_id: int, listener: AgentPortListener) -> None:
+        self._by_stream[stream_id] = listener
+
+    def remove(self, stream_id: int) -> None:
+        self._by_stream.pop(stream_id, None)
+
+
+def _listeners_of(mux: Mux) -> Listeners:
+    if not isinstance(mux.acceptor, Listeners):
+        mux.acceptor = Listeners()
+    return mux.acceptor
+
+
+async def connect(link: AgentLink, address: str, network: str) -> PortStream:
+    """On the files link: the sandbox's user connects, and nobody else."""
+    if network not in NETWORKS:
+        raise InvalidRequest("network must be tcp or unix")
+    mux = await link.files()
+    with Call(link, mux) as call:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await call.open(
+                    {"op": "port.connect", "network": network, "address": address}, end=False, half_close=True
+                )
+                if not flag(await call.message(), "connected"):
+                    raise ProtocolViolation("a connection that is not connected")
+        except TimeoutError:
+            raise LinkInterrupted(f"no connection within {ANSWER_TIMEOUT_S:g} s") from None
+        return PortStream(link, call.keep())
+
+
+async def listen(link: AgentLink, address: str) -> AgentPortListener:
+    mux = await link.core()
+    listeners = _listeners_of(mux)
+    with Call(link, mux) as call:
+        stream = await call.open({"op": "port.listen", "address": address}, end=False)
+        listener = AgentPortListener(link, listeners, stream)
+        listeners.add(stream.id, listener)  # before the answer: a connection may come right behind it
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                listener.listening(text(await call.message(), "address"))
+        except TimeoutError:
+            await listener.close()
+            raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None
+        except BaseException:
+            await listener.close()
+            raise
+        call.keep()
+        return listener

@@ -1,0 +1,49 @@
+"""What a RESET means to a caller: one closed table. A code that is not in it is the agent's own failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandlot.domain.errors import (
+    FILE_REASONS,
+    Busy,
+    Conflict,
+    FileProblem,
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    StorageFull,
+    Unsupported,
+)
+from sandlot.providers.link.stream import StreamReset
+
+_BY_CODE: Final[Mapping[str, type[SandlotError]]] = {
+    "bad_request": InvalidRequest,
+    "unsupported": Unsupported,
+    "busy": Busy,
+    "not_found": NotFound,
+    "exists": Conflict,
+    "conflict": Conflict,
+    "permission_denied": InvalidRequest,
+    "not_a_directory": InvalidRequest,
+    "is_a_directory": InvalidRequest,
+    "not_regular": InvalidRequest,
+    "not_empty": InvalidRequest,
+    "no_space": StorageFull,
+    "too_large": InvalidRequest,
+    "interrupted": LinkInterrupted,
+    "gone": NotFound,
+    "resource_exhausted": Busy,
+    "cancelled": LinkInterrupted,
+    "refused": NotFound,  # nothing listens at that address
+    "internal": SandlotError,
+}
+
+
+def domain_error(reset: StreamReset, path: str | None = None) -> SandlotError:
+    """``path`` is given for file operations: what the file system says is then a FileProblem."""
+    if path is not None and reset.code in FILE_REASONS:
+        return FileProblem(reset.message or reset.code, reason=reset.code, path=path)
+    return _BY_CODE.get(reset.code, SandlotError)(reset.message or reset.code)

@@ -1,0 +1,123 @@
+"""The agent's half of a sandbox: everything in the ``Sandbox`` contract that the agent does.
+
+A provider adds what only the engine knows (the id, the tier, the end of the container) and passes the rest
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.ids import is_exec_id, is_shell_name
+from sandlot.providers.base import ExecSummary, Health, ShellSummary
+from sandlot.providers.link import ports
+from sandlot.providers.link.agent_files import AgentFiles
+from sandlot.providers.link.calls import ask, ask_for_all
+from sandlot.providers.link.executions import AgentExecution, Run, attach_request, start_request
+from sandlot.providers.link.link import AgentLink
+from sandlot.wire.agent_messages import (
+    each,
+    parse_exec_state,
+    parse_info,
+    parse_shell_state,
+    parse_signalled,
+)
+
+
+def _nothing(body: dict[str, Any]) -> None:
+    return None
+
+
+class AgentClient:
+    def __init__(self, link: AgentLink) -> None:
+        self._link = link
+        self._files = AgentFiles(link)
+
+    @property
+    def files(self) -> AgentFiles:
+        return self._files
+
+    async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
+        request: dict[str, Any] = {"op": "bind", "env": dict(env)}
+        if max_execs is not None:
+            request["max_execs"] = max_execs
+        await ask(self._link, request, _nothing)
+
+    async def start(self, request: ExecRequest, *, offset: int = 0) -> AgentExecution:
+        opening = start_request(request, offset)
+        return await AgentExecution.open(
+            self._link, request.exec_id, opening, offset=offset, stdin=request.stdin
+        )
+
+    async def attach(self, exec_id: str, *, offset: int = 0) -> AgentExecution:
+        # stdin stays open: an END here would be the exec's end of file.
+        opening = attach_request(exec_id, offset)
+        return await AgentExecution.open(self._link, exec_id, opening, offset=offset, stdin=True)
+
+    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        return await Run(self._link, request, stdin).result()
+
+    async def signal(self, exec_id: str, signal: int) -> int:
+        if not 1 <= signal <= 64:
+            raise InvalidRequest("a signal is a number from 1 to 64")
+        request = {"op": "exec.signal", "exec_id": _exec_id(exec_id), "signal": signal}
+        return await ask(self._link, request, parse_signalled)
+
+    async def kill(self, exec_id: str) -> int:
+        return await ask(self._link, {"op": "exec.kill", "exec_id": _exec_id(exec_id)}, parse_signalled)
+
+    async def resize(self, exec_id: str, *, rows: int, cols: int) -> None:
+        if not (0 < rows <= 65_535 and 0 < cols <= 65_535):
+            raise InvalidRequest("rows and cols must be 1 … 65,535")
+        request = {"op": "exec.resize", "exec_id": _exec_id(exec_id), "rows": rows, "cols": cols}
+        await ask(self._link, request, _nothing)
+
+    async def list_execs(self) -> list[ExecSummary]:
+        states = await ask_for_all(
+            self._link, {"op": "exec.list"}, lambda body: each(body, "execs", parse_exec_state)
+        )
+        return [ExecSummary(state.exec_id, state.running, state.shell) for state in states]
+
+    async def forget(self, exec_id: str) -> None:
+        await ask(self._link, {"op": "exec.forget", "exec_id": _exec_id(exec_id)}, _nothing)
+
+    async def list_shells(self) -> list[ShellSummary]:
+        states = await ask_for_all(
+            self._link, {"op": "shell.list"}, lambda body: each(body, "shells", parse_shell_state)
+        )
+        return [ShellSummary(state.name, state.pid, state.cwd, state.busy) for state in states]
+
+    async def close_shell(self, name: str) -> None:
+        if not is_shell_name(name):
+            raise InvalidRequest("this cannot be a shell's name")
+        await ask(self._link, {"op": "shell.close", "name": name}, _nothing)
+
+    async def connect(self, address: str, *, network: str = "tcp") -> ports.PortStream:
+        return await ports.connect(self._link, address, network)
+
+    async def listen(self, address: str) -> ports.AgentPortListener:
+        return await ports.listen(self._link, address)
+
+    async def health(self) -> Health:
+        info = await ask(self._link, {"op": "info"}, parse_info)
+        return Health(
+            agent=info.agent,
+            uptime_ms=info.uptime_ms,
+            execs_running=info.execs_running,
+            processes=info.processes,
+            memory_used_bytes=info.memory_used_bytes,
+            memory_limit_bytes=info.memory_limit_bytes,
+            oom_kills=info.oom_kills,
+        )
+
+    async def wait_lost(self) -> str:
+        return await self._link.wait_lost()
+
+
+def _exec_id(exec_id: str) -> str:
+    if not is_exec_id(exec_id):
+        raise InvalidRequest("this cannot be an exec's id")
+    return exec_id

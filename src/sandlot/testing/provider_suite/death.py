@@ -1,0 +1,75 @@
+"""Life and death of a sandbox: restarts of the worker, pauses, destruction, and a sandbox that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandlot.domain.environment import Environment
+from sandlot.domain.errors import SandboxLost, SandlotError
+from sandlot.domain.execution import ExecRequest, Output
+from sandlot.domain.ids import new_sandbox_id
+from sandlot.providers.base import Sandbox, SandboxSpec
+from sandlot.testing.provider_suite.harness import Cases, Harness, ok, run
+
+
+class DeathCases(Cases):
+    async def test_found_by_listing(self, provider_harness: Harness) -> None:
+        spec = SandboxSpec(id=new_sandbox_id(), environment=provider_harness.environment, labels={"who": "me"})
+        provider_harness.made.append(spec.id)
+        await provider_harness.provider.create(spec)
+        found = {f.id: f for f in await provider_harness.provider.list()}[spec.id]
+        assert (found.state, found.tier, found.labels["who"]) == ("running", spec.environment.tier, "me")
+        await provider_harness.provider.destroy(spec.id)
+        assert spec.id not in {f.id for f in await provider_harness.provider.list()}
+
+    async def test_destroy_twice(self, provider_harness: Harness) -> None:
+        sandbox = await provider_harness.create()
+        await provider_harness.provider.destroy(sandbox.id)
+        await provider_harness.provider.destroy(sandbox.id)
+        with pytest.raises(SandboxLost):
+            await run(sandbox, "true")
+
+    async def test_destroy_ends_what_is_under_way(self, provider_harness: Harness) -> None:
+        sandbox = await provider_harness.create()
+        ran = asyncio.create_task(run(sandbox, "sleep 60", timeout_s=60))
+        await asyncio.sleep(0.3)
+        await provider_harness.provider.destroy(sandbox.id)
+        with pytest.raises(SandlotError):
+            await asyncio.wait_for(ran, 10)
+        await asyncio.wait_for(sandbox.wait_lost(), 5)
+
+    async def test_pause(self, fresh: Sandbox, provider_harness: Harness) -> None:
+        execution = await fresh.start(ExecRequest(command="for i in $(seq 20); do echo $i; sleep 0.1; done"))
+        await asyncio.sleep(0.5)
+        await provider_harness.provider.pause(fresh.id)
+        await asyncio.sleep(0.5)
+        await provider_harness.provider.unpause(fresh.id)
+        assert (await execution.result()).output == "".join(f"{i}\n" for i in range(1, 21)).encode()
+
+    async def test_restarted_worker_adopts(self, provider_harness: Harness) -> None:
+        """The exec goes on without a worker; the next one gets every byte and the one result."""
+        sandbox = await provider_harness.create()
+        script = "echo run >>counter; for i in $(seq 30); do echo $i; sleep 0.1; done; exit 3"
+        execution = await sandbox.start(ExecRequest(command=script, exec_id="across", timeout_s=60))
+        async for event in execution.events():
+            if isinstance(event, Output):
+                break
+        provider_harness.provider = await provider_harness.reopen()
+        adopted = await provider_harness.provider.adopt(sandbox.id)
+        result = await asyncio.wait_for((await adopted.attach("across")).result(), 30)
+        assert (result.output, result.exit_code) == ("".join(f"{i}\n" for i in range(1, 31)).encode(), 3)
+        again = await adopted.run(ExecRequest(command=script, exec_id="across", timeout_s=60))
+        assert again.output == result.output
+        assert await ok(adopted, "cat counter") == "run\n"
+        assert await adopted.files.read_bytes("counter") == b"run\n"
+
+    async def test_adopting_what_is_gone(self, provider_harness: Harness) -> None:
+        with pytest.raises(SandlotError):
+            await provider_harness.provider.adopt(new_sandbox_id())
+
+    async def test_missing_image_is_an_error(self, provider_harness: Harness) -> None:
+        environment = Environment(name="absent", image="sandlot.invalid/no-such-image:none", tier=provider_harness.environment.tier)
+        with pytest.raises(SandlotError):
+            await provider_harness.provider.create(SandboxSpec(id=new_sandbox_id(), environment=environment))

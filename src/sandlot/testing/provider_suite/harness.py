@@ -1,0 +1,99 @@
+"""What the cases need of a provider under test, and the fixtures that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+import pytest_asyncio
+
+from sandlot.domain.environment import Environment
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.limits import Limits
+from sandlot.providers.base import Provider, Sandbox, SandboxSpec
+
+
+@dataclass
+class Harness:
+    """``reopen`` closes the provider and opens another one on the same data, as a restarted worker would."""
+
+    provider: Provider
+    environment: Environment
+    reopen: Callable[[], Awaitable[Provider]]
+    made: list[str] = field(default_factory=list)
+
+    async def create(self, limits: Limits | None = None) -> Sandbox:
+        environment = self.environment if limits is None else replace(self.environment, limits=limits)
+        spec = SandboxSpec(id=new_sandbox_id(), environment=environment)
+        self.made.append(spec.id)
+        return await self.provider.create(spec)
+
+    async def clean(self) -> None:
+        for sandbox_id in self.made:
+            await self.provider.destroy(sandbox_id)
+        self.made.clear()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+class Cases:
+    """Fixtures of every group of cases: one sandbox for all that leave it as it was, a fresh one for the others."""
+
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def sandbox(cls, provider_harness: Harness) -> AsyncIterator[Sandbox]:
+        sandbox = await provider_harness.create()
+        yield sandbox
+        await provider_harness.provider.destroy(sandbox.id)
+
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def fresh(self, provider_harness: Harness) -> AsyncIterator[Sandbox]:
+        sandbox = await provider_harness.create()
+        yield sandbox
+        await provider_harness.provider.destroy(sandbox.id)
+
+
+async def run(
+    sandbox: Sandbox,
+    command: str,
+    *,
+    stdin: bytes | None = None,
+    timeout_s: float = 30,
+    shell: str | None = None,
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    output_limit: int | None = 1024 * 1024,
+) -> ExecResult:
+    request = ExecRequest(
+        command=command,
+        timeout_s=timeout_s,
+        shell=shell,
+        cwd=cwd,
+        env=env or {},
+        output_limit=output_limit,
+        stdin=stdin is not None,
+    )
+    return await asyncio.wait_for(sandbox.run(request, stdin), timeout_s + 30)
+
+
+async def ok(sandbox: Sandbox, command: str, **options: object) -> str:
+    """Runs a command that must succeed and gives its output as text."""
+    result = await run(sandbox, command, **options)  # type: ignore[arg-type]
+    assert result.exit_code == 0, result
+    return result.output.decode()
+
+
+async def require(sandbox: Sandbox, program: str) -> None:
+    result = await run(sandbox, f"command -v {program}")
+    if result.exit_code != 0:
+        pytest.skip(f"the image has no {program}")
+
+
+async def eventually(check: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
+    """Polls until the check holds; the bound is the promise under test."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not await check():
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.05)

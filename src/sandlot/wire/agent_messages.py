@@ -1,0 +1,281 @@
+"""What the agent's JSON says, checked field by field.
+
+The agent's word is not trusted: a missing field, a wrong type or a number out of range is a
+``ProtocolViolation``. Fields that are not asked for are ignored; so a newer agent may say more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, Started
+from sandlot.domain.files import (
+    ArchiveSummary,
+    FileChange,
+    FileChangeType,
+    FileEntry,
+    FileType,
+    TextMatch,
+)
+from sandlot.domain.ids import is_exec_id, is_shell_name
+from sandlot.wire.frames import ProtocolViolation
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+_MAX_COUNT: Final = 2**63 - 1
+_MAX_ID: Final = 2**32 - 1
+_MAX_MS: Final = 1e15
+_MAX_MTIME_MS: Final = 2**62
+_MAX_PROBLEM_TEXT: Final = 1000  # characters of a failure's message that are worth keeping
+_MODE_BITS: Final = 0o7777
+
+_REASONS: Final = frozenset(
+    {"exited", "timeout", "killed", "output_limit", "oom", "shell_lost", "start_failed"}
+)
+_FILE_TYPES: Final = {kind.value: kind for kind in FileType}
+_CHANGE_TYPES: Final = {kind.value: kind for kind in FileChangeType if kind is not FileChangeType.OVERFLOW}
+_CHANNELS: Final = {1: Channel.STDOUT, 2: Channel.STDERR}
+
+
+class AgentInfo(NamedTuple):
+    agent: str
+    uptime_ms: int
+    execs_running: int
+    processes: int
+    memory_used_bytes: int
+    memory_limit_bytes: int
+    oom_kills: int
+
+
+class ExecState(NamedTuple):
+    exec_id: str
+    running: bool
+    shell: str | None
+
+
+class ShellState(NamedTuple):
+    name: str
+    pid: int
+    cwd: str
+    busy: bool
+
+
+# fields
+
+
+def integer(body: Object, name: str, low: int = 0, high: int = _MAX_COUNT) -> int:
+    value = body.get(name)
+    if type(value) is not int or not low <= value <= high:
+        raise ProtocolViolation(f"{name} is not a whole number in its range")
+    return value
+
+
+def milliseconds(body: Object, name: str) -> float:
+    value = body.get(name, 0.0)
+    if type(value) not in (int, float) or not 0 <= value <= _MAX_MS or math.isnan(value):
+        raise ProtocolViolation(f"{name} is not a duration")
+    return float(value)
+
+
+def flag(body: Object, name: str, default: bool | None = None) -> bool:
+    value = body.get(name, default)
+    if type(value) is not bool:
+        raise ProtocolViolation(f"{name} is not true or false")
+    return value
+
+
+def text(body: Object, name: str, default: str | None = None) -> str:
+    value = body.get(name, default)
+    if type(value) is not str:
+        raise ProtocolViolation(f"{name} is not text")
+    if not value.isascii():
+        try:  # JSON can spell half a character; it would fail far from here, where the text is written out
+            value.encode()
+        except UnicodeEncodeError:
+            raise ProtocolViolation(f"{name} is not Unicode text") from None
+    return value
+
+
+def optional_text(body: Object, name: str) -> str | None:
+    return None if body.get(name) is None else text(body, name)
+
+
+def inner(body: Object, name: str) -> Object:
+    value = body.get(name)
+    if type(value) is not dict:
+        raise ProtocolViolation(f"{name} is not an object")
+    return value
+
+
+def each(body: Object, name: str, parse: Callable[[Object], T]) -> list[T]:
+    values = body.get(name)
+    if type(values) is not list:
+        raise ProtocolViolation(f"{name} is not a list")
+    parsed = []
+    for value in values:
+        if type(value) is not dict:
+            raise ProtocolViolation(f"{name} holds something else than objects")
+        parsed.append(parse(value))
+    return parsed
+
+
+# failures and core answers
+
+
+def parse_problem(body: Object) -> tuple[str, str]:
+    """Code and message of a RESET. The message is shown to people: its length is bounded here."""
+    return text(body, "code"), text(body, "message", "")[:_MAX_PROBLEM_TEXT]
+
+
+def parse_info(body: Object) -> AgentInfo:
+    memory = inner(body, "memory")
+    return AgentInfo(
+        agent=text(body, "agent")[:64],
+        uptime_ms=integer(body, "uptime_ms"),
+        execs_running=integer(body, "execs_running"),
+        processes=integer(body, "processes"),
+        memory_used_bytes=integer(memory, "used_bytes"),
+        memory_limit_bytes=integer(memory, "limit_bytes"),
+        oom_kills=integer(memory, "oom_kills"),
+    )
+
+
+def parse_signalled(body: Object) -> int:
+    return integer(body, "signalled")
+
+
+def parse_exec_state(body: Object) -> ExecState:
+    exec_id, state, shell = text(body, "exec_id"), text(body, "state"), optional_text(body, "shell") or None
+    if not is_exec_id(exec_id) or not (shell is None or is_shell_name(shell)):
+        raise ProtocolViolation("an exec's id or shell is not a name")
+    return ExecState(exec_id, state == "running", shell)
+
+
+def parse_shell_state(body: Object) -> ShellState:
+    name = text(body, "name")
+    if not is_shell_name(name):
+        raise ProtocolViolation("a shell's name is not a name")
+    return ShellState(name, integer(body, "pid", 0, _MAX_ID), text(body, "cwd"), flag(body, "busy"))
+
+
+# execs
+
+
+def parse_started(body: Object) -> Started:
+    return Started(pid=integer(body, "pid", 0, _MAX_ID), existing=flag(body, "existing", False))
+
+
+def parse_exited(body: Object) -> Exited:
+    reason = text(body, "reason")
+    if reason not in _REASONS:
+        raise ProtocolViolation("an exit's reason is unknown")
+    return Exited(
+        code=integer(body, "code", 0, 255),
+        signal=integer(body, "signal", 0, 64),
+        reason=reason,
+        error=text(body, "error", ""),
+        truncated=flag(body, "truncated", False),
+        output_bytes=integer(body, "output_bytes"),
+        duration_ms=milliseconds(body, "duration_ms"),
+        user_ms=milliseconds(body, "user_ms"),
+        system_ms=milliseconds(body, "system_ms"),
+        peak_memory_bytes=integer(body, "peak_memory_bytes"),
+        oom=flag(body, "oom", False),
+        disk_full=flag(body, "disk_full", False),
+        shell_ended=flag(body, "shell_ended", False),
+        shell_restarted=flag(body, "shell_restarted", False),
+    )
+
+
+class ExecEvents:
+    """The order of one reader's events: started, output at growing offsets, exit, and nothing more."""
+
+    __slots__ = ("exited", "next_offset", "started")
+
+    def __init__(self, offset: int = 0) -> None:
+        self.next_offset = offset
+        self.started = False
+        self.exited = False
+
+    def message(self, body: Object) -> ExecEvent:
+        event = body.get("event")
+        if event == "started" and not self.started:
+            self.started = True
+            return parse_started(body)
+        if event == "exit" and self.started and not self.exited:
+            self.exited = True
+            return parse_exited(body)
+        raise ProtocolViolation("an exec's event is unknown or out of order")
+
+    def data(self, channel: int, offset: int, data: bytes) -> Output:
+        name = _CHANNELS.get(channel)
+        if name is None or not self.started or self.exited:
+            raise ProtocolViolation("output on a wrong channel or at a wrong moment")
+        if offset < self.next_offset or offset + len(data) > _MAX_COUNT:
+            raise ProtocolViolation("output went back in its offsets")
+        self.next_offset = offset + len(data)
+        return Output(name, offset, data)
+
+    def end(self) -> None:
+        if not self.exited:
+            raise ProtocolViolation("an exec's events ended without its exit")
+
+
+# files
+
+
+def parse_entry(body: Object) -> FileEntry:
+    kind = _FILE_TYPES.get(text(body, "type"))
+    if kind is None:
+        raise ProtocolViolation("an entry's type is unknown")
+    return FileEntry(
+        path=text(body, "path"),
+        name=text(body, "name"),
+        type=kind,
+        size=integer(body, "size"),
+        mode=integer(body, "mode", 0, _MAX_ID) & _MODE_BITS,
+        mtime_ms=integer(body, "mtime_ms", -_MAX_MTIME_MS, _MAX_MTIME_MS),
+        uid=integer(body, "uid", 0, _MAX_ID),
+        gid=integer(body, "gid", 0, _MAX_ID),
+        target=optional_text(body, "target"),
+    )
+
+
+def parse_entry_answer(body: Object) -> FileEntry:
+    return parse_entry(inner(body, "entry"))
+
+
+def parse_entries(body: Object) -> list[FileEntry]:
+    return each(body, "entries", parse_entry)
+
+
+def parse_match(body: Object) -> TextMatch:
+    return TextMatch(text(body, "path"), integer(body, "line"), text(body, "text"))
+
+
+def parse_matches(body: Object) -> list[TextMatch]:
+    return each(body, "matches", parse_match)
+
+
+def parse_removed(body: Object) -> int:
+    return integer(body, "removed")
+
+
+def parse_archive(body: Object) -> ArchiveSummary:
+    return ArchiveSummary(files=integer(body, "files"), bytes=integer(body, "bytes"))
+
+
+def _parse_change(body: Object) -> FileChange:
+    kind = _CHANGE_TYPES.get(text(body, "type"))
+    if kind is None:
+        raise ProtocolViolation("a change's type is unknown")
+    return FileChange(kind, text(body, "path"))
+
+
+def parse_changes(body: Object) -> list[FileChange]:
+    if "overflow" in body:
+        return [FileChange(FileChangeType.OVERFLOW, "")] if flag(body, "overflow") else []
+    return each(body, "events", _parse_change)

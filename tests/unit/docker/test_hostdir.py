@@ -1,0 +1,84 @@
+"""The worker's folder on the host."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
+from sandlot.domain.ids import new_sandbox_id
+from sandlot.providers.docker.hostdir import HostDirectory
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_epochs_grow_and_one_life_at_a_time(tmp_path: Path) -> None:
+    first, second = HostDirectory(tmp_path / "d"), HostDirectory(tmp_path / "d")
+    assert first.open() == 1
+    assert mode(tmp_path / "d") == 0o700
+    with pytest.raises(Conflict, match="another worker uses the data directory"):
+        second.open()
+    first.close()
+    assert second.open() == 2
+    second.close()
+
+
+def test_a_sandboxs_folder(tmp_path: Path) -> None:
+    host = HostDirectory(tmp_path / "d")
+    host.open()
+    sandbox_id = new_sandbox_id()
+    old_mask = os.umask(0o077)
+    try:
+        made = host.make(sandbox_id)
+    finally:
+        os.umask(old_mask)
+    assert (mode(made.path), mode(made.link), mode(made.path / "secret")) == (0o700, 0o755, 0o600)
+    assert host.find(sandbox_id) == made
+    assert len(made.secret) == 32
+    with pytest.raises(Conflict):
+        host.make(sandbox_id)
+    host.remove(sandbox_id)
+    host.remove(sandbox_id)
+    with pytest.raises(NotFound):
+        host.find(sandbox_id)
+    host.close()
+
+
+def test_a_half_written_secret_is_none(tmp_path: Path) -> None:
+    host = HostDirectory(tmp_path / "d")
+    host.open()
+    sandbox_id = new_sandbox_id()
+    (host.make(sandbox_id).path / "secret").write_text("abcd")
+    with pytest.raises(NotFound):
+        host.find(sandbox_id)
+    host.close()
+
+
+def test_too_long_a_path_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="bytes too long"):
+        HostDirectory(tmp_path / ("x" * 100))
+
+
+@pytest.mark.parametrize("sandbox_id", ["", "../../etc", "sbx_..", "sbx_" + "g" * 32, "sbx_" + "0" * 33])
+def test_only_ids_become_paths(tmp_path: Path, sandbox_id: str) -> None:
+    with pytest.raises(InvalidRequest):
+        HostDirectory(tmp_path).make(sandbox_id)
+
+
+def test_the_agents_copy_can_be_executed(tmp_path: Path) -> None:
+    host = HostDirectory(tmp_path / "d")
+    host.open()
+    program = tmp_path / "agent"
+    program.write_bytes(b"elf")
+    program.chmod(0o600)
+    copy = host.install_agent(program)
+    assert (copy.read_bytes(), mode(copy)) == (b"elf", 0o555)
+    assert host.install_agent(program) == copy
+    program.write_bytes(b"newer")
+    assert host.install_agent(program) != copy
+    host.close()
