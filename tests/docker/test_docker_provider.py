@@ -21,7 +21,7 @@ from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker import provider as provider_module
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.provider import DockerProvider, packaged_agent
-from sandlot.providers.docker.spec import container_name
+from sandlot.providers.docker.spec import RUNTIMES, container_name
 
 pytestmark = [
     pytest.mark.docker,
@@ -270,6 +270,9 @@ async def test_limits_can_be_changed_where_the_engine_can(
     assert (host["Memory"], host["CpuQuota"], host["PidsLimit"]) == (128 * MIB, 100_000, 64)
     with pytest.raises(Unsupported, match="ShmSize"):
         await provider.update_limits(sandbox.id, Limits(shm_bytes=64 * MIB))
+    other = await provider.create(spec(replace(SLIM, tier=Tier.RUNSC)))
+    with pytest.raises(Unsupported, match="runsc"):
+        await provider.update_limits(other.id, Limits())
 
 
 @pytest.mark.parametrize("tier", list(Tier))
@@ -286,9 +289,9 @@ async def test_pause(make_provider: MakeProvider, tier: Tier) -> None:
 async def test_a_missing_tier_is_refused(
     make_provider: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(provider_module.RUNTIMES, Tier.RUNSC, "runsc-that-is-not-there")
+    monkeypatch.setitem(RUNTIMES, Tier.RUNSC, "runsc-that-is-not-there")
     provider = make_provider()
-    with pytest.raises(TierMissing, match="daemon.json"):
+    with pytest.raises(TierMissing, match=r"daemon\.json"):
         await provider.prepare(replace(SLIM, tier=Tier.RUNSC))
 
 

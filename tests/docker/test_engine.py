@@ -80,7 +80,6 @@ async def test_errors_say_what_is_wrong(engine: Engine, name: str) -> None:
         await engine.inspect_image("sandlot-test/none:none")
     with pytest.raises(TierMissing):
         await engine.create(name, {**SLEEP, "HostConfig": {"Runtime": "nothing-of-the-kind"}})
-        await engine.start(name)
     with pytest.raises(EngineProblem):
         await engine.create(name, {"Image": IMAGE, "HostConfig": {"Memory": 1}})
 

@@ -14,7 +14,7 @@ import pytest
 
 from sandlot.domain.errors import ImageMissing, InvalidRequest
 from sandlot.providers.docker.engine import Engine
-from sandlot.providers.docker.images import REPOSITORY, ImagePreparer, prepared_tag
+from sandlot.providers.docker.images import ImagePreparer, prepared_tag
 
 pytestmark = pytest.mark.docker
 
@@ -65,7 +65,8 @@ async def make_image(engine: Engine) -> AsyncIterator[MakeImage]:
     yield make
     for reference in made:
         image_id = (await engine.inspect_image(reference))["Id"]
-        for name in (f"{REPOSITORY}:{prepared_tag(image_id)}", reference):
+        # By label and not by tag: the loser of a race has none.
+        for name in (*await prepared_ids(engine, image_id, tagged=False), reference):
             try:
                 await engine._docker.images.delete(name, force=True)
             except Exception as error:
@@ -89,9 +90,15 @@ async def file_system(engine: Engine, image_id: str) -> dict[str, tuple[tarfile.
     return found
 
 
-async def count_prepared(engine: Engine) -> int:
-    filters = json.dumps({"reference": [REPOSITORY]})
-    return len(await engine._docker._query_json("images/json", params={"filters": filters}))
+async def scratch_containers(engine: Engine, reference: str) -> list[str]:
+    tag = prepared_tag((await engine.inspect_image(reference))["Id"])
+    return [name for found in await engine.list({}) for name in found["Names"] if tag in name]
+
+
+async def prepared_ids(engine: Engine, source_id: str, *, tagged: bool = True) -> set[str]:
+    filters = json.dumps({"label": [f"sandlot.prepared-from={source_id}"]})
+    images = await engine._docker._query_json("images/json", params={"filters": filters})
+    return {image["Id"] for image in images if image["RepoTags"] or not tagged}
 
 
 async def test_a_workspace_with_files_and_setuid_programs(engine: Engine, make_image: MakeImage) -> None:
@@ -139,18 +146,15 @@ async def test_a_workspace_with_files_and_setuid_programs(engine: Engine, make_i
 
 async def test_prepared_twice_is_prepared_once(engine: Engine, make_image: MakeImage) -> None:
     reference = await make_image(PASSWD)
-    before = await count_prepared(engine)
     first, second = ImagePreparer(engine), ImagePreparer(engine)
     # Twice in one process (shared), and by another at the same time (a harmless race).
     results = await asyncio.gather(
         first.prepare(reference), first.prepare(reference), second.prepare(reference)
     )
     again = await first.prepare(reference)
-    assert await count_prepared(engine) == before + 1
-    assert again.source_id == results[0].source_id
+    assert await prepared_ids(engine, again.source_id) == {again.id}
+    assert {result.source_id for result in results} == {again.source_id}
     assert again == await ImagePreparer(engine).prepare(reference)
-    for loser in {result.id for result in results} - {again.id}:
-        await engine._docker.images.delete(loser, force=True)
 
 
 async def test_an_image_without_bash(engine: Engine, make_image: MakeImage) -> None:
@@ -161,7 +165,7 @@ async def test_an_image_without_bash(engine: Engine, make_image: MakeImage) -> N
 
 
 async def test_an_image_with_a_user_of_its_own(engine: Engine, make_image: MakeImage) -> None:
-    passwd = ("etc/passwd", b"node:x:1000:1000::/home/node:/bin/bash\n", {})
+    passwd: Entry = ("etc/passwd", b"node:x:1000:1000::/home/node:/bin/bash\n", {})
     prepared = await ImagePreparer(engine).prepare(await make_image(passwd))
     assert (prepared.user, prepared.home) == ("node", "/home/node")
 
@@ -180,7 +184,7 @@ async def test_unfit_images(
     reference = await make_image(*entries, changes=changes)
     with pytest.raises(InvalidRequest, match=why):
         await ImagePreparer(engine).prepare(reference)
-    assert not [c for c in await engine.list({}) if any("sandlot-preparing" in name for name in c["Names"])]
+    assert not await scratch_containers(engine, reference)
 
 
 async def test_a_missing_image_says_what_to_do(engine: Engine) -> None:
@@ -198,4 +202,4 @@ async def test_giving_up_leaves_nothing(engine: Engine, make_image: MakeImage) -
     await preparer.close()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not [c for c in await engine.list({}) if any("sandlot-preparing" in name for name in c["Names"])]
+    assert not await scratch_containers(engine, reference)

@@ -58,6 +58,10 @@ func TestArchiveRoundTrip(t *testing.T) {
 	c.put("src/closed/f", "c")
 	at := func(name string) string { return filepath.Join(c.dir, name) }
 	must(t, os.Chmod(at("src/closed"), 0o555))
+	t.Cleanup(func() { // else nobody but root could remove them
+		_ = os.Chmod(at("src/closed"), 0o755)
+		_ = os.Chmod(at("to/dst/closed"), 0o755)
+	})
 	must(t, os.Symlink("/etc/passwd", at("src/link")))
 	must(t, os.Chmod(at("src/d/small"), 0o751|os.ModeSetuid))
 	then := time.Unix(1234567890, 0)

@@ -38,7 +38,7 @@ func listen(t *testing.T, network, address string, serve func(net.Conn)) string 
 	return l.Addr().String()
 }
 
-// reverse answers only after the end of what it is sent: it needs the half-close.
+// echoAfterEnd answers only after the end of what it is sent: it needs the half-close.
 func echoAfterEnd(conn net.Conn) {
 	got, _ := io.ReadAll(conn)
 	_, _ = conn.Write(append([]byte("got "), got...))
@@ -112,6 +112,7 @@ func TestConnectBrokenOff(t *testing.T) {
 		<-release
 	})
 	resetting := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 1)) // so that it is connected before it breaks
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
 	speaking := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
@@ -131,7 +132,9 @@ func TestConnectBrokenOff(t *testing.T) {
 		t.Fatal("the connection stays open")
 	}
 	// The other side resets: so does the stream.
-	c.want("gone", c.gather(connected(t, c, resetting)))
+	s = connected(t, c, resetting)
+	must(t, s.SendData(0, 0, []byte("x")))
+	c.want("gone", c.gather(s))
 	// The other side ends first: END comes, and ours ends it all.
 	s = connected(t, c, speaking)
 	item, err := s.Recv()

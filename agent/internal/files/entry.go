@@ -63,7 +63,7 @@ func appendEntry(dst []byte, path, name string, st *syscall.Stat_t, target strin
 	return append(dst, '}')
 }
 
-// entryAt is the entry of a name in an open folder, without following it.
+// appendEntryAt adds the entry of a name in an open folder, without following it.
 func appendEntryAt(dst []byte, dirfd int, path, name string) ([]byte, error) {
 	st, err := lstatat(dirfd, name)
 	if err != nil {

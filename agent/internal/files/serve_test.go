@@ -46,6 +46,9 @@ func socketpair(t testing.TB) (a, b net.Conn) {
 func start(t testing.TB) *client {
 	t.Helper()
 	dir := t.TempDir()
+	warm, up := socketpair(t) // the runtime's poller has descriptors of its own, from its first use on
+	warm.Close()
+	up.Close()
 	goroutines, fds := runtime.NumGoroutine(), openFds(t)
 	a, b := socketpair(t)
 	c := &client{t: t, dir: dir, done: make(chan error, 2)}

@@ -103,6 +103,23 @@ def optional_text(body: Object, name: str) -> str | None:
     return None if body.get(name) is None else text(body, name)
 
 
+def file_name(body: Object, name: str) -> str:
+    """A path or a part of one: its bytes that are not UTF-8 come as surrogates, as Python itself has them."""
+    value = body.get(name)
+    if type(value) is not str:
+        raise ProtocolViolation(f"{name} is not text")
+    if not value.isascii():
+        try:
+            value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ProtocolViolation(f"{name} cannot be a file's name") from None
+    return value
+
+
+def optional_file_name(body: Object, name: str) -> str | None:
+    return None if body.get(name) is None else file_name(body, name)
+
+
 def inner(body: Object, name: str) -> Object:
     value = body.get(name)
     if type(value) is not dict:
@@ -232,15 +249,15 @@ def parse_entry(body: Object) -> FileEntry:
     if kind is None:
         raise ProtocolViolation("an entry's type is unknown")
     return FileEntry(
-        path=text(body, "path"),
-        name=text(body, "name"),
+        path=file_name(body, "path"),
+        name=file_name(body, "name"),
         type=kind,
         size=integer(body, "size"),
         mode=integer(body, "mode", 0, _MAX_ID) & _MODE_BITS,
         mtime_ms=integer(body, "mtime_ms", -_MAX_MTIME_MS, _MAX_MTIME_MS),
         uid=integer(body, "uid", 0, _MAX_ID),
         gid=integer(body, "gid", 0, _MAX_ID),
-        target=optional_text(body, "target"),
+        target=optional_file_name(body, "target"),
     )
 
 
@@ -253,7 +270,7 @@ def parse_entries(body: Object) -> list[FileEntry]:
 
 
 def parse_match(body: Object) -> TextMatch:
-    return TextMatch(text(body, "path"), integer(body, "line"), text(body, "text"))
+    return TextMatch(file_name(body, "path"), integer(body, "line"), text(body, "text"))
 
 
 def parse_matches(body: Object) -> list[TextMatch]:
@@ -272,7 +289,7 @@ def _parse_change(body: Object) -> FileChange:
     kind = _CHANGE_TYPES.get(text(body, "type"))
     if kind is None:
         raise ProtocolViolation("a change's type is unknown")
-    return FileChange(kind, text(body, "path"))
+    return FileChange(kind, file_name(body, "path"))
 
 
 def parse_changes(body: Object) -> list[FileChange]:

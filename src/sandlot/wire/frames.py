@@ -133,13 +133,24 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_ASCII_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def encode_object(value: Mapping[str, Any]) -> bytes:
-    """Raises ValueError for what is not UTF-8 text, as a name read from a file system may be."""
-    return _ENCODER.encode(value).encode()
+def encode_object(value: Mapping[str, Any], *, names: bool = False) -> bytes:
+    """Raises ValueError for what is not UTF-8 text.
+
+    ``names``: names of files may stand in it. They are bytes; those that are not UTF-8 are surrogates in
+    Python (``surrogateescape``) and the escapes \\udc80 … \\udcff on the wire.
+    """
+    text = _ENCODER.encode(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        if not names:
+            raise
+        return _ASCII_ENCODER.encode(value).encode()
 
 
 def parse_object(payload: bytes, limit: int = MAX_PAYLOAD_BYTES) -> dict[str, Any]:

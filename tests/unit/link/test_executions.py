@@ -385,6 +385,12 @@ async def test_small_requests(scene) -> None:
             await wrong
 
 
+async def test_command_that_is_not_text_is_refused_and_not_altered(scene) -> None:
+    await scene.core()
+    with pytest.raises(InvalidRequest):
+        await scene.agent.run(ExecRequest(command="echo \udce9"))
+
+
 async def test_agent_that_does_not_answer(scene, monkeypatch) -> None:
     monkeypatch.setattr("sandlot.providers.link.calls.ANSWER_TIMEOUT_S", 0.01)
     await scene.core()

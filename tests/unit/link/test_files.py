@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from typing import Any
 
 import pytest
 
 from sandlot.domain.errors import FileProblem, InvalidRequest, LinkInterrupted
 from sandlot.domain.files import FileChange, FileChangeType
-from sandlot.wire.frames import Kind, encode_credit
+from sandlot.wire.frames import Kind, encode, encode_credit
 
 ENTRY = {
     "path": "/workspace/a",
@@ -79,6 +81,22 @@ async def test_collected_answers(scene, helper) -> None:
         {"matches": [{"path": "a", "line": 1, "text": "x"}], "truncated": False},
     )
     assert [match.line for match in found.matches] == [1]
+
+
+async def test_names_that_are_not_utf8_go_both_ways(scene, helper) -> None:
+    """Any program inside can make such a file: seeing it must not cost the link."""
+    name = os.fsdecode(b"caf\xe9")
+    task = asyncio.create_task(scene.agent.files.list(name))
+    frame = await helper.until(Kind.OPEN)
+    assert b'"caf\\udce9"' in frame.body
+    helper.raw(
+        encode(Kind.MESSAGE, frame.stream, json.dumps({"entries": [entry(name)], "next": name}).encode())
+    )
+    helper.end(frame.stream)
+    page = await task
+    assert (page.entries[0].name, page.next) == (name, name)
+    with pytest.raises(InvalidRequest):
+        await scene.agent.files.search(".", name)
 
 
 async def test_answer_beyond_what_was_asked_closes_the_link(scene, helper) -> None:

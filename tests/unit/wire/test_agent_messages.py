@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import pytest
@@ -107,6 +108,13 @@ def test_spoiled_messages_raise_nothing_else(parse: Any, good: dict, data: st.Da
 def test_wrong_exit_is_refused(spoiled: dict) -> None:
     with pytest.raises(ProtocolViolation):
         messages.parse_exited({**EXIT, **spoiled})
+
+
+def test_names_of_files_are_bytes() -> None:
+    entry = messages.parse_entry({**ENTRY, "name": "caf\udce9", "path": "/caf\udce9"})
+    assert os.fsencode(entry.name) == b"caf\xe9"
+    with pytest.raises(ProtocolViolation):
+        messages.parse_entry({**ENTRY, "name": "\ud800"})
 
 
 def test_events_come_in_order() -> None:

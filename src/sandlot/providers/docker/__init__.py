@@ -5,6 +5,8 @@ seccomp.py     the system calls that it may make, from the readable list in secc
 layer.py       the thin layer that makes an image fit, from the image's own files; pure
 images.py      prepares an image with that layer, once, without ever running it
 workspace.py   where a sandbox's files live
+hostdir.py     the worker's own folder: lock, epoch, secrets, sockets
+floors.py      engine versions that are too old
 engine.py      the engine's API with deadlines, and its errors as ours
 sandbox.py     one running sandbox: the agent's link plus what the engine says about it
 provider.py    the Provider made of these

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import aiodocker
 import aiohttp
@@ -52,6 +52,7 @@ UPLOAD_BYTES = 256 * 1024
 TAR_TYPE = "application/x-tar"
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Engine:
         if self._docker_client is not None:
             await self._docker_client.close()
             self._docker_client = None
+            await asyncio.sleep(0)  # a turn of the loop, in which the closed connections are let go
 
     # --- the engine itself --------------------------------------------------------------------
 
@@ -100,6 +102,9 @@ class Engine:
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
         """Returns the container's id; ``Conflict`` if the name is taken."""
+        return await uncut(self._create(name, body))
+
+    async def _create(self, name: str, body: Mapping[str, Any]) -> str:
         async with self._starts, _asked(f"create container {name}", CREATE_SECONDS):
             container = await self._docker.containers.create(dict(body), name=name)
             return str(container.id)
@@ -198,8 +203,11 @@ class Engine:
     # --- volumes ------------------------------------------------------------------------------
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        async with _asked(f"create volume {name}", ASK_SECONDS):
-            await self._ask("POST", "volumes/create", {}, {"Name": name, "Labels": dict(labels)})
+        async def create() -> None:
+            async with _asked(f"create volume {name}", ASK_SECONDS):
+                await self._ask("POST", "volumes/create", {}, {"Name": name, "Labels": dict(labels)})
+
+        await uncut(create())
 
     async def remove_volume(self, name: str) -> None:
         try:
@@ -218,7 +226,7 @@ class Engine:
 
     # --- events -------------------------------------------------------------------------------
 
-    async def events(self, labels: Mapping[str, str | None]) -> AsyncIterator[EngineEvent | None]:
+    async def events(self, labels: Mapping[str, str | None]) -> AsyncGenerator[EngineEvent | None, None]:
         """Ends of containers with these labels, for ever. None: (re)opened, so look at everything."""
         failures = 0
         while True:
@@ -292,6 +300,23 @@ def _label_filters(labels: Mapping[str, str | None]) -> list[str]:
 async def _pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
     while piece := await asyncio.to_thread(source.read, UPLOAD_BYTES):
         yield piece
+
+
+async def uncut(work: Coroutine[Any, Any, T]) -> T:
+    """Work that makes something: when its caller is cancelled, it is first brought to its end.
+
+    Given up half-way, it could be made after the caller has cleaned up. It has a deadline of its own.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # the cancellation is the news
+        raise
 
 
 @asynccontextmanager

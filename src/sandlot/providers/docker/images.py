@@ -23,7 +23,7 @@ import aiohttp
 
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.domain.limits import MIB
-from sandlot.providers.docker.engine import PULL_SECONDS, Engine
+from sandlot.providers.docker.engine import PULL_SECONDS, Engine, uncut
 from sandlot.providers.docker.layer import Survey, survey, write_layer
 from sandlot.providers.docker.spec import (
     LABEL_CALLER,
@@ -146,11 +146,11 @@ class ImagePreparer:
                 layer.seek(0)
                 await self._engine.upload(scratch, layer)
             config["Labels"] = {**(config.get("Labels") or {}), **_labels(source["Id"], found)}
-            await self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config)
+            await uncut(self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config))
         except tarfile.TarError as error:
             raise EngineProblem(f"the engine's export of {source['Id']} cannot be read: {error}") from error
         finally:
-            await asyncio.shield(self._engine.remove(scratch))
+            await uncut(self._engine.remove(scratch))
 
 
 def prepared_tag(image_id: str) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import (
@@ -30,7 +30,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.limits import Limits
 from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
 from sandlot.providers.docker import floors
-from sandlot.providers.docker.engine import Engine, EngineEvent
+from sandlot.providers.docker.engine import Engine, EngineEvent, uncut
 from sandlot.providers.docker.hostdir import HostDirectory, SandboxDirectory
 from sandlot.providers.docker.images import ImagePreparer, PreparedImage
 from sandlot.providers.docker.sandbox import DockerSandbox
@@ -62,8 +62,6 @@ AGENT_START_SECONDS = 30.0
 AGENT_REDIAL_SECONDS = 15.0
 _AGENT_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LIVE_STATES = ("running", "paused")
-
-T = TypeVar("T")
 
 
 class DockerProvider:
@@ -138,7 +136,7 @@ class DockerProvider:
         if image is None:
             await self.prepare(spec.environment)
             image = self._images[spec.environment.image]
-        directory = await asyncio.to_thread(self._host.make, spec.id)
+        directory = await self._make_directory(spec.id)
         try:
             return await self._create(spec, image, directory)
         except ImageMissing:
@@ -203,6 +201,7 @@ class DockerProvider:
         container = await self._inspect(sandbox_id)
         tier = Tier(container["Config"]["Labels"][LABEL_TIER])
         if tier is not Tier.RUNC:
+            # runsc has no "update", and its agent was told the memory limit at first contact.
             raise Unsupported(f"the limits of a {tier} sandbox cannot be changed while it runs")
         current = container["HostConfig"]
         for name, value in fixed_limits(tier, limits).items():
@@ -276,6 +275,17 @@ class DockerProvider:
                 f"the sandbox ended before its agent answered: {error.message}", retryable=True
             ) from error
         return sandbox
+
+    async def _make_directory(self, sandbox_id: str) -> SandboxDirectory:
+        making = asyncio.ensure_future(asyncio.to_thread(self._host.make, sandbox_id))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            # A thread cannot be cut short. What it made is ours to remove; if it refused, nothing is.
+            await asyncio.wait([making])
+            if making.exception() is None:
+                await asyncio.to_thread(self._host.remove, sandbox_id)
+            raise
 
     async def _remove_namesake(self, sandbox_id: str) -> None:
         """A container with our name but without our folder: a remnant, since the folder is made first."""
@@ -394,13 +404,7 @@ def _how_it_ended(state: dict[str, Any]) -> str:
     return f"the sandbox's container is {state['Status']}, exit code {state.get('ExitCode')}"
 
 
-async def _to_its_end(work: Awaitable[T]) -> None:
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     """Cleaning up is not cut short by a second cancellation, and does not hide the error that led to it."""
-    task = asyncio.ensure_future(work)
     with contextlib.suppress(SandlotError):
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if task.cancelled():
-                    raise
+        await uncut(work)

@@ -20,7 +20,7 @@ from sandlot.providers.link.stream import Message, Stream
 from sandlot.wire.agent_messages import (
     flag,
     integer,
-    optional_text,
+    optional_file_name,
     parse_archive,
     parse_changes,
     parse_entries,
@@ -54,7 +54,7 @@ class AgentFiles:
             entries, last = await call.collect(parse_entries, limit)
             if "next" not in last:
                 raise ProtocolViolation("a listing has no last message")
-            return FilePage(tuple(entries), optional_text(last, "next"))
+            return FilePage(tuple(entries), optional_file_name(last, "next"))
 
     async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
         _check_limit(limit, MAX_WALK)
@@ -79,6 +79,8 @@ class AgentFiles:
         limit: int = 1000,
     ) -> Search:
         _check_limit(limit, MAX_PAGE)
+        if not _is_text(pattern):
+            raise InvalidRequest("the pattern is not UTF-8 text")
         request: dict[str, Any] = {
             "op": "file.search",
             "path": path,
@@ -246,10 +248,18 @@ async def _send_all(stream: Stream, content: bytes | AsyncIterable[bytes]) -> No
     stream.send_end()
 
 
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check_path(path: str) -> None:
     """What can never be a path is told without asking."""
     try:
-        size = len(path.encode())
+        size = len(path.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
         size = 0
     if not 0 < size <= MAX_PATH_BYTES or "\0" in path:

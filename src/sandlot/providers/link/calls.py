@@ -56,7 +56,9 @@ class Call:
         return self._stream
 
     async def open(self, request: Mapping[str, Any], *, end: bool = True, half_close: bool = False) -> Stream:
-        self._stream = await self._mux.open(request, end=end, half_close=half_close)
+        self._stream = await self._mux.open(
+            request, end=end, half_close=half_close, names=self._path is not None
+        )
         return self._stream
 
     def keep(self) -> Stream:

@@ -75,10 +75,17 @@ class Mux:
     def open_streams(self) -> int:
         return len(self._streams)
 
-    async def open(self, request: Mapping[str, Any], *, end: bool = True, half_close: bool = False) -> Stream:
-        """Opens a stream; ``end``: the request is all that we send on it."""
+    async def open(
+        self,
+        request: Mapping[str, Any],
+        *,
+        end: bool = True,
+        half_close: bool = False,
+        names: bool = False,
+    ) -> Stream:
+        """Opens a stream. ``end``: the request is all that we send on it; ``names``: it names files."""
         try:
-            payload = encode_object(request)
+            payload = encode_object(request, names=names)
         except ValueError as problem:
             raise InvalidRequest(f"the request is not UTF-8 text: {problem}") from None
         if len(payload) > MAX_REQUEST_BYTES:
@@ -91,7 +98,7 @@ class Mux:
             raise Busy(f"{MAX_STREAMS} requests are under way in this sandbox")
         if self._next_id > MAX_STREAM_ID:
             self.close("the link has used up its stream ids")
-            return await self.open(request, end=end, half_close=half_close)
+            return await self.open(request, names=names)  # which raises that
         stream = Stream(self, self._next_id, request, half_close)
         self._next_id += 2
         self._streams[stream.id] = stream

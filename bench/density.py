@@ -1,0 +1,137 @@
+"""Many sandboxes at once: starts a second beside the bare engine's, memory of each, and all gone at the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import time
+from pathlib import Path
+
+from bench.rig import DOCKER, docker, open_provider, progress, report, rss_bytes, spec_for
+from sandlot.domain.environment import Tier
+from sandlot.domain.execution import ExecRequest
+from sandlot.domain.limits import MIB
+from sandlot.providers.base import Sandbox
+from sandlot.providers.docker.provider import DockerProvider
+
+AT_ONCE = 4  # starts under way: two cores are busy with that, and more only queue
+
+
+async def bare_engine(container: dict[str, object], count: int) -> float:
+    """Containers of the same configuration, made and started through the same API by the same library, without agent."""
+    import aiodocker
+
+    config = {name: container[name] for name in ("Image", "Env", "User", "Hostname", "Labels", "WorkingDir") if name in container}
+    config["HostConfig"] = container["HostConfig"]
+    config["Entrypoint"] = ["sleep", "3600"]
+    mark = secrets.token_hex(4)
+    gate = asyncio.Semaphore(AT_ONCE)
+    engine = aiodocker.Docker()
+    try:
+
+        async def one(number: int) -> None:
+            async with gate:
+                volume = f"bench-{mark}-{number}"
+                await engine.volumes.create({"Name": volume, "Labels": {"sandlot.bench": mark}})
+                host = dict(config["HostConfig"])  # type: ignore[call-overload]
+                host["Mounts"] = [
+                    {**mount, "Source": volume} if mount["Type"] == "volume" else mount for mount in host["Mounts"]
+                ]
+                made = await engine.containers.create({**config, "HostConfig": host}, name=f"bench-{mark}-{number}")
+                await made.start()
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(one(number) for number in range(count)))
+        spent = time.perf_counter() - begin
+
+        async def remove(number: int) -> None:
+            async with gate:
+                await engine.containers.container(f"bench-{mark}-{number}").delete(force=True)
+                await (await engine.volumes.get(f"bench-{mark}-{number}")).delete()
+
+        await asyncio.gather(*(remove(number) for number in range(count)))
+        return count / spent
+    finally:
+        await engine.close()
+
+
+async def ours(provider: DockerProvider, tier: Tier, count: int) -> tuple[float, list[Sandbox]]:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> Sandbox:
+        async with gate:
+            return await provider.create(spec_for(tier))
+
+    begin = time.perf_counter()
+    sandboxes = await asyncio.gather(*(one() for _ in range(count)))
+    return count / (time.perf_counter() - begin), list(sandboxes)
+
+
+def available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+async def measure(tier: Tier, count: int, sample: int) -> dict[str, float]:
+    async with open_provider() as provider:
+        first = await provider.create(spec_for(tier))
+        container = json.loads(docker("inspect", f"sandlot-{first.id}").stdout)[0]
+        container = {**container["Config"], "HostConfig": container["HostConfig"]}
+        progress(f"{tier}: the bare engine starts {sample}, before")
+        bare = [await bare_engine(container, sample)]
+        free_before, worker_before = available_bytes(), rss_bytes()
+        progress(f"{tier}: {count} sandboxes")
+        rate, sandboxes = await ours(provider, tier, count)
+        await asyncio.sleep(2)
+        memory = (free_before - available_bytes()) / count
+        worker = (rss_bytes() - worker_before) / count
+        gate = asyncio.Semaphore(20)
+
+        async def answers(number: int, sandbox: Sandbox) -> bool:
+            async with gate:
+                return (await sandbox.run(ExecRequest(command=f"echo {number}"))).stdout == f"{number}\n".encode()
+
+        begin = time.perf_counter()
+        right = sum(await asyncio.gather(*(answers(number, sandbox) for number, sandbox in enumerate(sandboxes))))
+        answered = time.perf_counter() - begin
+        begin = time.perf_counter()
+        await asyncio.gather(*(provider.destroy(sandbox.id) for sandbox in [*sandboxes, first]))
+        removed = time.perf_counter() - begin
+        left = len(await provider.list())
+        progress(f"{tier}: the bare engine starts {sample}, after")
+        bare.append(await bare_engine(container, sample))
+    bare_rate = sum(bare) / len(bare)
+    return {
+        "sandboxes": count,
+        "starts_per_s": rate,
+        "bare_engine_starts_per_s": bare_rate,
+        "ratio": rate / bare_rate,
+        "memory_per_sandbox_mb": memory / MIB,
+        "worker_memory_per_sandbox_kb": worker / 1024,
+        "all_answered": right,
+        "answer_all_s": answered,
+        "remove_all_s": removed,
+        "left": left,
+    }
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--sample", type=int, default=60, help="containers of the bare engine, before and after")
+    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
+    arguments = parser.parse_args()
+    assert DOCKER
+    results = {tier: await measure(Tier(tier), arguments.count, arguments.sample) for tier in arguments.tiers}
+    names = list(next(iter(results.values())))
+    rows = [["", *results]] + [[name, *(f"{result[name]:.2f}" for result in results.values())] for name in names]
+    report(rows, results, arguments.json)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,128 @@
+"""A large file in and out beside `docker cp`, and many small files as one archive; with the worker's memory."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from bench.rig import DOCKER, open_provider, p50, progress, report, rss_bytes, spec_for
+from sandlot.domain.environment import Tier
+from sandlot.domain.limits import MIB, Limits
+from sandlot.providers.base import Sandbox
+
+PIECE = 256 * 1024
+# The transfer runs inside the sandbox and so within its limits; `docker cp` runs outside, with the whole machine.
+# Two cores for both, or the comparison would be of cgroup settings.
+LIMITS = Limits(cpus=2.0, memory_bytes=1024 * MIB)
+
+
+async def pieces_of(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            yield piece
+
+
+async def send(sandbox: Sandbox, path: Path) -> float:
+    begin = time.perf_counter()
+    await sandbox.files.write("ours", pieces_of(path))
+    return time.perf_counter() - begin
+
+
+async def fetch(sandbox: Sandbox, path: Path) -> float:
+    begin = time.perf_counter()
+    with path.open("wb") as file:
+        async for piece in sandbox.files.read("ours"):
+            file.write(piece)
+    return time.perf_counter() - begin
+
+
+async def docker_copy(source: str, destination: str) -> float:
+    begin = time.perf_counter()
+    await asyncio.to_thread(subprocess.run, [DOCKER, "cp", "-q", source, destination], check=True, capture_output=True)
+    return time.perf_counter() - begin
+
+
+def small_files(count: int) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for number in range(count):
+            info = tarfile.TarInfo(f"d{number % 100}/f{number}")
+            data = f"small file {number}\n".encode() * 10
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+async def measure(tier: Tier, megabytes: int, rounds: int, count: int) -> dict[str, float]:
+    async with open_provider() as provider:
+        with tempfile.TemporaryDirectory(prefix="sandlot-bench-") as folder:
+            source, back = Path(folder) / "source", Path(folder) / "back"
+            with source.open("wb") as file:
+                for _ in range(megabytes):
+                    file.write(os.urandom(MIB))
+            sandbox = await provider.create(spec_for(tier, LIMITS))
+            target = f"sandlot-{sandbox.id}:/sandbox/workspace/theirs"
+            await sandbox.files.write("warm", b"x")
+            before, highest = rss_bytes(), 0
+            ins, outs, docker_ins, docker_outs = [], [], [], []
+            for number in range(rounds):
+                progress(f"{tier}: {megabytes} MiB, round {number + 1} of {rounds}")
+                docker_ins.append(await docker_copy(str(source), target))
+                ins.append(await send(sandbox, source))
+                docker_outs.append(await docker_copy(target, str(back)))
+                outs.append(await fetch(sandbox, back))
+                highest = max(highest, rss_bytes())
+            assert subprocess.run(["cmp", source, back], check=False).returncode == 0
+            tar = small_files(count)
+
+            async def tar_pieces() -> AsyncIterator[bytes]:
+                for at in range(0, len(tar), PIECE):
+                    yield tar[at : at + PIECE]
+
+            begin = time.perf_counter()
+            await sandbox.files.write_archive("small", tar_pieces())
+            archive_in = time.perf_counter() - begin
+            begin = time.perf_counter()
+            size = sum([len(piece) async for piece in sandbox.files.read_archive("small")])
+            archive_out = time.perf_counter() - begin
+            assert size > count * 512
+    return {
+        "in_mb_s": megabytes / p50(ins),
+        "docker_cp_in_mb_s": megabytes / p50(docker_ins),
+        "in_ratio": p50(docker_ins) / p50(ins),
+        "out_mb_s": megabytes / p50(outs),
+        "docker_cp_out_mb_s": megabytes / p50(docker_outs),
+        "out_ratio": p50(docker_outs) / p50(outs),
+        "memory_growth_mb": (highest - before) / MIB,
+        "archive_files": count,
+        "archive_in_s": archive_in,
+        "archive_out_s": archive_out,
+    }
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
+    arguments = parser.parse_args()
+    results = {
+        tier: await measure(Tier(tier), arguments.megabytes, arguments.rounds, arguments.files) for tier in arguments.tiers
+    }
+    names = list(next(iter(results.values())))
+    rows = [["", *results]] + [[name, *(f"{result[name]:.2f}" for result in results.values())] for name in names]
+    report(rows, results, arguments.json)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,74 @@
+"""What the benchmarks share: a provider with a data directory of its own, the docker command, statistics, tables."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandlot.domain.environment import Environment, Tier
+from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.limits import Limits
+from sandlot.providers.base import SandboxSpec
+from sandlot.providers.docker.provider import DockerProvider
+
+DOCKER = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
+IMAGE = "sandlot/base:latest"
+
+
+@asynccontextmanager
+async def open_provider() -> AsyncIterator[DockerProvider]:
+    data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
+    provider = DockerProvider(owner=f"bench-{secrets.token_hex(4)}", data_dir=data_dir)
+    try:
+        yield provider
+    finally:
+        await asyncio.gather(*(provider.destroy(found.id) for found in await provider.list()))
+        await provider.close()
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def spec_for(tier: Tier, limits: Limits | None = None) -> SandboxSpec:
+    environment = Environment(name="bench", image=IMAGE, tier=tier, limits=limits or Limits())
+    return SandboxSpec(id=new_sandbox_id(), environment=environment)
+
+
+def docker(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([DOCKER, *arguments], check=True, capture_output=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def p50(samples: Sequence[float]) -> float:
+    return statistics.median(samples)
+
+
+def p99(samples: Sequence[float]) -> float:
+    return sorted(samples)[min(len(samples) - 1, int(len(samples) * 0.99))]
+
+
+def rss_bytes(pid: int | str = "self") -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def report(rows: Sequence[Sequence[str]], values: object, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(values))
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def progress(text: str) -> None:
+    """To stderr, so that --json stays JSON."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,93 @@
+"""Floods, slow readers and many execs: exact bytes, bounded memory on both sides, and nobody else disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from bench.rig import rss_bytes
+from sandlot.domain.execution import ExecRequest, Output
+from sandlot.domain.limits import MIB
+from sandlot.providers.base import Sandbox
+from sandlot.testing.provider_suite import Harness
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+
+AGENT_BOUND_BYTES = 150 * MIB  # of the whole sandbox, with the flooding command in it
+WORKER_BOUND_BYTES = 48 * MIB
+
+
+async def used(harness: Harness, sandbox: Sandbox) -> int:
+    return (await harness.provider.stats(sandbox.id)).memory_bytes
+
+
+async def test_a_thousand_one_after_another(harness: Harness) -> None:
+    sandbox = await harness.create()
+    for number in range(100):  # what is allocated once is allocated now
+        await sandbox.run(ExecRequest(command=f"echo {number}"))
+    gc.collect()
+    worker, inside = rss_bytes(), await used(harness, sandbox)
+    for number in range(1000):
+        result = await sandbox.run(ExecRequest(command=f"echo {number}; exit {number % 7}"))
+        assert (result.stdout, result.exit_code) == (f"{number}\n".encode(), number % 7)
+    gc.collect()
+    assert rss_bytes() - worker < 8 * MIB
+    assert await used(harness, sandbox) - inside < 40 * MIB
+    await harness.provider.destroy(sandbox.id)
+
+
+async def test_twenty_seconds_of_yes(harness: Harness) -> None:
+    sandbox = await harness.create()
+    worker = rss_bytes()
+    flood = asyncio.create_task(sandbox.run(ExecRequest(command="yes", output_limit=1 * MIB, timeout_s=20)))
+    slowest = 0.0
+    while not flood.done():
+        begin = time.monotonic()
+        assert (await sandbox.run(ExecRequest(command="echo hi"))).stdout == b"hi\n"
+        slowest = max(slowest, time.monotonic() - begin)
+        assert rss_bytes() - worker < WORKER_BOUND_BYTES
+        assert await used(harness, sandbox) < AGENT_BOUND_BYTES
+        await asyncio.sleep(0.5)
+    result = await flood
+    assert result.timed_out
+    assert result.stdout == b"y\n" * (MIB // 2)
+    assert result.truncated
+    assert slowest < 5
+    await harness.provider.destroy(sandbox.id)
+
+
+async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
+    sandbox = await harness.create()
+    worker = rss_bytes()
+    request = ExecRequest(command="head -c 1000000000 /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120)
+    result = await sandbox.run(request)
+    assert result.stdout == b"x" * (4 * MIB)
+    assert (result.truncated, result.exited.output_bytes) == (True, 1_000_000_000)
+    assert rss_bytes() - worker < WORKER_BOUND_BYTES
+    assert await used(harness, sandbox) < AGENT_BOUND_BYTES
+    await harness.provider.destroy(sandbox.id)
+
+
+async def test_reader_of_one_byte_a_second(harness: Harness) -> None:
+    """An uncapped exec waits for a reader that takes next to nothing; memory and neighbours do not notice."""
+    sandbox = await harness.create()
+    worker = rss_bytes()
+    slow = await sandbox.start(ExecRequest(command="yes", output_limit=None, timeout_s=30))
+    events = slow.events()
+    taken = 0
+    for _ in range(5):
+        event = await anext(events)
+        taken += len(event.data) if isinstance(event, Output) else 0
+        for number in range(5):
+            assert (await sandbox.run(ExecRequest(command=f"echo {number}"))).exit_code == 0
+        await asyncio.sleep(1)
+        assert rss_bytes() - worker < WORKER_BOUND_BYTES
+        assert await used(harness, sandbox) < AGENT_BOUND_BYTES
+    assert taken > 0
+    await sandbox.kill(slow.exec_id)
+    async for event in events:
+        assert event is not None
+    await harness.provider.destroy(sandbox.id)
