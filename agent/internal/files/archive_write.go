@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 
@@ -16,13 +15,13 @@ const (
 	maxClosing = 100000 // folders of an archive that may lack it
 )
 
-// unpacker unpacks a tar under a folder. os.Root finds the folder of each entry, so no name and no link leads out of
-// it; the entry itself is then made by its bare name in that folder, new and never through a link.
+// unpacker unpacks a tar under a folder. A confinement finds the folder of each entry, so no name and no link leads
+// out of it; the entry itself is then made by its bare name in that folder, new and never through a link.
 type unpacker struct {
 	call     *call
-	root     *os.Root
-	here     *os.File // the folder of the last entry, nil at first
-	hereName string   // its path from the root, "." for the root
+	root     confinement
+	here     int    // the folder of the last entry, -1 at first
+	hereName string // its path from the root, "." for the root
 	content  []byte
 	closing  []closedFolder // folders to be closed to their owner in the end
 	files    int64
@@ -59,12 +58,12 @@ func (c *call) archiveWrite() error {
 		}
 		return err
 	}
-	root, err := os.OpenRoot(path)
+	rootFd, err := openat(atFdcwd, path, openFile|syscall.O_DIRECTORY, 0)
 	if err != nil {
-		return err
+		return at(path, err)
 	}
-	defer root.Close()
-	u := &unpacker{call: c, root: root, content: make([]byte, frame.MaxData), maxFiles: q.MaxFiles, maxBytes: q.MaxBytes}
+	defer syscall.Close(rootFd)
+	u := &unpacker{call: c, root: confinement{rootFd}, here: -1, content: make([]byte, frame.MaxData), maxFiles: q.MaxFiles, maxBytes: q.MaxBytes}
 	defer u.leave()
 	if err := u.unpack(&input{stream: c.stream}); err != nil {
 		return err
@@ -98,47 +97,10 @@ func (u *unpacker) unpack(in *input) error {
 
 // tarError tells a broken tar from what went wrong beneath it.
 func tarError(err error) error {
-	var errno syscall.Errno
-	var path *os.PathError
-	switch {
-	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, io.ErrUnexpectedEOF):
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fail("bad_request", "the archive is broken: %v", err)
-	case errors.As(err, &errno):
-	case errors.As(err, &path): // os.Root's own refusal
-		return fail("bad_request", "%v", err)
 	}
 	return err
-}
-
-// inside checks a name of an archive: relative, without "..", as "a/b", or "." for the root itself.
-func inside(name string) (string, error) {
-	switch {
-	case strings.HasPrefix(name, "/"):
-		return "", fail("bad_request", "%q in the archive is absolute", name)
-	case strings.IndexByte(name, 0) >= 0:
-		return "", fail("bad_request", "%q in the archive contains a NUL byte", name)
-	case len(name) > maxTreePath:
-		return "", fail("bad_request", "a name in the archive has more than %d bytes", maxTreePath)
-	case name == "":
-		return "", fail("bad_request", "a name in the archive is empty")
-	}
-	for element := range strings.SplitSeq(name, "/") {
-		if element == ".." {
-			return "", fail("bad_request", "%q in the archive leads upwards", name)
-		}
-	}
-	if clean := tidy("/" + name); clean != "/" {
-		return clean[1:], nil
-	}
-	return ".", nil
-}
-
-// cut splits a name from inside into its folder, "." for the root, and its last element.
-func cut(name string) (folder, base string) {
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		return name[:i], name[i+1:]
-	}
-	return ".", name
 }
 
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
@@ -171,8 +133,8 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 // enter goes to a folder under the root, made if it is not there. Entries come folder by folder, so mostly this is
 // where the last entry was, or one level down.
 func (u *unpacker) enter(name string) (int, error) {
-	if u.here != nil && name == u.hereName {
-		return int(u.here.Fd()), nil
+	if u.here >= 0 && name == u.hereName {
+		return u.here, nil
 	}
 	next, err := u.open(name)
 	if err != nil {
@@ -180,33 +142,25 @@ func (u *unpacker) enter(name string) (int, error) {
 	}
 	u.leave()
 	u.here, u.hereName = next, name
-	return int(next.Fd()), nil
+	return next, nil
 }
 
-func (u *unpacker) open(name string) (*os.File, error) {
-	if folder, base := cut(name); u.here != nil && folder == u.hereName && base != "." {
-		dirfd := int(u.here.Fd())
-		if err := syscall.Mkdirat(dirfd, base, newDirMode); err == nil || err == syscall.EEXIST {
-			if fd, err := openat(dirfd, base, openFolder, 0); err == nil {
-				return os.NewFile(uintptr(fd), name), nil
+func (u *unpacker) open(name string) (int, error) {
+	if folder, base := cut(name); u.here >= 0 && folder == u.hereName && base != "." {
+		if err := syscall.Mkdirat(u.here, base, newDirMode); err == nil || err == syscall.EEXIST {
+			if fd, _, err := openFolder(u.here, base); err == nil {
+				return fd, nil
 			}
 		}
-		// A link, a file or no right to: os.Root has the last word.
+		// A link, a file or no right to: the long way tells.
 	}
-	opened, err := u.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ENOENT) {
-		if err := u.root.MkdirAll(name, newDirMode); err != nil {
-			return nil, err
-		}
-		opened, err = u.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	}
-	return opened, err
+	return u.root.open(name, true)
 }
 
 func (u *unpacker) leave() {
-	if u.here != nil {
-		_ = u.here.Close() // only read
-		u.here = nil
+	if u.here >= 0 {
+		syscall.Close(u.here)
+		u.here = -1
 	}
 }
 
@@ -253,12 +207,12 @@ func (u *unpacker) makeFolder(name string, mode uint32) error {
 func (u *unpacker) closeFolders() error {
 	u.leave()
 	for i := len(u.closing) - 1; i >= 0; i-- {
-		f, err := u.root.OpenFile(u.closing[i].name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+		fd, err := u.root.open(u.closing[i].name, false)
 		if err != nil {
-			return tarError(err)
+			return err
 		}
-		err = syscall.Fchmod(int(f.Fd()), u.closing[i].mode)
-		_ = f.Close() // only read
+		err = syscall.Fchmod(fd, u.closing[i].mode)
+		syscall.Close(fd)
 		if err != nil && err != syscall.EPERM {
 			return at(u.closing[i].name, err)
 		}
@@ -311,12 +265,12 @@ func (u *unpacker) makeHardLink(name, target string) error {
 		return err
 	}
 	folder, base := cut(target)
-	from, err := u.root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	from, err := u.root.open(folder, false)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	st, err := lstatat(int(from.Fd()), base)
+	defer syscall.Close(from)
+	st, err := lstatat(from, base)
 	if err == nil && st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		err = fail("bad_request", "%q in the archive is a link to no regular file", name)
 	}
@@ -327,6 +281,6 @@ func (u *unpacker) makeHardLink(name, target string) error {
 		return nil
 	}
 	return u.make(name, func(dirfd int, newBase string) error {
-		return linkat(int(from.Fd()), base, dirfd, newBase)
+		return linkat(from, base, dirfd, newBase)
 	})
 }

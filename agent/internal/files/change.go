@@ -63,7 +63,7 @@ func makeFolder(path string, parents bool, mode uint32) error {
 		}
 		return at(path, err)
 	}
-	fd, err := openat(dirfd, base, openFolder, 0)
+	fd, _, err := openFolder(dirfd, base)
 	if err == syscall.EACCES {
 		return nil // a mode that its owner cannot read; the umask can only have made it narrower
 	}

@@ -94,13 +94,8 @@ func (d *descent) depth() int { return len(d.levels) - 1 }
 
 // enter goes down into a folder of the current one.
 func (d *descent) enter(name string) error {
-	fd, err := openat(d.fd(), name, openFolder, 0)
+	fd, st, err := openFolder(d.fd(), name)
 	if err != nil {
-		return err
-	}
-	var st syscall.Stat_t
-	if err := syscall.Fstat(fd, &st); err != nil {
-		syscall.Close(fd)
 		return err
 	}
 	d.levels = append(d.levels, level{fd, uint64(st.Dev), st.Ino})
@@ -121,13 +116,8 @@ func (d *descent) leave() error {
 	if parent.fd >= 0 {
 		return nil
 	}
-	fd, err := openat(child.fd, "..", openFolder, 0)
+	fd, st, err := openFolder(child.fd, "..")
 	if err != nil {
-		return err
-	}
-	var st syscall.Stat_t
-	if err := syscall.Fstat(fd, &st); err != nil {
-		syscall.Close(fd)
 		return err
 	}
 	if uint64(st.Dev) != parent.dev || st.Ino != parent.ino {

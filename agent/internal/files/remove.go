@@ -58,7 +58,7 @@ func (r *remover) remove(dirfd int, name string, recursive bool) error {
 		return r.unlink(dirfd, name, 0)
 	}
 	if recursive {
-		fd, err := openat(dirfd, name, openFolder, 0)
+		fd, _, err := openFolder(dirfd, name)
 		if err != nil {
 			return err
 		}

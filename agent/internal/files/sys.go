@@ -16,8 +16,6 @@ const (
 	renameNoreplace   = 1
 	oPath             = 0x200000
 
-	// openFolder never follows a link and never waits.
-	openFolder = syscall.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
 	// openFile never waits for the other end of a FIFO and never takes a terminal.
 	openFile = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY | syscall.O_CLOEXEC
 	// createFile makes a new file or fails.
@@ -46,6 +44,26 @@ func openat(dirfd int, name string, flags int, mode uint32) (fd int, err error) 
 		return err
 	})
 	return fd, err
+}
+
+// openFolder opens a folder and nothing else, following no link. It must not ask for that with O_DIRECTORY: together
+// with O_NOFOLLOW, gVisor then follows the link all the same. (So does os.Root there, and os.RemoveAll.)
+func openFolder(dirfd int, name string) (fd int, st syscall.Stat_t, err error) {
+	fd, err = openat(dirfd, name, openFile|syscall.O_NOFOLLOW, 0)
+	if err == syscall.ENXIO {
+		err = syscall.ENOTDIR // a socket
+	}
+	if err != nil {
+		return -1, st, err
+	}
+	if err = syscall.Fstat(fd, &st); err == nil && st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		syscall.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
 }
 
 // openParent opens a folder only to name things in it: that needs no right to read it.

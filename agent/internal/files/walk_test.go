@@ -175,7 +175,7 @@ func TestWalkAndRemoveWithFewDescriptors(t *testing.T) {
 func TestDescentRefusesAFolderThatWasMoved(t *testing.T) {
 	dir := t.TempDir()
 	dig(t, dir, "d", levelsOpen+5)
-	fd, err := openat(atFdcwd, dir, openFolder, 0)
+	fd, _, err := openFolder(atFdcwd, dir)
 	must(t, err)
 	way, err := newDescent(fd)
 	must(t, err)

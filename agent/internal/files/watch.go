@@ -45,7 +45,7 @@ func (c *call) watch() error {
 	if w.root, err = n.add(path, watchMask|selfMask); err != nil {
 		return at(path, err)
 	}
-	if err := w.follow(path, 0, false); err != nil {
+	if err := w.follow(path, false); err != nil {
 		return at(path, err)
 	}
 	if err := c.stream.SendMessage(map[string]any{"ready": true}); err != nil {
@@ -157,15 +157,21 @@ func (w *watching) followNew(path string) error {
 		}
 		return err
 	}
-	return w.follow(path, syscall.O_NOFOLLOW, true)
+	return w.follow(path, true)
 }
 
 // follow adds watches to all folders under a watched one, and tells what is there if asked to.
-func (w *watching) follow(path string, flags int, tell bool) error {
+func (w *watching) follow(path string, tell bool) error {
 	if !w.recursive {
 		return nil
 	}
-	fd, err := openat(atFdcwd, path, openFile|syscall.O_DIRECTORY|flags, 0)
+	var fd int
+	var err error
+	if path == w.notifier.paths[w.root] {
+		fd, err = openat(atFdcwd, path, openFile|syscall.O_DIRECTORY, 0) // the path of a request may be a link
+	} else {
+		fd, _, err = openFolder(atFdcwd, path)
+	}
 	if err != nil {
 		return nil // a file, or gone
 	}
@@ -201,7 +207,7 @@ func (w *watching) overflow() error {
 	if err := w.call.stream.SendMessage(map[string]any{"overflow": true}); err != nil {
 		return err
 	}
-	return w.follow(w.notifier.paths[w.root], 0, false)
+	return w.follow(w.notifier.paths[w.root], false)
 }
 
 // event holds an event to be sent with others.

@@ -118,6 +118,9 @@ func TestWatchOfAFileEndsWithIt(t *testing.T) {
 }
 
 func TestWatchOverflow(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/fs/inotify/max_queued_events"); err != nil {
+		t.Skip("this kernel's queues have no end:", err)
+	}
 	c := start(t)
 	w := c.watching(fields{"path": ".", "recursive": true})
 	// Nobody reads, so credit ends, the helper waits, and the kernel's queue runs over.

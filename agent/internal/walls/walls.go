@@ -30,7 +30,7 @@ const (
 func Harden() error {
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(50)
-	runtime.GOMAXPROCS(2)
+	runtime.GOMAXPROCS(1) // most sandboxes have half a core; one run queue also hands work over without waking threads
 	syscall.Umask(0o022)
 	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0); errno != 0 {
 		return fmt.Errorf("prctl(PR_SET_DUMPABLE): %w", errno)

@@ -11,3 +11,7 @@ engine.py      the engine's API with deadlines, and its errors as ours
 sandbox.py     one running sandbox: the agent's link plus what the engine says about it
 provider.py    the Provider made of these
 """
+
+from sandlot.providers.docker.provider import DockerProvider
+
+__all__ = ["DockerProvider"]

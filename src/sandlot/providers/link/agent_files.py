@@ -181,7 +181,8 @@ class AgentFiles:
     async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
         mux = await self._mux(path)
         with Call(self._link, mux, path) as call:
-            stream = await call.open({"op": "file.watch", "path": path, "recursive": recursive})
+            # No END after the request: it would end the watch.
+            stream = await call.open({"op": "file.watch", "path": path, "recursive": recursive}, end=False)
             if not flag(await call.message(), "ready"):
                 raise ProtocolViolation("a watch that is not ready")
             yield self._changes(path, stream)
