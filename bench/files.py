@@ -18,7 +18,7 @@ from sandlot.domain.environment import Tier
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 
-PIECE = 256 * 1024
+PIECE = 1024 * 1024
 # The transfer runs inside the sandbox and so within its limits; `docker cp` runs outside, with the whole machine.
 # Two cores for both, or the comparison would be of cgroup settings.
 LIMITS = Limits(cpus=2.0, memory_bytes=1024 * MIB)
@@ -54,7 +54,7 @@ def small_files(count: int) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for number in range(count):
-            info = tarfile.TarInfo(f"d{number % 100}/f{number}")
+            info = tarfile.TarInfo(f"d{number // 100}/f{number}")
             data = f"small file {number}\n".encode() * 10
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))

@@ -11,11 +11,14 @@ type input struct {
 	stream *mux.Stream
 	total  uint64
 	rest   []byte
+	last   mux.Item
 }
 
-// next returns the next piece as it came, uncopied.
+// next returns the next piece as it came, uncopied; it is valid until the call after.
 func (in *input) next() ([]byte, error) {
+	in.last.Release()
 	item, err := in.stream.Recv()
+	in.last = item
 	if err != nil {
 		return nil, err
 	}

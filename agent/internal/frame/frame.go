@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 type Kind uint8
@@ -91,7 +92,26 @@ func Append(dst []byte, stream uint32, kind Kind, head, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// Read reads one frame. The payload is freshly allocated, never larger than MaxPayload.
+// large are payloads to be used again: a bulk transfer would otherwise make the collector its main work.
+var large = sync.Pool{New: func() any { return new([MaxPayload]byte) }}
+
+const pooledFrom = 16 << 10
+
+// Release gives a payload back for reuse. Only its last user may call it; one that is never given back is collected.
+func Release(payload []byte) {
+	if cap(payload) == MaxPayload {
+		large.Put((*[MaxPayload]byte)(payload[:MaxPayload]))
+	}
+}
+
+func room(n uint32) []byte {
+	if n < pooledFrom {
+		return make([]byte, n)
+	}
+	return large.Get().(*[MaxPayload]byte)[:n]
+}
+
+// Read reads one frame. The payload is the caller's, never larger than MaxPayload.
 func Read(r io.Reader) (Frame, error) {
 	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:4]); err != nil {
@@ -106,7 +126,7 @@ func Read(r io.Reader) (Frame, error) {
 	}
 	f := Frame{Stream: binary.BigEndian.Uint32(head[4:8]), Kind: Kind(head[8])}
 	if length > afterSize {
-		f.Payload = make([]byte, length-afterSize)
+		f.Payload = room(length - afterSize)
 		if _, err := io.ReadFull(r, f.Payload); err != nil {
 			return Frame{}, eof(err)
 		}

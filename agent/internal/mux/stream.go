@@ -24,8 +24,12 @@ type Item struct {
 	Channel byte
 	Offset  uint64
 	Payload []byte
+	whole   []byte // the frame's payload that Payload is a part of
 	cost    int
 }
+
+// Release gives the item's memory back once nobody looks at Payload any more. It may be left out.
+func (i Item) Release() { frame.Release(i.whole) }
 
 type Stream struct {
 	link    *Link
@@ -72,7 +76,7 @@ func (s *Stream) received(f frame.Frame) error {
 			s.mu.Unlock()
 			return fmt.Errorf("%w: data after end", frame.ErrViolation)
 		}
-		item := Item{Kind: f.Kind, Payload: f.Payload, cost: len(f.Payload)}
+		item := Item{Kind: f.Kind, Payload: f.Payload, whole: f.Payload, cost: len(f.Payload)}
 		if f.Kind == frame.Data {
 			item.Channel = f.Payload[0]
 			item.Offset = binary.BigEndian.Uint64(f.Payload[1:9])

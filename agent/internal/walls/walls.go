@@ -29,7 +29,6 @@ const (
 // Harden is called once, before anything else runs in the agent.
 func Harden() error {
 	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(1) // most sandboxes have half a core; one run queue also hands work over without waking threads
 	syscall.Umask(0o022)
 	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0); errno != 0 {
@@ -56,7 +55,7 @@ func Harden() error {
 // HideHelper is Harden for a process that has no privilege to begin with.
 func HideHelper() {
 	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(50)
+	syscall.Umask(0) // modes are what the worker asks for
 	// Without it another process of the same user could read and steer the helper. It would gain nothing that the
 	// user cannot do anyway, so a kernel that refuses is no reason to stop.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)

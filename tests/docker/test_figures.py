@@ -1,0 +1,55 @@
+"""The benchmarks in short form. A shared machine is noisy: each ratio is asserted at half of the bar that bench/ shows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import density, exec, files
+from sandlot.domain.environment import Tier
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize(("tier", "bar"), [("runc", 20), ("runsc", 4)])
+async def test_exec_is_faster_than_docker_exec(tier: str, bar: float) -> None:
+    figures = await exec.measure(Tier(tier), rounds=15)
+    assert figures["ratio"] >= bar / 2, figures
+
+
+@pytest.mark.parametrize("tier", ["runc", "runsc"])
+async def test_large_file_and_many_small_ones(tier: str) -> None:
+    figures = await files.measure(Tier(tier), megabytes=256, rounds=2, count=3000)
+    assert figures["in_ratio"] >= 1 / 6, figures
+    assert figures["out_ratio"] >= 1 / 6, figures
+    assert figures["memory_growth_mb"] < 64, figures
+    assert figures["archive_in_s"] < 10, figures
+
+
+@pytest.mark.parametrize(("tier", "count"), [("runc", 40), ("runsc", 20)])
+async def test_many_sandboxes_at_once(tier: str, count: int) -> None:
+    figures = await density.measure(Tier(tier), count, sample=20)
+    assert (figures["all_answered"], figures["left"]) == (count, 0), figures
+    assert figures["ratio"] >= 0.9 / 2, figures
+
+
+async def test_first_example_runs() -> None:
+    example = Path(__file__).parents[2] / "examples" / "first_sandbox.py"
+    ran = await asyncio.create_subprocess_exec(sys.executable, str(example), stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(ran.communicate(), 60)
+    assert (ran.returncode, out) == (0, b"42\nAda in /tmp\ntimeout\n")
+
+
+def test_readme_shows_the_example() -> None:
+    """The README's block is the example, but for where it keeps its data."""
+    root = Path(__file__).parents[2]
+    example = (root / "examples" / "first_sandbox.py").read_text()
+    block = (root / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    shared = [line.strip() for line in example.splitlines() if "await sandbox" in line]
+    assert shared
+    for line in shared:
+        call = line.removesuffix(', end="")').removesuffix(")")
+        assert call in block, line
