@@ -7,9 +7,12 @@ import asyncio
 import json
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from bench.rig import DOCKER, docker, open_provider, progress, report, rss_bytes, spec_for
+import aiodocker
+
+from bench.rig import docker, open_provider, progress, report, rss_bytes, spec_for
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.limits import MIB
@@ -21,9 +24,11 @@ AT_ONCE = 4  # starts under way: two cores are busy with that, and more only que
 
 async def bare_engine(container: dict[str, object], count: int) -> float:
     """Containers of the same configuration, made and started through the same API by the same library, without agent."""
-    import aiodocker
-
-    config = {name: container[name] for name in ("Image", "Env", "User", "Hostname", "Labels", "WorkingDir") if name in container}
+    config = {
+        name: container[name]
+        for name in ("Image", "Env", "User", "Hostname", "Labels", "WorkingDir")
+        if name in container
+    }
     config["HostConfig"] = container["HostConfig"]
     config["Entrypoint"] = ["sleep", "3600"]
     mark = secrets.token_hex(4)
@@ -37,23 +42,27 @@ async def bare_engine(container: dict[str, object], count: int) -> float:
                 await engine.volumes.create({"Name": volume, "Labels": {"sandlot.bench": mark}})
                 host = dict(config["HostConfig"])  # type: ignore[call-overload]
                 host["Mounts"] = [
-                    {**mount, "Source": volume} if mount["Type"] == "volume" else mount for mount in host["Mounts"]
+                    {**mount, "Source": volume} if mount["Type"] == "volume" else mount
+                    for mount in host["Mounts"]
                 ]
-                made = await engine.containers.create({**config, "HostConfig": host}, name=f"bench-{mark}-{number}")
+                made = await engine.containers.create(
+                    {**config, "HostConfig": host}, name=f"bench-{mark}-{number}"
+                )
                 await made.start()
 
         begin = time.perf_counter()
         await asyncio.gather(*(one(number) for number in range(count)))
-        spent = time.perf_counter() - begin
+        return count / (time.perf_counter() - begin)
+    finally:
 
         async def remove(number: int) -> None:
             async with gate:
-                await engine.containers.container(f"bench-{mark}-{number}").delete(force=True)
-                await (await engine.volumes.get(f"bench-{mark}-{number}")).delete()
+                with suppress(aiodocker.DockerError):
+                    await engine.containers.container(f"bench-{mark}-{number}").delete(force=True)
+                with suppress(aiodocker.DockerError):
+                    await (await engine.volumes.get(f"bench-{mark}-{number}")).delete()
 
         await asyncio.gather(*(remove(number) for number in range(count)))
-        return count / spent
-    finally:
         await engine.close()
 
 
@@ -93,15 +102,19 @@ async def measure(tier: Tier, count: int, sample: int) -> dict[str, float]:
 
         async def answers(number: int, sandbox: Sandbox) -> bool:
             async with gate:
-                return (await sandbox.run(ExecRequest(command=f"echo {number}"))).stdout == f"{number}\n".encode()
+                return (
+                    await sandbox.run(ExecRequest(command=f"echo {number}"))
+                ).stdout == f"{number}\n".encode()
 
         begin = time.perf_counter()
-        right = sum(await asyncio.gather(*(answers(number, sandbox) for number, sandbox in enumerate(sandboxes))))
+        right = sum(
+            await asyncio.gather(*(answers(number, sandbox) for number, sandbox in enumerate(sandboxes)))
+        )
         answered = time.perf_counter() - begin
         begin = time.perf_counter()
-        await asyncio.gather(*(provider.destroy(sandbox.id) for sandbox in [*sandboxes, first]))
+        await asyncio.gather(*(provider.destroy(sandbox.id) for sandbox in sandboxes))
         removed = time.perf_counter() - begin
-        left = len(await provider.list())
+        left = len(await provider.list()) - 1  # the first, whose configuration the bare engine is given
         progress(f"{tier}: the bare engine starts {sample}, after")
         bare.append(await bare_engine(container, sample))
     bare_rate = sum(bare) / len(bare)
@@ -123,13 +136,16 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--sample", type=int, default=60, help="containers of the bare engine, before and after")
+    parser.add_argument(
+        "--sample", type=int, default=60, help="containers of the bare engine, before and after"
+    )
     parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
     arguments = parser.parse_args()
-    assert DOCKER
     results = {tier: await measure(Tier(tier), arguments.count, arguments.sample) for tier in arguments.tiers}
     names = list(next(iter(results.values())))
-    rows = [["", *results]] + [[name, *(f"{result[name]:.2f}" for result in results.values())] for name in names]
+    rows = [["", *results]] + [
+        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
+    ]
     report(rows, results, arguments.json)
 
 

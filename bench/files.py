@@ -46,7 +46,9 @@ async def fetch(sandbox: Sandbox, path: Path) -> float:
 
 async def docker_copy(source: str, destination: str) -> float:
     begin = time.perf_counter()
-    await asyncio.to_thread(subprocess.run, [DOCKER, "cp", "-q", source, destination], check=True, capture_output=True)
+    await asyncio.to_thread(
+        subprocess.run, [DOCKER, "cp", "-q", source, destination], check=True, capture_output=True
+    )
     return time.perf_counter() - begin
 
 
@@ -117,10 +119,13 @@ async def main() -> None:
     parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
     arguments = parser.parse_args()
     results = {
-        tier: await measure(Tier(tier), arguments.megabytes, arguments.rounds, arguments.files) for tier in arguments.tiers
+        tier: await measure(Tier(tier), arguments.megabytes, arguments.rounds, arguments.files)
+        for tier in arguments.tiers
     }
     names = list(next(iter(results.values())))
-    rows = [["", *results]] + [[name, *(f"{result[name]:.2f}" for result in results.values())] for name in names]
+    rows = [["", *results]] + [
+        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
+    ]
     report(rows, results, arguments.json)
 
 

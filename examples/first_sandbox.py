@@ -20,7 +20,10 @@ async def main(data_dir: Path) -> None:
         print((await sandbox.run(ExecRequest(command="python hello.py"))).stdout.decode(), end="")
 
         await sandbox.run(ExecRequest(command="cd /tmp && export NAME=Ada", shell="main"))
-        print((await sandbox.run(ExecRequest(command='echo "$NAME in $PWD"', shell="main"))).stdout.decode(), end="")
+        print(
+            (await sandbox.run(ExecRequest(command='echo "$NAME in $PWD"', shell="main"))).stdout.decode(),
+            end="",
+        )
 
         result = await sandbox.run(ExecRequest(command="sleep 60", timeout_s=1))
         print(result.verdict)

@@ -24,7 +24,11 @@ def docker_json(*arguments: str) -> list[dict[str, object]]:
     client = "/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker"
     try:
         ran = subprocess.run(
-            [client, *arguments, "--format", "{{json .}}"], capture_output=True, text=True, timeout=30, check=True
+            [client, *arguments, "--format", "{{json .}}"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return []

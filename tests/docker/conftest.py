@@ -26,7 +26,9 @@ SLIM = "sandlot/slim:latest"
 def docker(*arguments: str) -> Any:
     """The engine's own command, to look at things from outside; its JSON output parsed."""
     client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
-    output = subprocess.run([client, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(
+        [client, *arguments], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     return json.loads(output) if output.startswith(("[", "{")) else output
 
 

@@ -7,8 +7,8 @@ import gc
 import time
 
 import pytest
-
 from bench.rig import rss_bytes
+
 from sandlot.domain.execution import ExecRequest, Output
 from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
@@ -62,7 +62,9 @@ async def test_twenty_seconds_of_yes(harness: Harness) -> None:
 async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
     sandbox = await harness.create()
     worker = rss_bytes()
-    request = ExecRequest(command="head -c 1000000000 /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120)
+    request = ExecRequest(
+        command="head -c 1000000000 /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120
+    )
     result = await sandbox.run(request)
     assert result.stdout == b"x" * (4 * MIB)
     assert (result.truncated, result.exited.output_bytes) == (True, 1_000_000_000)

@@ -271,8 +271,9 @@ async def test_limits_can_be_changed_where_the_engine_can(
     with pytest.raises(Unsupported, match="ShmSize"):
         await provider.update_limits(sandbox.id, Limits(shm_bytes=64 * MIB))
     other = await provider.create(spec(replace(SLIM, tier=Tier.RUNSC)))
-    with pytest.raises(Unsupported, match="runsc"):
-        await provider.update_limits(other.id, Limits())
+    for beyond in (Limits(memory_bytes=1024 * MIB), Limits(cpus=1.0)):
+        with pytest.raises(Unsupported, match="runsc"):
+            await provider.update_limits(other.id, beyond)
 
 
 @pytest.mark.parametrize("tier", list(Tier))

@@ -63,8 +63,12 @@ async def test_no_exec_and_no_archive_after_start(short_tmp: Path) -> None:
     program = hashlib.sha256(runc.read_bytes()).hexdigest() if runc.exists() else ""
     async with spy(short_tmp / "spy.sock") as asked:
         engine = Engine(f"unix://{short_tmp / 'spy.sock'}")
-        provider = DockerProvider(owner=f"test-{secrets.token_hex(4)}", data_dir=short_tmp / "d", engine=engine)
-        spec = SandboxSpec(id=new_sandbox_id(), environment=Environment(name="spy", image=BASE, tier=Tier.RUNC))
+        provider = DockerProvider(
+            owner=f"test-{secrets.token_hex(4)}", data_dir=short_tmp / "d", engine=engine
+        )
+        spec = SandboxSpec(
+            id=new_sandbox_id(), environment=Environment(name="spy", image=BASE, tier=Tier.RUNC)
+        )
         sandbox = await provider.create(spec)
         await sandbox.run(ExecRequest(command="echo hi"))
         await sandbox.run(ExecRequest(command="echo hi", shell="s"))

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench import density, files
+from bench import exec as exec_bench
 
-from bench import density, exec, files
 from sandlot.domain.environment import Tier
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(400)]
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pyt
 
 @pytest.mark.parametrize(("tier", "bar"), [("runc", 20), ("runsc", 4)])
 async def test_exec_is_faster_than_docker_exec(tier: str, bar: float) -> None:
-    figures = await exec.measure(Tier(tier), rounds=15)
+    figures = await exec_bench.measure(Tier(tier), rounds=15)
     assert figures["ratio"] >= bar / 2, figures
 
 

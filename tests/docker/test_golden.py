@@ -25,7 +25,10 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 def inspected(sandbox_id: str, data_dir: str, owner: str, image: str) -> dict[str, Any]:
     """Configuration alone, with what belongs to one sandbox replaced by its name."""
     (container,) = docker("inspect", f"sandlot-{sandbox_id}")
-    kept = {name: container[name] for name in ("Path", "Args", "AppArmorProfile", "Config", "HostConfig", "Mounts")}
+    kept = {
+        name: container[name]
+        for name in ("Path", "Args", "AppArmorProfile", "Config", "HostConfig", "Mounts")
+    }
     text = json.dumps(kept, indent=1, sort_keys=True)
     for value, name in (
         (sandbox_id, "SANDBOX"),
@@ -46,7 +49,9 @@ def inspected(sandbox_id: str, data_dir: str, owner: str, image: str) -> dict[st
     plain = json.loads(text)
     plain["Mounts"].sort(key=lambda mount: mount["Destination"])
     # What the image was made of is not the builder's: its environment and labels vary with the image.
-    plain["Config"]["Labels"] = {k: v for k, v in plain["Config"]["Labels"].items() if k.startswith("sandlot.")}
+    plain["Config"]["Labels"] = {
+        k: v for k, v in plain["Config"]["Labels"].items() if k.startswith("sandlot.")
+    }
     for name in ("sandlot.prepared-from", "sandlot.preparer", "sandlot.source"):
         plain["Config"]["Labels"].pop(name, None)
     return plain

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-
 from bench.rig import rss_bytes
+
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import SandboxLost, SandboxQuarantined, SandlotError
 from sandlot.domain.execution import ExecRequest

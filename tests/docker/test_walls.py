@@ -27,7 +27,9 @@ from tests.docker.conftest import BASE, SLIM, docker, harness_for
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 INSIDE = Path(__file__).parent / "inside"
-REFUSED = re.compile(r"errno |signal (11|31)$|error ")  # 31 is SIGSYS, 11 what int 0x80 gives where there is none
+REFUSED = re.compile(
+    r"errno |signal (11|31)$|error "
+)  # 31 is SIGSYS, 11 what int 0x80 gives where there is none
 
 # System calls of kernels newer than the headers here may be.
 NEWER = {"cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453, "futex_wake": 454, "futex_wait": 455,
@@ -69,8 +71,17 @@ async def test_agent_survives_every_signal(seen: dict[str, object], sandbox: San
 
 
 async def test_agent_cannot_be_read_traced_or_impersonated(seen: dict[str, object], harness: Harness) -> None:
-    refused(seen, "ptrace 1", "process_vm_readv 1", "read /proc/1/mem", "write /proc/1/mem", "write /proc/1/oom_score_adj")
-    refused(seen, "read /proc/1/root/etc/shadow", "connect agent", "list /.sandlot/link", "list /.sandlot/run")
+    refused(
+        seen,
+        "ptrace 1",
+        "process_vm_readv 1",
+        "read /proc/1/mem",
+        "write /proc/1/mem",
+        "write /proc/1/oom_score_adj",
+    )
+    refused(
+        seen, "read /proc/1/root/etc/shadow", "connect agent", "list /.sandlot/link", "list /.sandlot/run"
+    )
     refused(seen, "write /.sandlot/agent", "create /.sandlot/run/planted", "create /.sandlot/link/planted")
     # A second agent, started by the user, has no way to the socket and refuses to run without its walls.
     assert "ok" not in str(seen["run agent as init"]) or "sandlot-agent:" in str(seen["run agent as init"])
@@ -117,11 +128,13 @@ async def test_devices_and_kernel_files(seen: dict[str, object]) -> None:
     refused(seen, "mknod device", *(name for name in seen if name.startswith("read /dev/")))
     for name in ("read /proc/kcore", "read /proc/keys", "read /proc/timer_list", "read /proc/sched_debug"):
         assert str(seen[name]) == "ok " or REFUSED.match(str(seen[name])), name
-    refused(seen, *(name for name in seen if name.startswith("write /proc/") or name.startswith("write /sys/")))
+    refused(seen, *(name for name in seen if name.startswith(("write /proc/", "write /sys/"))))
 
 
 async def test_read_only_system(seen: dict[str, object], harness: Harness) -> None:
-    refused(seen, *(name for name in seen if name.startswith("create ")), "write /etc/passwd", "rename workspace")
+    refused(
+        seen, *(name for name in seen if name.startswith("create ")), "write /etc/passwd", "rename workspace"
+    )
     assert seen["copied root shell"] == "ok 1000"
 
 
@@ -181,7 +194,10 @@ async def test_every_denied_system_call_is_denied(sandbox: Sandbox, harness: Har
         pytest.skip("no kernel headers here to name the system calls")
     numbers = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR_(\w+) (\d+)", header.read_text())} | NEWER
     allowed = {
-        name for rule in seccomp_profile("x86_64")["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]
+        name
+        for rule in seccomp_profile("x86_64")["syscalls"]
+        if rule["action"] == "SCMP_ACT_ALLOW"
+        for name in rule["names"]
     }
     allowed_numbers = {number for name, number in numbers.items() if name in allowed}
     denied = sorted(set(range(481)) - allowed_numbers - NOT_FILTERED)
@@ -205,7 +221,9 @@ async def test_segfaults_leave_nothing_on_the_host(sandbox: Sandbox) -> None:
 
 async def test_another_execs_exit_code_cannot_be_forged(sandbox: Sandbox) -> None:
     victim = await sandbox.start(ExecRequest(command="sleep 1; exit 7"))
-    await run(sandbox, "for p in /proc/[0-9]*; do echo 0 >$p/fd/1; printf '0 /\\0' >$p/fd/2; done 2>/dev/null; true")
+    await run(
+        sandbox, "for p in /proc/[0-9]*; do echo 0 >$p/fd/1; printf '0 /\\0' >$p/fd/2; done 2>/dev/null; true"
+    )
     assert (await victim.result()).exit_code == 7
 
 
@@ -229,7 +247,10 @@ async def test_missing_tier_is_an_error(harness: Harness, monkeypatch: pytest.Mo
 async def test_old_engines_are_warned_of(harness: Harness) -> None:
     warnings = await harness.provider.warnings()  # type: ignore[attr-defined]
     version = subprocess.run(
-        ["/usr/bin/docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, text=True, check=True
+        ["/usr/bin/docker", "version", "--format", "{{.Server.Version}}"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     old = tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < (29, 5, 1)
     assert any("Engine" in warning or "engine" in warning for warning in warnings) == old

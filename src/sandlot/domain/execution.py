@@ -46,7 +46,7 @@ class PtySize:
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Exactly one of ``command`` (a string for the shell) and ``argv``. ``output_limit=None`` streams without a cap."""
+    """Exactly one of ``command`` (for the shell) and ``argv``. ``output_limit=None``: no cap, streamed."""
 
     command: str | None = None
     argv: tuple[str, ...] | None = None

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandlot.domain.execution import Channel, Exited, Output, Started
@@ -75,6 +75,7 @@ def test_good_messages_are_read(parse: Any, good: dict) -> None:
 
 
 @pytest.mark.parametrize(("parse", "good"), PARSERS, ids=lambda value: getattr(value, "__name__", ""))
+@settings(deadline=None)  # a loaded machine is not a failure
 @given(data=st.data())
 def test_spoiled_messages_raise_nothing_else(parse: Any, good: dict, data: st.DataObject) -> None:
     spoiled = dict(good)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandlot.wire import frames
@@ -75,6 +75,7 @@ FRAMES = st.one_of(
 )
 
 
+@settings(deadline=None)  # a loaded machine is not a failure
 @given(st.lists(FRAMES, max_size=8), st.data())
 def test_frames_survive_any_cut(sent: list[Frame], data: st.DataObject) -> None:
     wire = b"".join(encoded(frame) for frame in sent)
@@ -86,6 +87,7 @@ def test_frames_survive_any_cut(sent: list[Frame], data: st.DataObject) -> None:
     assert received == sent
 
 
+@settings(deadline=None)  # a loaded machine is not a failure
 @given(st.lists(st.binary(max_size=200), max_size=6))
 def test_arbitrary_bytes_raise_nothing_else(chunks: list[bytes]) -> None:
     decoder = FrameDecoder()
@@ -136,6 +138,7 @@ def test_what_is_not_one_object_is_refused(payload: bytes) -> None:
         frames.parse_object(payload)
 
 
+@settings(deadline=None)  # a loaded machine is not a failure
 @given(st.binary(max_size=100))
 def test_parse_object_raises_nothing_else(payload: bytes) -> None:
     with contextlib.suppress(ProtocolViolation):

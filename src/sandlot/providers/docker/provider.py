@@ -197,17 +197,26 @@ class DockerProvider:
         return found
 
     async def update_limits(self, sandbox_id: str, limits: Limits) -> None:
-        """Memory, processor and processes; the other limits are fixed when a sandbox is made."""
+        """Memory, processor and processes; the other limits are fixed when a sandbox is made.
+
+        runsc cannot change a container's limits: on that tier only memory moves, which the agent watches, and
+        not beyond what the sandbox was made with.
+        """
         container = await self._inspect(sandbox_id)
         tier = Tier(container["Config"]["Labels"][LABEL_TIER])
-        if tier is not Tier.RUNC:
-            # runsc has no "update", and its agent was told the memory limit at first contact.
-            raise Unsupported(f"the limits of a {tier} sandbox cannot be changed while it runs")
+        fixed, moving = fixed_limits(tier, limits), resource_limits(tier, limits)
         current = container["HostConfig"]
-        for name, value in fixed_limits(tier, limits).items():
+        if tier is Tier.RUNSC:
+            if moving["Memory"] > current["Memory"]:
+                raise Unsupported("a runsc sandbox cannot be given more memory than it was made with")
+            fixed |= moving | {name: current[name] for name in ("Memory", "MemorySwap")}
+        for name, value in fixed.items():
             if current.get(name) != value:
-                raise Unsupported(f"{name} of a sandbox cannot be changed while it runs")
-        await self._engine.update(container_name(sandbox_id), resource_limits(tier, limits))
+                raise Unsupported(f"{name} of a {tier} sandbox cannot be changed while it runs")
+        if tier is Tier.RUNSC:
+            await (await self.adopt(sandbox_id)).limit_memory(limits.memory_bytes)
+        else:
+            await self._engine.update(container_name(sandbox_id), moving)
 
     async def pause(self, sandbox_id: str) -> None:
         await self._engine.pause(container_name(sandbox_id))

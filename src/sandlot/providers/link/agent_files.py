@@ -7,16 +7,17 @@ answers that have to be collected are bounded by what was asked for.
 from __future__ import annotations
 
 from builtins import list as list_of  # the contract has a method named list
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sandlot.domain.errors import FileProblem, InvalidRequest
+from sandlot.domain.errors import FileProblem, InvalidRequest, LinkInterrupted
 from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
 from sandlot.providers.link.calls import Call
 from sandlot.providers.link.link import AgentLink
 from sandlot.providers.link.mux import Mux
-from sandlot.providers.link.stream import Message, Stream
+from sandlot.providers.link.stream import LinkClosed, Message, Stream
 from sandlot.wire.agent_messages import (
     flag,
     integer,
@@ -35,15 +36,38 @@ MAX_WALK: Final = 100_000
 MAX_PATH_BYTES: Final = 65_536
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Operation = Callable[Concatenate["AgentFiles", P], Awaitable[T]]
+
+
+def repeatable(operation: Operation[P, T]) -> Operation[P, T]:
+    """Commands can kill the helper (``kill -9 -1``): what only looks is then asked of the next one."""
+
+    @wraps(operation)
+    async def at_most_twice(files: AgentFiles, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await operation(files, *args, **kwargs)
+        except LinkInterrupted as problem:
+            ended = problem.__cause__
+            if not isinstance(ended, LinkClosed) or ended.violation is not None:
+                raise
+            return await operation(files, *args, **kwargs)
+
+    return at_most_twice
+
+
 class AgentFiles:
     """Implements ``Files``."""
 
     def __init__(self, link: AgentLink) -> None:
         self._link = link
 
+    @repeatable
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
         return await self._entry(path, {"op": "file.stat", "path": path, "follow": follow})
 
+    @repeatable
     async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage:
         _check_limit(limit, MAX_PAGE)
         request: dict[str, Any] = {"op": "file.list", "path": path, "limit": limit}
@@ -56,6 +80,7 @@ class AgentFiles:
                 raise ProtocolViolation("a listing has no last message")
             return FilePage(tuple(entries), optional_file_name(last, "next"))
 
+    @repeatable
     async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
         _check_limit(limit, MAX_WALK)
         if depth < 0:
@@ -68,6 +93,7 @@ class AgentFiles:
             entries, last = await call.collect(parse_entries, limit)
             return Walk(tuple(entries), flag(last, "truncated"))
 
+    @repeatable
     async def search(
         self,
         path: str,
@@ -102,9 +128,8 @@ class AgentFiles:
         request: dict[str, Any] = {"op": "file.read", "path": path, "offset": offset}
         if length is not None:
             request["length"] = length
-        with await self._call(path) as call:
-            await call.open(request)
-            parse_entry_answer(await call.message())
+        call = await self._begin_read(path, request)
+        with call:
             at = offset
             while isinstance(piece := await call.piece(at), bytes):
                 at += len(piece)
@@ -113,6 +138,16 @@ class AgentFiles:
                 yield piece
             _check_total(piece, at - offset)
 
+    @repeatable
+    async def _begin_read(self, path: str, request: dict[str, Any]) -> Call:
+        call = await self._call(path)
+        with call:
+            await call.open(request)
+            parse_entry_answer(await call.message())
+            stream = call.keep()
+        return call.take(stream)
+
+    @repeatable
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         request = {"op": "file.read", "path": path, "offset": 0, "max_bytes": max_bytes}
         too_large = FileProblem(f"the file exceeds {max_bytes} bytes", reason="too_large", path=path)

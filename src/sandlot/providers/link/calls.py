@@ -66,6 +66,11 @@ class Call:
         stream, self._stream = self.stream, None
         return stream
 
+    def take(self, stream: Stream) -> Call:
+        """Goes on with a stream that an earlier block has kept."""
+        self._stream = stream
+        return self
+
     async def message(self) -> Object:
         """The next item, which has to be a message."""
         item = await self.stream.receive()

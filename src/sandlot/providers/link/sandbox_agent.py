@@ -46,6 +46,10 @@ class AgentClient:
             request["max_execs"] = max_execs
         await ask(self._link, request, _nothing)
 
+    async def limit_memory(self, memory_bytes: int) -> None:
+        """Moves the bound that the agent watches where no kernel does (gVisor)."""
+        await ask(self._link, {"op": "limits", "memory_bytes": memory_bytes}, _nothing)
+
     async def start(self, request: ExecRequest, *, offset: int = 0) -> AgentExecution:
         opening = start_request(request, offset)
         return await AgentExecution.open(

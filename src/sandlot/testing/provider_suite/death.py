@@ -16,7 +16,9 @@ from sandlot.testing.provider_suite.harness import Cases, Harness, ok, run
 
 class DeathCases(Cases):
     async def test_found_by_listing(self, provider_harness: Harness) -> None:
-        spec = SandboxSpec(id=new_sandbox_id(), environment=provider_harness.environment, labels={"who": "me"})
+        spec = SandboxSpec(
+            id=new_sandbox_id(), environment=provider_harness.environment, labels={"who": "me"}
+        )
         provider_harness.made.append(spec.id)
         await provider_harness.provider.create(spec)
         found = {f.id: f for f in await provider_harness.provider.list()}[spec.id]
@@ -70,6 +72,8 @@ class DeathCases(Cases):
             await provider_harness.provider.adopt(new_sandbox_id())
 
     async def test_missing_image_is_an_error(self, provider_harness: Harness) -> None:
-        environment = Environment(name="absent", image="sandlot.invalid/no-such-image:none", tier=provider_harness.environment.tier)
+        environment = Environment(
+            name="absent", image="sandlot.invalid/no-such-image:none", tier=provider_harness.environment.tier
+        )
         with pytest.raises(SandlotError):
             await provider_harness.provider.create(SandboxSpec(id=new_sandbox_id(), environment=environment))

@@ -181,7 +181,10 @@ class ExecCases(Cases):
     async def test_list_and_forget(self, fresh: Sandbox) -> None:
         await fresh.run(ExecRequest(command="true", exec_id="done"))
         execution = await fresh.start(ExecRequest(command="sleep 30", exec_id="running"))
-        assert {(e.exec_id, e.running) for e in await fresh.list_execs()} == {("done", False), ("running", True)}
+        assert {(e.exec_id, e.running) for e in await fresh.list_execs()} == {
+            ("done", False),
+            ("running", True),
+        }
         with pytest.raises(Conflict):
             await fresh.forget("running")
         await fresh.forget("done")
@@ -266,6 +269,8 @@ class ExecCases(Cases):
 
     async def test_user_and_descriptors(self, sandbox: Sandbox) -> None:
         assert await ok(sandbox, "id -u; id -g") == "1000\n1000\n"
-        assert (await ok(sandbox, "grep Cap /proc/self/status | sort -u | grep -v '0000000000000000$' | wc -l")) == "0\n"
+        assert (
+            await ok(sandbox, "grep Cap /proc/self/status | sort -u | grep -v '0000000000000000$' | wc -l")
+        ) == "0\n"
         # ls holds the folder itself as a fourth
         assert (await ok(sandbox, "ls /proc/self/fd")).split() == ["0", "1", "2", "3"]

@@ -55,8 +55,16 @@ class FileCases(Cases):
 
     async def test_ranges(self, sandbox: Sandbox) -> None:
         await sandbox.files.write("range.txt", b"0123456789")
-        for offset, length, want in ((0, 4, b"0123"), (3, None, b"3456789"), (8, 100, b"89"), (50, 5, b""), (2, 0, b"")):
-            got = b"".join([piece async for piece in sandbox.files.read("range.txt", offset=offset, length=length)])
+        for offset, length, want in (
+            (0, 4, b"0123"),
+            (3, None, b"3456789"),
+            (8, 100, b"89"),
+            (50, 5, b""),
+            (2, 0, b""),
+        ):
+            got = b"".join(
+                [piece async for piece in sandbox.files.read("range.txt", offset=offset, length=length)]
+            )
             assert got == want
 
     async def test_streamed_write(self, sandbox: Sandbox) -> None:
@@ -96,7 +104,10 @@ class FileCases(Cases):
         assert await reason_of(sandbox.files.read_bytes("large", max_bytes=999)) == "too_large"
 
     async def test_stat(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "mkdir -p st; echo hello >st/f; ln -sf f st/l; ln -sf nowhere st/broken; mkfifo -m 600 st/p || :")
+        await ok(
+            sandbox,
+            "mkdir -p st; echo hello >st/f; ln -sf f st/l; ln -sf nowhere st/broken; mkfifo -m 600 st/p || :",
+        )
         assert (await sandbox.files.stat("st/f")).size == 6
         assert (await sandbox.files.stat("st/l")).type is FileType.FILE
         link = await sandbox.files.stat("st/l", follow=False)
@@ -117,9 +128,20 @@ class FileCases(Cases):
         assert names == sorted(f"f{i}" for i in range(1, 251))
 
     async def test_walk_and_glob(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "mkdir -p w/a/b w/c; touch w/a/1.py w/a/b/2.py w/c/3.txt w/.hidden.py; ln -sfn / w/root")
+        await ok(
+            sandbox, "mkdir -p w/a/b w/c; touch w/a/1.py w/a/b/2.py w/c/3.txt w/.hidden.py; ln -sfn / w/root"
+        )
         every = await sandbox.files.walk("w")
-        assert {e.name for e in every.entries} == {"a", "b", "c", "1.py", "2.py", "3.txt", ".hidden.py", "root"}
+        assert {e.name for e in every.entries} == {
+            "a",
+            "b",
+            "c",
+            "1.py",
+            "2.py",
+            "3.txt",
+            ".hidden.py",
+            "root",
+        }
         python = await sandbox.files.walk("w", glob="**/*.py")
         assert {e.path.rsplit("/w/", 1)[-1] for e in python.entries} == {"a/1.py", "a/b/2.py", ".hidden.py"}
         shallow = await sandbox.files.walk("w", depth=1)
@@ -149,18 +171,29 @@ class FileCases(Cases):
         assert await sandbox.files.remove("made", missing_ok=True) == 0
 
     async def test_search(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "mkdir -p s; printf 'a\\nneedle here\\nb' >s/1.txt; printf 'NEEDLE\\n' >s/2.md; printf 'needle\\0' >s/bin")
+        await ok(
+            sandbox,
+            "mkdir -p s; printf 'a\\nneedle here\\nb' >s/1.txt; printf 'NEEDLE\\n' >s/2.md; printf 'needle\\0' >s/bin",
+        )
         found = await sandbox.files.search("s", "needle")
-        assert [(m.path.rsplit("/", 1)[-1], m.line, m.text) for m in found.matches] == [("1.txt", 2, "needle here")]
+        assert [(m.path.rsplit("/", 1)[-1], m.line, m.text) for m in found.matches] == [
+            ("1.txt", 2, "needle here")
+        ]
         assert len((await sandbox.files.search("s", "n..dle", regex=True, ignore_case=True)).matches) == 2
         assert len((await sandbox.files.search("s", "NEEDLE", glob="*.md")).matches) == 1
 
     async def test_watch(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "mkdir -p watched")
         seen: set[tuple[FileChangeType, str]] = set()
-        wanted = {(FileChangeType.CREATE, "f"), (FileChangeType.REMOVE, "f"), (FileChangeType.CREATE, "inner")}
+        wanted = {
+            (FileChangeType.CREATE, "f"),
+            (FileChangeType.REMOVE, "f"),
+            (FileChangeType.CREATE, "inner"),
+        }
         async with sandbox.files.watch("watched", recursive=True) as changes:
-            await ok(sandbox, "cd watched; mkdir sub; sleep 0.3; echo x >f; echo y >sub/inner; sleep 0.1; rm f")
+            await ok(
+                sandbox, "cd watched; mkdir sub; sleep 0.3; echo x >f; echo y >sub/inner; sleep 0.1; rm f"
+            )
             async with asyncio.timeout(10):
                 async for change in changes:
                     seen.add((change.type, change.path.rsplit("/", 1)[-1]))
@@ -192,14 +225,18 @@ class FileCases(Cases):
         ],
         ids=["dotdot", "absolute", "inner-dotdot", "device", "hardlink-out"],
     )
-    async def test_hostile_archive_is_refused(self, sandbox: Sandbox, info: tarfile.TarInfo, data: bytes) -> None:
+    async def test_hostile_archive_is_refused(
+        self, sandbox: Sandbox, info: tarfile.TarInfo, data: bytes
+    ) -> None:
         with pytest.raises(SandlotError):
             await sandbox.files.write_archive("hostile", pieces(tar_of((info, data))))
         assert (await run(sandbox, "ls /workspace/escape /etc/escape /workspace/hostile/hard")).exit_code != 0
 
     async def test_archive_does_not_write_through_its_own_symlink(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "mkdir -p outside confined")
-        tar = tar_of((entry("way", tarfile.SYMTYPE, link="/workspace/outside"), b""), (entry("way/planted"), b"x"))
+        tar = tar_of(
+            (entry("way", tarfile.SYMTYPE, link="/workspace/outside"), b""), (entry("way/planted"), b"x")
+        )
         with pytest.raises(SandlotError):
             await sandbox.files.write_archive("confined", pieces(tar))
         assert await ok(sandbox, "ls outside") == ""
@@ -209,7 +246,14 @@ class FileCases(Cases):
         assert await ok(sandbox, "stat -c %a bits/s") == "755\n"
 
     @pytest.mark.parametrize(
-        "path", ["../../etc/shadow", "/etc/shadow", "/workspace/../etc/shadow", "/proc/1/environ", "/proc/1/root/etc/shadow"]
+        "path",
+        [
+            "../../etc/shadow",
+            "/etc/shadow",
+            "/workspace/../etc/shadow",
+            "/proc/1/environ",
+            "/proc/1/root/etc/shadow",
+        ],
     )
     async def test_what_the_user_may_not_read_is_refused(self, sandbox: Sandbox, path: str) -> None:
         try:
@@ -232,12 +276,20 @@ class FileCases(Cases):
 
     @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "directory"])
     async def test_special_files_are_not_read(self, sandbox: Sandbox, kind: str) -> None:
-        await ok(sandbox, "mkdir -p special; rm -rf special/*; mkfifo special/fifo; mkdir special/directory; ln -s /dev/zero special/device")
+        await ok(
+            sandbox,
+            "mkdir -p special; rm -rf special/*; mkfifo special/fifo; mkdir special/directory; ln -s /dev/zero special/device",
+        )
         if kind == "socket":
             await require(sandbox, "python3")
-            await ok(sandbox, "python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('special/socket')\"")
+            await ok(
+                sandbox, "python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('special/socket')\""
+            )
         async with asyncio.timeout(10):
-            assert await reason_of(sandbox.files.read_bytes(f"special/{kind}")) in {"not_regular", "is_a_directory"}
+            assert await reason_of(sandbox.files.read_bytes(f"special/{kind}")) in {
+                "not_regular",
+                "is_a_directory",
+            }
             assert await reason_of(sandbox.files.write(f"special/{kind}", b"x")) in {
                 "not_regular",
                 "is_a_directory",
@@ -245,7 +297,9 @@ class FileCases(Cases):
             }
 
     async def test_sparse_and_growing_files(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "truncate -s 1T sparse; (while :; do echo line; done >growing) & sleep 0.5; kill $!")
+        await ok(
+            sandbox, "truncate -s 1T sparse; (while :; do echo line; done >growing) & sleep 0.5; kill $!"
+        )
         got = b"".join([p async for p in sandbox.files.read("sparse", offset=10**11, length=5)])
         assert got == b"\0" * 5
         assert await reason_of(sandbox.files.read_bytes("sparse")) == "too_large"

@@ -64,9 +64,12 @@ class LimitCases(Cases):
         await eventually(quiet, 10, "the bomb is gone")
 
     async def test_limits_can_be_changed(self, provider_harness: Harness) -> None:
-        sandbox = await provider_harness.create(Limits(memory_bytes=128 * MIB))
-        await provider_harness.provider.update_limits(sandbox.id, Limits(memory_bytes=384 * MIB))
+        """Less and back again: more than a sandbox was made with is not to be had on every tier."""
+        sandbox = await provider_harness.create(Limits(memory_bytes=512 * MIB))
         fits = 'x=$(printf "%0150000000d" 0); echo ${#x}'
+        await provider_harness.provider.update_limits(sandbox.id, Limits(memory_bytes=96 * MIB))
+        assert (await run(sandbox, fits, timeout_s=60)).verdict is Verdict.OOM
+        await provider_harness.provider.update_limits(sandbox.id, Limits(memory_bytes=512 * MIB))
         assert await ok(sandbox, fits, timeout_s=60) == "150000000\n"
 
     async def test_stats(self, fresh: Sandbox, provider_harness: Harness) -> None:

@@ -20,13 +20,17 @@ class ShellCases(Cases):
             await require(request.getfixturevalue("sandbox"), "bash")
 
     async def test_state_over_fifty_execs(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "mkdir -p /tmp/a; cd /tmp/a; export V=1; f() { echo f:$1:$V; }; arr=(x y)", shell="state")
+        await ok(
+            sandbox, "mkdir -p /tmp/a; cd /tmp/a; export V=1; f() { echo f:$1:$V; }; arr=(x y)", shell="state"
+        )
         for i in range(50):
             assert await ok(sandbox, f"V=$((V+1)); f {i}; pwd", shell="state") == f"f:{i}:{i + 2}\n/tmp/a\n"
         assert await ok(sandbox, "echo ${arr[1]}; sh -c 'echo $V'", shell="state") == "y\n51\n"
 
     async def test_each_command_has_its_own_code(self, sandbox: Sandbox) -> None:
-        codes = [(await run(sandbox, c, shell="codes")).exit_code for c in ("true", "false", "(exit 7)", "true")]
+        codes = [
+            (await run(sandbox, c, shell="codes")).exit_code for c in ("true", "false", "(exit 7)", "true")
+        ]
         assert codes == [0, 1, 7, 0]
 
     async def test_errexit_lasts_and_ends_the_shell_honestly(self, fresh: Sandbox) -> None:
@@ -73,8 +77,15 @@ class ShellCases(Cases):
     async def test_timeout_ends_the_shell_and_keeps_its_folder(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "mkdir -p /tmp/deep; cd /tmp/deep; X=1", shell="slow")
         result = await run(sandbox, "echo partial; sleep 60; touch /tmp/never", shell="slow", timeout_s=0.5)
-        assert (result.stdout, result.verdict, result.exited.shell_ended) == (b"partial\n", Verdict.TIMEOUT, True)
-        assert await ok(sandbox, "pwd; echo v:$X; ls /tmp/never 2>/dev/null | wc -l", shell="slow") == "/tmp/deep\nv:\n0\n"
+        assert (result.stdout, result.verdict, result.exited.shell_ended) == (
+            b"partial\n",
+            Verdict.TIMEOUT,
+            True,
+        )
+        assert (
+            await ok(sandbox, "pwd; echo v:$X; ls /tmp/never 2>/dev/null | wc -l", shell="slow")
+            == "/tmp/deep\nv:\n0\n"
+        )
 
     async def test_background_jobs_belong_to_the_shell(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "sleep 0.5 & JOB=$!", shell="jobs")
@@ -92,7 +103,9 @@ class ShellCases(Cases):
         assert not result.exited.shell_ended
         assert await ok(sandbox, "echo fine", shell="syntax") == "fine\n"
 
-    @pytest.mark.parametrize("command", ["break", "continue", "return 3", "set -u", "set -x", "exec 2>/dev/null", "cd /"])
+    @pytest.mark.parametrize(
+        "command", ["break", "continue", "return 3", "set -u", "set -x", "exec 2>/dev/null", "cd /"]
+    )
     async def test_control_words_do_not_derail_it(self, sandbox: Sandbox, command: str) -> None:
         name = "odd-" + "".join(filter(str.isalnum, command))
         await run(sandbox, command, shell=name)
@@ -100,7 +113,11 @@ class ShellCases(Cases):
         assert result.stdout == b"alive\n"
 
     async def test_overridden_builtins_do_not_derail_it(self, sandbox: Sandbox) -> None:
-        await run(sandbox, "printf() { :; }; eval() { :; }; read() { :; }; echo() { command echo fake; }", shell="over")
+        await run(
+            sandbox,
+            "printf() { :; }; eval() { :; }; read() { :; }; echo() { command echo fake; }",
+            shell="over",
+        )
         assert (await run(sandbox, "(exit 6)", shell="over")).exit_code == 6
 
     async def test_imitated_markers_are_output(self, sandbox: Sandbox) -> None:
@@ -129,7 +146,9 @@ class ShellCases(Cases):
             await fresh.close_shell("one")
 
     async def test_replay_of_a_shell_exec(self, sandbox: Sandbox) -> None:
-        request = ExecRequest(command="echo counted >>/tmp/shell-count; echo hi", shell="replay", exec_id="shell-once")
+        request = ExecRequest(
+            command="echo counted >>/tmp/shell-count; echo hi", shell="replay", exec_id="shell-once"
+        )
         first = await sandbox.run(request)
         second = await sandbox.run(request)
         assert first.output == second.output == b"hi\n"
