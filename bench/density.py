@@ -85,13 +85,13 @@ def available_bytes() -> int:
     return 0
 
 
-async def measure(tier: Tier, count: int, sample: int) -> dict[str, float]:
+async def measure(tier: Tier, count: int) -> dict[str, float]:
     async with open_provider() as provider:
         first = await provider.create(spec_for(tier))
         container = json.loads(docker("inspect", f"sandlot-{first.id}").stdout)[0]
         container = {**container["Config"], "HostConfig": container["HostConfig"]}
-        progress(f"{tier}: the bare engine starts {sample}, before")
-        bare = [await bare_engine(container, sample)]
+        progress(f"{tier}: the bare engine starts {count}")
+        bare_rate = await bare_engine(container, count)
         free_before, worker_before = available_bytes(), rss_bytes()
         progress(f"{tier}: {count} sandboxes")
         rate, sandboxes = await ours(provider, tier, count)
@@ -115,9 +115,6 @@ async def measure(tier: Tier, count: int, sample: int) -> dict[str, float]:
         await asyncio.gather(*(provider.destroy(sandbox.id) for sandbox in sandboxes))
         removed = time.perf_counter() - begin
         left = len(await provider.list()) - 1  # the first, whose configuration the bare engine is given
-        progress(f"{tier}: the bare engine starts {sample}, after")
-        bare.append(await bare_engine(container, sample))
-    bare_rate = sum(bare) / len(bare)
     return {
         "sandboxes": count,
         "starts_per_s": rate,
@@ -136,12 +133,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument(
-        "--sample", type=int, default=60, help="containers of the bare engine, before and after"
-    )
     parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
     arguments = parser.parse_args()
-    results = {tier: await measure(Tier(tier), arguments.count, arguments.sample) for tier in arguments.tiers}
+    results = {}
+    for tier in arguments.tiers:
+        results[tier] = await measure(Tier(tier), arguments.count)
+        progress(f"{tier}: {results[tier]}")
     names = list(next(iter(results.values())))
     rows = [["", *results]] + [
         [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names

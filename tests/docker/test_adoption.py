@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.docker.provider import DockerProvider
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -40,7 +42,7 @@ COMMAND = "echo run >>counter; for i in $(seq 1 4000); do echo line $i; [ $((i %
 
 @pytest.mark.parametrize("tier", ["runc", "runsc"])
 async def test_worker_killed_in_the_middle(short_tmp: Path, tier: str) -> None:
-    owner, sandbox_id = f"test-adopt-{tier}", "sbx_" + "ab" * 16
+    owner, sandbox_id = f"test-{secrets.token_hex(4)}", new_sandbox_id()
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, owner, str(short_tmp / "d"), tier, sandbox_id, COMMAND,
         stdout=asyncio.subprocess.PIPE,

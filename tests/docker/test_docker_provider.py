@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import Conflict, EngineProblem, NotFound, SandboxLost, TierMissing, Unsupported
+from sandlot.domain.errors import (
+    Conflict,
+    EngineProblem,
+    NotFound,
+    SandboxLost,
+    SandlotError,
+    TierMissing,
+    Unsupported,
+)
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.limits import MIB, Limits
@@ -135,6 +143,32 @@ async def test_an_end_during_a_gap_of_events_is_noticed(make_provider: MakeProvi
     assert (await kept.run(ExecRequest(command="true"))).exit_code == 0
 
 
+async def test_a_list_that_fails_after_a_gap_is_asked_for_again(
+    make_provider: MakeProvider, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream of events goes on: nothing else would ever make the provider look again."""
+    monkeypatch.setattr(provider_module, "COMPARE_AGAIN_SECONDS", 0.05)
+    provider = make_provider()
+    sandbox = await provider.create(spec())
+    assert provider._watcher is not None
+    provider._watcher.cancel()
+    await asyncio.gather(provider._watcher, return_exceptions=True)
+    await engine.remove(container_name(sandbox.id))
+    answers, listing = 0, provider._engine.list
+
+    async def fails_twice(labels: Any) -> Any:
+        nonlocal answers
+        answers += 1
+        if answers <= 2:
+            raise EngineProblem("overloaded")
+        return await listing(labels)
+
+    monkeypatch.setattr(provider._engine, "list", fails_twice)
+    provider._watcher = asyncio.create_task(provider._watch())
+    async with asyncio.timeout(5):
+        assert await sandbox.wait_lost() == "the sandbox's container is gone"
+
+
 @pytest.mark.parametrize("tier", list(Tier))
 async def test_the_next_life_adopts(make_provider: MakeProvider, engine: Engine, tier: Tier) -> None:
     owner = f"test-{secrets.token_hex(6)}"
@@ -155,6 +189,17 @@ async def test_the_next_life_adopts(make_provider: MakeProvider, engine: Engine,
     await second.destroy(found.id)
     with pytest.raises(NotFound):
         await second.adopt(found.id)
+
+
+async def test_adopted_by_several_at_once(make_provider: MakeProvider) -> None:
+    owner = f"test-{secrets.token_hex(6)}"
+    first = make_provider(owner)
+    sandbox = await first.create(spec())
+    await first.close()
+    second = make_provider(owner)
+    adopted = await asyncio.gather(*(second.adopt(sandbox.id) for _ in range(5)))
+    assert len(set(map(id, adopted))) == 1
+    assert (await adopted[0].run(ExecRequest(command="true"))).exit_code == 0
 
 
 async def test_adopting_what_has_ended(make_provider: MakeProvider, engine: Engine) -> None:
@@ -230,6 +275,46 @@ async def test_a_cancelled_create_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await task
     await assert_nothing_left(engine, short_tmp, wanted.id)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.06, 0.12])
+async def test_destroyed_while_it_is_made(
+    make_provider: MakeProvider, engine: Engine, short_tmp: Path, after: float
+) -> None:
+    provider = make_provider()
+    await provider.prepare(SLIM)
+    wanted = spec()
+    making = asyncio.create_task(provider.create(wanted))
+    await asyncio.sleep(after)
+    await asyncio.gather(provider.destroy(wanted.id), return_exceptions=True)
+    made = await asyncio.gather(making, return_exceptions=True)
+    if isinstance(made[0], BaseException):
+        assert isinstance(made[0], SandlotError), made
+    else:  # the order to destroy came before there was anything
+        await provider.destroy(wanted.id)
+    await assert_nothing_left(engine, short_tmp, wanted.id)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.06, 0.12])
+async def test_closed_while_one_is_made(
+    make_provider: MakeProvider, engine: Engine, short_tmp: Path, after: float
+) -> None:
+    """Either it was made before the provider closed, and can be adopted, or nothing of it is left."""
+    owner = f"test-{secrets.token_hex(6)}"
+    provider = make_provider(owner)
+    await provider.prepare(SLIM)
+    wanted = spec()
+    making = asyncio.create_task(provider.create(wanted))
+    await asyncio.sleep(after)
+    await provider.close()
+    (made,) = await asyncio.gather(making, return_exceptions=True)
+    assert provider._watcher is None
+    assert provider._engine._docker_client is None
+    if isinstance(made, BaseException):
+        assert isinstance(made, SandlotError), made
+        await assert_nothing_left(engine, short_tmp, wanted.id)
+    else:
+        await make_provider(owner).adopt(wanted.id)
 
 
 async def test_a_remnant_with_the_same_name_is_replaced(make_provider: MakeProvider, engine: Engine) -> None:

@@ -82,7 +82,12 @@ async def test_no_exec_and_no_archive_after_start(short_tmp: Path) -> None:
         await provider.close()
     assert any("/containers/create" in request for request in asked), asked
     assert any(f"/containers/sandlot-{spec.id}/start" in request for request in asked), asked
-    forbidden = [request for request in asked if re.search(r"/exec\b|/archive\b|/attach\b|/copy\b", request)]
+    # Where the image was not prepared yet, its layer is uploaded: into a container that is never started.
+    forbidden = [
+        request
+        for request in asked
+        if re.search(r"/exec\b|/archive\b|/attach\b|/copy\b", request) and "sandlot-preparing-" not in request
+    ]
     assert forbidden == []
     if program:
         assert hashlib.sha256(runc.read_bytes()).hexdigest() == program

@@ -27,12 +27,12 @@ async def test_large_file_and_many_small_ones(tier: str) -> None:
     assert figures["in_ratio"] >= 1 / 6, figures
     assert figures["out_ratio"] >= 1 / 6, figures
     assert figures["memory_growth_mb"] < 64, figures
-    assert figures["archive_in_s"] < 10, figures
+    assert figures["archive_in_s"] / 3000 < 2 * 5 / 10_000, figures
 
 
 @pytest.mark.parametrize(("tier", "count"), [("runc", 40), ("runsc", 20)])
 async def test_many_sandboxes_at_once(tier: str, count: int) -> None:
-    figures = await density.measure(Tier(tier), count, sample=20)
+    figures = await density.measure(Tier(tier), count)
     assert (figures["all_answered"], figures["left"]) == (count, 0), figures
     assert figures["ratio"] >= 0.9 / 2, figures
 

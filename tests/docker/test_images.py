@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandlot.domain.errors import ImageMissing, InvalidRequest
+from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.images import ImagePreparer, prepared_tag
 
@@ -200,6 +200,6 @@ async def test_giving_up_leaves_nothing(engine: Engine, make_image: MakeImage) -
     task = asyncio.create_task(preparer.prepare(reference))
     await asyncio.sleep(0.1)
     await preparer.close()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(EngineProblem, match="the provider was closed"):
         await task
     assert not await scratch_containers(engine, reference)

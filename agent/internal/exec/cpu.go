@@ -2,7 +2,6 @@ package exec
 
 import (
 	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 )
@@ -16,8 +15,7 @@ type cpuTime struct{ user, system float64 }
 // readCPU is what a process and its reaped children have used.
 func readCPU(pid int) cpuTime {
 	stat := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", make([]byte, 1024))
-	_, rest, _ := bytes.Cut(stat, []byte(") ")) // the name before it may hold anything but this is its last
-	fields := bytes.Fields(rest)
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the name before it may hold anything, this too
 	if len(fields) < 15 {
 		return cpuTime{}
 	}
@@ -26,14 +24,4 @@ func readCPU(pid int) cpuTime {
 		return n * tickMS
 	}
 	return cpuTime{user: at(11) + at(13), system: at(12) + at(14)}
-}
-
-// discard reads until the last writer is gone.
-func discard(f *os.File) {
-	buf := make([]byte, 4096)
-	for {
-		if _, err := f.Read(buf); err != nil {
-			return
-		}
-	}
 }

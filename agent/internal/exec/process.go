@@ -2,6 +2,7 @@ package exec
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ const (
 	// When the sandbox has as many processes as it may, one more is tried for this long: many short commands at once
 	// come and go.
 	forkPatience = 3 * time.Second
+	maxNamed     = 200 // characters of a program's name in an error: the exit must fit into a frame
 )
 
 // streams are the descriptors of one command: its ends, to be closed after the fork, and ours.
@@ -123,40 +125,53 @@ func (r *Registry) startProcess(e *Exec) error {
 		removeScript(script)
 		return refuse("resource_exhausted", err.Error())
 	}
-	e.tag = r.newTag()
+	tag := r.newTag()
+	e.mu.Lock()
+	e.tag = tag
+	e.mu.Unlock()
 	oomBefore := r.memory.kills()
 	attr := &syscall.ProcAttr{
 		Dir: cwd, Env: r.environ(q.Env, cwd, term),
 		Files: []uintptr{s.child[0].Fd(), s.child[1].Fd(), s.child[2].Fd()},
 		Sys: &syscall.SysProcAttr{
 			Setsid: true, Setctty: q.Pty != nil,
-			Credential: &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: []uint32{r.setup.GID, e.tag}},
+			Credential: &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: []uint32{r.setup.GID, tag}},
 		},
 	}
 	began := time.Now()
 	gone := make(chan ended, 1)
-	pid, err := r.fork(argv, attr, func(end ended) { gone <- end })
-	for deadline := began.Add(forkPatience); errors.Is(err, syscall.EAGAIN) && time.Now().Before(deadline); {
-		time.Sleep(killPause)
-		pid, err = r.fork(argv, attr, func(end ended) { gone <- end })
-	}
+	pid, err := patiently(func() (int, error) { return r.fork(argv, attr, func(end ended) { gone <- end }) })
 	s.closeChild()
 	if err != nil {
 		s.closeOurs()
 		removeScript(script)
 		if code, text := startFailure(err); code != 0 {
-			r.neverRan(e, began, code, argv[0]+": "+text)
+			r.neverRan(e, began, code, fmt.Sprintf("%.*s: %s", maxNamed, argv[0], text))
 			return nil
 		}
 		return refuse("resource_exhausted", "the command could not be started: "+err.Error())
 	}
 	e.mu.Lock()
 	e.pid, e.stdin, e.terminal = pid, s.stdin, s.master
-	e.cancel = func() { r.terminate(e.tag) }
+	e.cancel = func() { r.terminate(tag) }
+	if e.reason != "" { // somebody was faster than the fork
+		go e.cancel()
+	}
 	e.mu.Unlock()
 	close(e.begun)
 	go r.follow(e, s, gone, began, oomBefore, script)
 	return nil
+}
+
+// patiently forks again while there is no room for another process.
+func patiently(fork func() (int, error)) (pid int, err error) {
+	deadline := time.Now().Add(forkPatience)
+	for {
+		if pid, err = fork(); !errors.Is(err, syscall.EAGAIN) || time.Now().After(deadline) {
+			return pid, err
+		}
+		time.Sleep(killPause)
+	}
 }
 
 // argv is what is executed, and the script file that a long command needs.
@@ -205,8 +220,8 @@ func (r *Registry) fork(argv []string, attr *syscall.ProcAttr, done func(ended))
 	}
 	var first error = syscall.ENOENT
 	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
+		if !filepath.IsAbs(dir) { // the empty one too
+			dir = filepath.Join(attr.Dir, dir)
 		}
 		candidate := filepath.Join(dir, argv[0])
 		if _, err := os.Stat(candidate); errors.Is(err, os.ErrNotExist) {
@@ -234,7 +249,8 @@ func startFailure(err error) (code int, text string) {
 		return 126, "exec format error"
 	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.ENAMETOOLONG): // gVisor says the latter
 		return 126, "argument list too long"
-	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP):
+	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP),
+		errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ELIBBAD):
 		return 126, err.Error()
 	}
 	return 0, ""
@@ -286,7 +302,8 @@ func exitOf(end ended) *Exit {
 // sink takes output in and ends an exec that has passed a limit that kills.
 func (e *Exec) sink(channel byte, p []byte) {
 	if e.ring.write(channel, p) && e.request.OnLimit == "kill" {
-		go e.end("output_limit")
+		// The reason stands before the output is all taken in, however fast the command has ended; killing takes time.
+		go e.because("output_limit")()
 	}
 }
 
@@ -300,16 +317,20 @@ func (e *Exec) arm() (stop func()) {
 }
 
 // end ends the exec and everything that it started, for a reason; the first reason counts.
-func (e *Exec) end(reason string) {
+func (e *Exec) end(reason string) { e.because(reason)() }
+
+// because records why the exec is being ended and returns what ends it. One that is not yet forked is ended then.
+func (e *Exec) because(reason string) (cancel func()) {
 	e.mu.Lock()
-	if e.finished || e.reason != "" || e.cancel == nil {
-		e.mu.Unlock()
-		return
+	defer e.mu.Unlock()
+	if e.finished || e.reason != "" {
+		return func() {}
 	}
 	e.reason = reason
-	cancel := e.cancel
-	e.mu.Unlock()
-	cancel()
+	if e.cancel == nil {
+		return func() {}
+	}
+	return e.cancel
 }
 
 // terminate asks first and kills then. A stopped process is woken, or it would not hear.
@@ -337,8 +358,11 @@ func alive(tag uint32) (list []process) {
 // Signal sends a signal to every process of the exec.
 func (e *Exec) Signal(sig syscall.Signal) (int, error) {
 	e.mu.Lock()
-	tag, pid, shell := e.tag, e.pid, e.request.Shell
+	tag, pid, shell, finished := e.tag, e.pid, e.request.Shell, e.finished
 	e.mu.Unlock()
+	if shell != "" && finished {
+		return 0, nil // what runs in the shell now belongs to another exec
+	}
 	if tag == 0 {
 		return 0, refuse("conflict", "it has not begun to run")
 	}
@@ -349,16 +373,24 @@ func (e *Exec) Signal(sig syscall.Signal) (int, error) {
 	return signalTagged(tag, sig, except), nil
 }
 
-// Kill ends the exec.
+// Kill ends the exec; of one that has ended, what it left in the background.
 func (e *Exec) Kill() int {
 	e.mu.Lock()
-	tag := e.tag
+	tag, cancel := e.tag, e.cancel
+	finished, inShell := e.finished, e.request.Shell != ""
 	e.mu.Unlock()
+	if finished && inShell {
+		return 0 // as in Signal
+	}
 	n := 0
 	if tag != 0 {
 		n = len(alive(tag))
 	}
-	e.end("killed")
+	if !finished {
+		e.end("killed")
+	} else if n > 0 && cancel != nil {
+		cancel()
+	}
 	return n
 }
 

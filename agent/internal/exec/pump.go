@@ -8,7 +8,12 @@ import (
 	"time"
 )
 
-const pumpBytes = 32 << 10
+const (
+	pumpBytes = 32 << 10
+	// What a pipe can hold at most (pipe-max-size): all that was written before the command's end is within it, and a
+	// child that never stops printing cannot keep the exec from ending.
+	maxPipeBytes = 1 << 20
+)
 
 // pump carries one of a command's outputs to the ring. It lets the exec end when the command has ended, though a child
 // in the background may hold the pipe: everything written before the end is in the pipe by then and is taken; what
@@ -54,7 +59,7 @@ func (p *pump) run(sink func(byte, []byte), linger func(io.Closer) func()) {
 	}
 	release := linger(p.file)
 	defer release()
-	_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, p.file, buf) // until the last child is gone
+	discard(p.file)
 }
 
 // takeWhatIsThere reads without waiting and says whether there may be more to come.
@@ -63,7 +68,7 @@ func (p *pump) takeWhatIsThere(buf []byte, sink func(byte, []byte)) (open bool) 
 	if err != nil {
 		return false
 	}
-	for {
+	for taken := 0; taken < maxPipeBytes; {
 		var n int
 		var rerr error
 		if err := conn.Read(func(fd uintptr) bool {
@@ -75,11 +80,23 @@ func (p *pump) takeWhatIsThere(buf []byte, sink func(byte, []byte)) (open bool) 
 		switch {
 		case n > 0:
 			sink(p.channel, buf[:n])
+			taken += n
 		case rerr == syscall.EINTR:
 		case rerr == syscall.EAGAIN:
 			return true
 		default:
 			return false
+		}
+	}
+	return true
+}
+
+// discard reads until the last writer is gone.
+func discard(f *os.File) {
+	buf := make([]byte, 4096)
+	for {
+		if _, err := f.Read(buf); err != nil {
+			return
 		}
 	}
 }

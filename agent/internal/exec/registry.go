@@ -12,12 +12,16 @@ import (
 	"sandlot.dev/agent/internal/link"
 )
 
-const (
-	defaultMaxExecs = 256
-	maxKnown        = 10_000   // results kept, without output
-	maxRingBytes    = 48 << 20 // output of finished execs kept, all together
-	maxLinger       = 512      // pipes held open for children in the background
-)
+const defaultMaxExecs = 256
+
+// bounds of what a registry keeps.
+type bounds struct {
+	known     int // results, without output
+	ringBytes int // output of finished execs, all together
+	lingers   int // pipes held open for children in the background
+}
+
+var defaultBounds = bounds{known: 10_000, ringBytes: 48 << 20, lingers: 512}
 
 // Refusal is an answer for the worker: a RESET code and why.
 type Refusal struct{ Code, Message string }
@@ -52,6 +56,7 @@ type Registry struct {
 	setup  link.Setup
 	reaper *reaper
 	memory *memory
+	bounds bounds
 	base   []string // environment that the image gives
 	bash   string   // empty when the image has none
 	sh     string
@@ -69,9 +74,14 @@ type Registry struct {
 	lingers  *list.List
 }
 
+// NewRegistry may be called once in a process: its reaper waits for every child.
 func NewRegistry(setup link.Setup, environ []string) *Registry {
+	return newRegistry(setup, environ, newReaper())
+}
+
+func newRegistry(setup link.Setup, environ []string, reaper *reaper) *Registry {
 	r := &Registry{
-		setup: setup, reaper: newReaper(), base: environ, env: map[string]string{}, maxExecs: defaultMaxExecs,
+		setup: setup, reaper: reaper, bounds: defaultBounds, base: environ, env: map[string]string{}, maxExecs: defaultMaxExecs,
 		nextTag: firstTag, execs: map[string]*Exec{}, done: list.New(), kept: list.New(), shells: map[string]*shell{}, lingers: list.New(),
 	}
 	r.bash = firstFile("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
@@ -182,10 +192,10 @@ func (r *Registry) ended(e *Exec) {
 		e.held, e.output = held, r.kept.PushBack(e)
 		r.heldSum += held
 	}
-	for r.heldSum > maxRingBytes {
+	for r.heldSum > r.bounds.ringBytes {
 		r.dropOutput(r.kept.Front().Value.(*Exec))
 	}
-	for r.done.Len() > maxKnown {
+	for r.done.Len() > r.bounds.known {
 		r.drop(r.done.Front().Value.(*Exec))
 	}
 }
@@ -231,7 +241,7 @@ func (r *Registry) markOOM(tags []uint32) {
 func (r *Registry) linger(c io.Closer) (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lingers.Len() >= maxLinger {
+	if r.lingers.Len() >= r.bounds.lingers {
 		r.lingers.Remove(r.lingers.Front()).(io.Closer).Close()
 	}
 	el := r.lingers.PushBack(c)
@@ -291,6 +301,6 @@ func (r *Registry) finish(e *Exec, exit *Exit, began time.Time, oomBefore int64)
 	if exit.Code != 0 {
 		exit.DiskFull = diskFull(r.setup.Workspace, "/tmp")
 	}
+	r.ended(e) // first: who reads the exit may at once start another, or forget this one
 	e.ring.finish(exit)
-	r.ended(e)
 }

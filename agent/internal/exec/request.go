@@ -4,11 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
 
-const maxOutputLimit = 16 << 20
+const (
+	maxOutputLimit = 16 << 20
+	maxTimeoutMS   = 1 << 40 // 34 years; far above, a clock's nanoseconds would overflow
+)
 
 type Pty struct {
 	Rows uint16 `json:"rows"`
@@ -60,14 +64,13 @@ func (q *Request) check() error {
 		return errors.New("give exactly one of argv and command")
 	case q.Shell != "" && (!idPattern.MatchString(q.Shell) || q.Command == "" || q.Pty != nil):
 		return errors.New("shell: a name, with a command and without pty")
-	case q.TimeoutMS < 0 || q.OutputLimit < 0 || q.OutputLimit > maxOutputLimit:
+	case q.TimeoutMS < 0 || q.TimeoutMS > maxTimeoutMS || q.OutputLimit < 0 || q.OutputLimit > maxOutputLimit:
 		return errors.New("timeout_ms or output_limit out of range")
 	case q.OnLimit != "" && q.OnLimit != "truncate" && q.OnLimit != "kill":
 		return errors.New("on_limit: truncate or kill")
 	case q.Cwd != "" && !strings.HasPrefix(q.Cwd, "/"):
 		return errors.New("cwd must be absolute")
-	case strings.HasPrefix(q.Cwd, "/proc/"):
-		// A folder under /proc/*/fd could lead out of the sandbox through a descriptor that a runtime left open.
+	case underProc(q.Cwd):
 		return errors.New("cwd under /proc is refused")
 	}
 	for name, value := range q.Env {
@@ -82,6 +85,9 @@ func (q *Request) check() error {
 	}
 	return nil
 }
+
+// underProc: a folder under /proc/*/fd could lead out of the sandbox through a descriptor that a runtime left open.
+func underProc(path string) bool { return strings.HasPrefix(filepath.Clean(path), "/proc/") }
 
 func (q *Request) sum() [32]byte {
 	raw, _ := json.Marshal(q) // strings and numbers only: cannot fail

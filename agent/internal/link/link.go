@@ -3,13 +3,14 @@ package link
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
+	crypto "crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ const (
 	Major, Minor     = 1, 0
 	handshakeTimeout = 10 * time.Second
 	redialFirst      = 10 * time.Millisecond
-	redialMax        = 500 * time.Millisecond // a restarted worker has its agents back within about this
+	redialMax        = 2 * time.Second // a restarted worker has its agents back within this; hundreds that wait must cost little
 	RoleCore         = "core"
 	RoleFiles        = "files"
 )
@@ -79,7 +80,7 @@ func NewDialer(socket string) *Dialer {
 
 func random(n int) []byte {
 	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails: the program ends if the kernel has no randomness
+	_, _ = crypto.Read(b) // never fails: the program ends if the kernel has no randomness
 	return b
 }
 
@@ -178,13 +179,16 @@ func send(conn net.Conn, kind frame.Kind, v any) error {
 func (d *Dialer) Forever(serve func(*net.UnixConn, *Setup)) {
 	wait := redialFirst
 	for {
-		conn, setup, err := d.Dial(RoleCore)
-		if err != nil {
-			time.Sleep(wait)
-			wait = min(wait*3/2, redialMax)
-			continue
+		began := time.Now()
+		if conn, setup, err := d.Dial(RoleCore); err == nil {
+			serve(conn, setup)
+			// A worker that hangs up right after the handshake (it does not take our proof) is not dialled faster for that.
+			if time.Since(began) > redialMax {
+				wait = redialFirst
+			}
 		}
-		wait = redialFirst
-		serve(conn, setup)
+		// Some earlier, some later: agents that lost the same worker do not all dial at once.
+		time.Sleep(wait*3/4 + rand.N(wait/4))
+		wait = min(wait*3/2, redialMax)
 	}
 }

@@ -140,11 +140,20 @@ func (l *Link) opened(id uint32, request []byte) error {
 	s := newStream(l, id, request)
 	l.streams[id] = s
 	l.mu.Unlock()
-	go func() {
-		l.handler(s)
-		s.Reset("internal", "handler returned early") // does nothing to a stream that is over
-	}()
+	go l.serve(s)
 	return nil
+}
+
+// serve runs the handler. A panic costs its stream, not the program: the agent is PID 1, and its end the sandbox's.
+func (l *Link) serve(s *Stream) {
+	defer func() {
+		why := "handler returned early"
+		if broken := recover(); broken != nil {
+			why = fmt.Sprint("panic: ", broken)
+		}
+		s.Reset("internal", why) // does nothing to a stream that is over
+	}()
+	l.handler(s)
 }
 
 func (l *Link) received(f frame.Frame) error {

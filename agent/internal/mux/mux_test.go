@@ -192,3 +192,30 @@ func FuzzLink(f *testing.F) {
 		}
 	})
 }
+
+func TestPanicCostsItsStreamOnly(t *testing.T) {
+	worker := pair(t, func(s *Stream) {
+		if strings.Contains(string(s.Request()), "panic") {
+			panic("at the disco")
+		}
+		echo(s)
+	})
+	s, err := worker.Open(map[string]string{"op": "panic"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reset *ResetError
+	if _, err := s.Recv(); !errors.As(err, &reset) || reset.Code != "internal" || !strings.Contains(reset.Message, "disco") {
+		t.Fatalf("got %v", err)
+	}
+	s, err = worker.Open(map[string]string{"op": "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SendData(0, 0, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if item, err := s.Recv(); err != nil || string(item.Payload) != "x" {
+		t.Fatal(item, err)
+	}
+}

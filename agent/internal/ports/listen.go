@@ -61,62 +61,18 @@ func accept(l *mux.Link, s *mux.Stream, ln net.Listener) {
 		slots <- struct{}{}
 		conn, err := ln.Accept()
 		if err != nil {
-			return // closed, or out of descriptors: the worker sees the listener's stream end
+			if !errors.Is(err, net.ErrClosed) { // out of descriptors: the worker must not think that it still listens
+				s.Reset("resource_exhausted", err.Error())
+			}
+			return
 		}
 		go func() {
 			defer func() { <-slots }()
 			defer conn.Close()
 			out, err := l.Open(map[string]any{"op": "port.accepted", "listener": s.ID(), "peer": conn.RemoteAddr().String()})
 			if err == nil {
-				Copy(out, conn)
+				joinConnected(out, conn)
 			}
 		}()
 	}
-}
-
-// halfCloser is a connection whose writing side can be closed alone.
-type halfCloser interface {
-	io.ReadWriteCloser
-	CloseWrite() error
-}
-
-// Copy carries bytes both ways until both sides have ended.
-func Copy(s *mux.Stream, conn io.ReadWriteCloser) {
-	inward := make(chan struct{})
-	go func() {
-		defer close(inward)
-		for {
-			item, err := s.Recv()
-			if errors.Is(err, io.EOF) {
-				if half, ok := conn.(halfCloser); ok {
-					_ = half.CloseWrite() // a peer that has gone needs no telling
-				}
-				return
-			}
-			if err != nil {
-				conn.Close() // reset: the other direction ends too
-				return
-			}
-			if _, err := conn.Write(item.Payload); err != nil {
-				s.Reset("gone", "the connection inside broke")
-				return
-			}
-		}
-	}()
-	buf := make([]byte, 32<<10)
-	var offset uint64
-	for {
-		n, err := conn.Read(buf)
-		if n > 0 {
-			if s.SendData(0, offset, buf[:n]) != nil {
-				break
-			}
-			offset += uint64(n)
-		}
-		if err != nil {
-			_ = s.End() // a dead link has ended the stream already
-			break
-		}
-	}
-	<-inward
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -18,7 +20,7 @@ const (
 	capKill         = 5
 	capSetgid       = 6
 	capSetuid       = 7
-	lastCap         = 63 // beyond the kernel's last one the call says EINVAL, and we stop
+	lastCap         = 63
 	capVersion3     = 0x20080522
 	spareThreads    = 12        // more than the agent ever blocks at once: it forks under one lock and polls the rest
 	memoryLimit     = 128 << 20 // the runtime collects harder near this; the agent's own bounds are far below
@@ -31,25 +33,51 @@ func Harden() error {
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(1) // most sandboxes have half a core; one run queue also hands work over without waking threads
 	syscall.Umask(0o022)
-	if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0); errno != 0 { // of the whole process
 		return fmt.Errorf("prctl(PR_SET_DUMPABLE): %w", errno)
 	}
-	for c := uintptr(0); c <= lastCap; c++ {
-		if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, prCapBSetDrop, c, 0); errno != 0 {
-			if errno == syscall.EINVAL && c > 32 {
-				break
-			}
+	bounding, filtered, err := ownStatus()
+	if err != nil {
+		return err
+	}
+	// Only those that are there: each drop is done on every thread, which gVisor takes its time for.
+	for c := range lastCap + 1 {
+		if bounding&(1<<c) == 0 {
+			continue
+		}
+		if _, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, prCapBSetDrop, uintptr(c), 0); errno != 0 {
 			return fmt.Errorf("prctl(PR_CAPBSET_DROP, %d): %w", c, errno)
 		}
 	}
 	if err := keepCaps(1<<capKill | 1<<capSetgid | 1<<capSetuid); err != nil {
 		return err
 	}
-	if err := refuseNamespaces(); err != nil {
-		return err
+	if filtered {
+		SpawnThreads(spareThreads)
+		return nil
 	}
-	SpawnThreads(spareThreads)
-	return nil
+	// gVisor: the engine's profile is not applied, and what bounds processes is the user's ulimit, not the agent's.
+	return refuseNamespaces()
+}
+
+// ownStatus reads the capabilities that could still be gained, and whether a seccomp profile is in force.
+func ownStatus() (bounding uint64, filtered bool, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, false, err
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key {
+		case "CapBnd":
+			if bounding, err = strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil {
+				return 0, false, err
+			}
+		case "Seccomp":
+			filtered = strings.TrimSpace(value) == "2"
+		}
+	}
+	return bounding, filtered, nil
 }
 
 // HideHelper is Harden for a process that has no privilege to begin with.

@@ -167,10 +167,11 @@ class ResultFold:
         self._exec_id = exec_id
         self._keep = keep_bytes
         self._next = offset
-        self._held = 0
         self._gaps = 0
         self._dropped = False
-        self._parts: list[tuple[Channel, bytes]] = []
+        # Not a list of pieces: a command that prints byte by byte would make each byte cost a hundred.
+        self._output = bytearray()
+        self._by_channel = {channel: bytearray() for channel in Channel}
 
     def add(self, event: ExecEvent) -> ExecResult | None:
         """Returns the result when the event is the exit."""
@@ -178,20 +179,19 @@ class ResultFold:
             if event.offset > self._next:
                 self._gaps += 1
             self._next = event.offset + len(event.data)
-            data = event.data[: max(0, self._keep - self._held)]
+            data = event.data[: max(0, self._keep - len(self._output))]
             self._dropped = self._dropped or len(data) < len(event.data)
-            self._held += len(data)
-            if data:
-                self._parts.append((event.channel, data))
+            self._output += data
+            self._by_channel[event.channel] += data
             return None
         if isinstance(event, Started):
             return None
         return ExecResult(
             exec_id=self._exec_id,
             exit_code=event.code,
-            stdout=b"".join(data for channel, data in self._parts if channel is Channel.STDOUT),
-            stderr=b"".join(data for channel, data in self._parts if channel is Channel.STDERR),
-            output=b"".join(data for _, data in self._parts),
+            stdout=bytes(self._by_channel[Channel.STDOUT]),
+            stderr=bytes(self._by_channel[Channel.STDERR]),
+            output=bytes(self._output),
             verdict=verdict_of(event),
             exited=event,
             gaps=self._gaps + (1 if self._dropped else 0),

@@ -168,7 +168,7 @@ def main():
     out["process_vm_readv 1"] = attempt(lambda: call(310, 1, ctypes.c_char_p(local), 1, ctypes.c_char_p(remote), 1, 0))
     for name, domain, kind, protocol in (
         ("vsock", 40, 1, 0), ("alg", 38, 5, 0), ("packet", 17, 3, 0), ("bluetooth", 31, 3, 0), ("netlink audit", 16, 3, 9),
-        ("raw", 2, 3, 1),
+        ("raw", 2, 3, 1), ("dccp", 2, 6, 0), ("dccp 6", 10, 6, 0), ("sctp", 2, 1, 132), ("seqpacket", 2, 5, 0),
     ):
         out["socket " + name] = attempt(family(domain, kind, protocol))
     out["int 0x80"] = attempt(int80)

@@ -171,3 +171,12 @@ def test_names_that_are_not_utf8_survive() -> None:
     odd = b"workspace/\xff\xfe".decode("utf-8", "surrogateescape")
     layer = prepare(entry("workspace"), entry(odd, b"x"))
     assert b"sandbox/workspace/\xff\xfe".decode("utf-8", "surrogateescape") in layer
+
+
+def test_a_large_file_is_refused_before_it_is_written() -> None:
+    exported = image(entry("workspace"), entry("workspace/a", b"x" * (4 * MIB)))
+    output = io.BytesIO()
+    with pytest.raises(InvalidRequest, match="keep large data elsewhere"):
+        write_layer(io.BytesIO(exported), survey(io.BytesIO(exported)), output, max_bytes=MIB)
+    assert len(output.getvalue()) < MIB
+    prepare(entry("data", b"x" * (4 * MIB)), max_bytes=MIB)  # elsewhere it is not copied

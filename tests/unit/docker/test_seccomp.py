@@ -129,28 +129,39 @@ def test_clone_makes_no_namespace(flag: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "protocol", "expected"),
+    ("family", "kind", "protocol", "expected"),
     [
-        (1, 0, ALLOW),
-        (2, 0, ALLOW),
-        (2, 6, ALLOW),
-        (2, 17, ALLOW),
-        (10, 0, ALLOW),
-        (10, 58, ALLOW),
-        (16, 0, ALLOW),
-        (16, 9, EPERM),  # NETLINK_AUDIT
-        (16, 12, EPERM),  # NETLINK_NETFILTER
-        (2, 132, EPERM),  # SCTP
-        (2, 33, EPERM),  # DCCP
-        (17, 0, EPERM),  # AF_PACKET
-        (31, 0, EPERM),  # AF_BLUETOOTH
-        (38, 0, EPERM),  # AF_ALG
-        (40, 0, EPERM),  # AF_VSOCK
-        ((1 << 32) | 40, 0, EPERM),
+        (1, 1, 0, ALLOW),
+        (1, 5, 0, ALLOW),  # AF_UNIX has packets in sequence
+        (2, 1, 0, ALLOW),
+        (2, 2, 0, ALLOW),
+        (2, 0x80801, 0, ALLOW),  # SOCK_CLOEXEC and SOCK_NONBLOCK
+        (2, 1, 6, ALLOW),
+        (2, 2, 17, ALLOW),
+        (2, 2, 1, ALLOW),  # ping
+        (10, 1, 0, ALLOW),
+        (10, 2, 0, ALLOW),
+        (10, 2, 58, ALLOW),
+        (16, 3, 0, ALLOW),
+        (16, 3, 9, EPERM),  # NETLINK_AUDIT
+        (16, 3, 12, EPERM),  # NETLINK_NETFILTER
+        (2, 1, 132, EPERM),  # SCTP
+        (2, 5, 0, EPERM),  # SCTP's type
+        (2, 6, 33, EPERM),  # DCCP
+        (2, 6, 0, EPERM),  # DCCP as the only protocol of its type
+        (10, 0x80806, 0, EPERM),
+        (2, 3, 0, EPERM),  # raw
+        (2, 3, 1, EPERM),
+        (2, 1, 262, EPERM),  # MPTCP
+        (17, 3, 0, EPERM),  # AF_PACKET
+        (31, 3, 0, EPERM),  # AF_BLUETOOTH
+        (38, 5, 0, EPERM),  # AF_ALG
+        (40, 1, 0, EPERM),  # AF_VSOCK
+        ((1 << 32) | 40, 1, 0, EPERM),
     ],
 )
-def test_socket_families(family: int, protocol: int, expected: int) -> None:
-    assert answer("socket", family, 1, protocol) == expected
+def test_socket_families(family: int, kind: int, protocol: int, expected: int) -> None:
+    assert answer("socket", family, kind, protocol) == expected
 
 
 def test_socket_pairs_are_unix() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandlot.domain.environment import Environment, Tier
+from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.spec import HostPaths, container_name, container_spec, resource_limits
@@ -99,3 +100,11 @@ def test_gvisor_gets_room_for_its_own_kernel() -> None:
     assert all(values["Memory"] == values["MemorySwap"] for values in (runc, runsc))
     nproc = [u for u in build(Tier.RUNSC, limits)["HostConfig"]["Ulimits"] if u["Name"] == "nproc"]
     assert nproc == [{"Name": "nproc", "Soft": 100, "Hard": 100}]
+
+
+@pytest.mark.parametrize(
+    "sandbox_id", ["", "x", "../../images/x", "sbx_" + "0" * 31 + "/", "sbx_" + "G" * 32]
+)
+def test_only_ids_become_names(sandbox_id: str) -> None:
+    with pytest.raises(InvalidRequest):
+        container_name(sandbox_id)

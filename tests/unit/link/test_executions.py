@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import tracemalloc
 
 import pytest
 
@@ -18,7 +19,16 @@ from sandlot.domain.errors import (
     SandlotError,
     Unsupported,
 )
-from sandlot.domain.execution import Channel, ExecRequest, Exited, Output, PtySize, Started, Verdict
+from sandlot.domain.execution import (
+    Channel,
+    ExecRequest,
+    Exited,
+    Output,
+    PtySize,
+    ResultFold,
+    Started,
+    Verdict,
+)
 from sandlot.providers.link import executions
 from sandlot.providers.link.executions import Run, start_request
 from sandlot.wire.frames import Kind, encode_credit
@@ -304,6 +314,53 @@ async def test_nobody_ever_dialled(scene) -> None:
     with pytest.raises(LinkInterrupted) as caught:
         await Run(scene.link, ExecRequest(command="x"), None, 0.01).result()
     assert not caught.value.may_have_executed
+
+
+async def test_lost_while_it_ran(scene) -> None:
+    peer = await scene.core()
+    running = asyncio.create_task(scene.agent.run(ExecRequest(command="x")))
+    await peer.request()
+    peer.close()
+    await asyncio.sleep(0.01)  # the run waits for a redial that does not come
+    scene.link.lose("gone")
+    with pytest.raises(SandboxLost) as caught:
+        await running
+    assert caught.value.may_have_executed
+
+
+async def test_lost_before_it_was_asked(scene) -> None:
+    scene.link.lose("gone")
+    for asking in (scene.agent.run(ExecRequest(command="x")), scene.agent.kill("e1"), scene.agent.health()):
+        with pytest.raises(SandboxLost) as caught:
+            await asking
+        assert not caught.value.may_have_executed
+
+
+async def test_refused_when_attaching_again(scene) -> None:
+    """The exec may be running: a refusal to show it does not say that it is not."""
+    peer = await scene.core()
+    running = asyncio.create_task(scene.agent.run(ExecRequest(command="x")))
+    await peer.request()
+    peer.close()
+    peer = await scene.core()
+    number, request = await peer.request()
+    assert request["op"] == "exec.attach"
+    peer.reset(number, "busy")
+    with pytest.raises(Busy) as caught:
+        await running
+    assert caught.value.may_have_executed
+
+
+def test_output_in_single_bytes_costs_what_it_weighs() -> None:
+    fold = ResultFold("e1")
+    tracemalloc.start()
+    try:
+        for offset in range(200_000):
+            fold.add(Output(Channel.STDOUT if offset % 2 else Channel.STDERR, offset, b"x"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
 
 
 async def test_links_that_break_again_and_again(scene) -> None:

@@ -233,3 +233,18 @@ async def test_long_path_works(tmp_path) -> None:
     await link.open()
     assert (folder / "agent.sock").is_socket()
     await link.close()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "lost"])
+async def test_given_up_while_it_begins_to_listen(tmp_path, how: str) -> None:
+    link = AgentLink(tmp_path / "l", secret=bytes(32), epoch=1, setup={}, first_contact=True)
+    opening = asyncio.create_task(link.open())
+    await asyncio.sleep(0)  # it listens, and has not returned
+    assert not opening.done()
+    if how == "cancelled":
+        opening.cancel()
+    link.lose("gone")
+    await asyncio.wait([opening])
+    assert not (tmp_path / "l" / "agent.sock").exists()
+    assert link._server is not None
+    assert not link._server.is_serving()

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
@@ -231,15 +231,18 @@ class Engine:
         failures = 0
         while True:
             try:
-                async for event in self._events_once(labels):
-                    failures = 0
-                    yield event
+                async with aclosing(self._events_once(labels)) as events:
+                    async for event in events:
+                        failures = 0
+                        yield event
             except (DockerError, aiohttp.ClientError, OSError, ValueError, TimeoutError):
                 pass  # the engine restarts, or is gone: the reader learns from the None that follows
             await asyncio.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
             failures += 1
 
-    async def _events_once(self, labels: Mapping[str, str | None]) -> AsyncIterator[EngineEvent | None]:
+    async def _events_once(
+        self, labels: Mapping[str, str | None]
+    ) -> AsyncGenerator[EngineEvent | None, None]:
         filters = {
             "type": ["container"],
             "event": ["die", "oom", "destroy"],
@@ -316,6 +319,23 @@ async def uncut(work: Coroutine[Any, Any, T]) -> T:
                 await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # the cancellation is the news
+        raise
+
+
+async def shared(task: asyncio.Task[T]) -> T:
+    """Work that several callers wait for: one that gives up does not take it from the others.
+
+    If the work itself is called off (its owner closes), that is an error to its callers, not their own
+    cancellation.
+    """
+    # If nobody waits any more, its failure is nobody's news.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if task.cancelled() and not (caller and caller.cancelling()):
+            raise EngineProblem(f"{task.get_name()}: the provider was closed") from None
         raise
 
 

@@ -16,17 +16,16 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
 from sandlot.domain.ids import is_sandbox_id
+from sandlot.providers.link.handshake import SECRET_BYTES
+from sandlot.providers.link.link import SOCKET_NAME
 
-SOCKET_NAME = "agent.sock"
 # A Unix socket's path has 108 bytes, the last of them NUL.
 MAX_SOCKET_PATH_BYTES = 107
-SECRET_BYTES = 32
 # 64 random bits of the sandbox's id: short enough for the socket's path, and a clash is noticed.
 _SHORT_ID_LENGTH = 16
 
@@ -39,10 +38,6 @@ class SandboxDirectory:
     @property
     def link(self) -> Path:
         return self.path / "link"
-
-    @property
-    def socket(self) -> Path:
-        return self.link / SOCKET_NAME
 
 
 class HostDirectory:
@@ -117,13 +112,6 @@ class HostDirectory:
 
     def remove(self, sandbox_id: str) -> None:
         shutil.rmtree(self._folder(sandbox_id), ignore_errors=True)
-
-    def remove_others(self, sandbox_ids: Sequence[str]) -> None:
-        """Folders whose sandbox is gone."""
-        kept = {self._folder(sandbox_id).name for sandbox_id in sandbox_ids}
-        for folder in (self.path / "s").iterdir():
-            if folder.name not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, sandbox_id: str) -> Path:
         if not is_sandbox_id(sandbox_id):

@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ import aiohttp
 
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.domain.limits import MIB
-from sandlot.providers.docker.engine import PULL_SECONDS, Engine, uncut
+from sandlot.providers.docker.engine import PULL_SECONDS, Engine, shared, uncut
 from sandlot.providers.docker.layer import Survey, survey, write_layer
 from sandlot.providers.docker.spec import (
     LABEL_CALLER,
@@ -79,8 +79,7 @@ class ImagePreparer:
             task = asyncio.create_task(self._prepare(reference), name=f"prepare {reference}")
             self._under_way[reference] = task
             task.add_done_callback(lambda _: self._under_way.pop(reference, None))
-        # Shielded: a caller that gives up does not take the preparation away from the others.
-        return await asyncio.shield(task)
+        return await shared(task)
 
     async def close(self) -> None:
         tasks = list(self._under_way.values())
@@ -201,16 +200,17 @@ class _BlockingReader:
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
         self._loop = asyncio.get_running_loop()
-        self._pending: Future[bytes] | None = None
+        self._reading: asyncio.Task[Any] | None = None
         self._closed = False
 
     def read(self, size: int) -> bytes:
-        if self._closed:
-            raise OSError("the stream is closed")
-        self._pending = asyncio.run_coroutine_threadsafe(self._read(size), self._loop)
-        return self._pending.result()
+        return asyncio.run_coroutine_threadsafe(self._read(size), self._loop).result()
 
     async def _read(self, size: int) -> bytes:
+        # Looked at on the loop, where it is set: after a look in the thread it could still change.
+        if self._closed:
+            raise OSError("the stream is closed")
+        self._reading = asyncio.current_task()
         pieces: list[bytes] = []
         while size > 0 and (piece := await self._content.read(size)):
             pieces.append(piece)
@@ -219,8 +219,8 @@ class _BlockingReader:
 
     def close(self) -> None:
         self._closed = True
-        if self._pending is not None:
-            self._pending.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
 
 
 async def _in_thread(content: aiohttp.StreamReader, work: Callable[[Any], T]) -> T:
@@ -231,7 +231,9 @@ async def _in_thread(content: aiohttp.StreamReader, work: Callable[[Any], T]) ->
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         reader.close()
-        await asyncio.wait([task])
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # whatever it was, the cancellation is the news
         raise

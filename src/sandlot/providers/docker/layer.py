@@ -108,7 +108,8 @@ def write_layer(stream: IO[bytes], found: Survey, output: IO[bytes], *, max_byte
         for member in _folders():
             layer.addfile(member)
         for name, member, tar in _members(stream):
-            if output.tell() > max_bytes:
+            copied = name in found.borrowed or name in found.privileged or _in_workspace(name)
+            if output.tell() + (member.size if copied else 0) > max_bytes:  # before it is on our disk
                 raise InvalidRequest(
                     f"what the image has in {WORKSPACE_LINK} exceeds {max_bytes // MIB} MiB; "
                     "keep large data elsewhere in the image"

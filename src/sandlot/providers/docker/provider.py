@@ -30,7 +30,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.limits import Limits
 from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
 from sandlot.providers.docker import floors
-from sandlot.providers.docker.engine import Engine, EngineEvent, uncut
+from sandlot.providers.docker.engine import Engine, EngineEvent, shared, uncut
 from sandlot.providers.docker.hostdir import HostDirectory, SandboxDirectory
 from sandlot.providers.docker.images import ImagePreparer, PreparedImage
 from sandlot.providers.docker.sandbox import DockerSandbox
@@ -58,8 +58,12 @@ from sandlot.providers.link.link import AgentLink
 
 # Seconds from a container's start to its agent's first word; 0.02 when idle, more while many start at once.
 AGENT_START_SECONDS = 30.0
-# Seconds in which a running agent redials; it tries several times a second.
+# Seconds in which a running agent redials; it tries at least every two.
 AGENT_REDIAL_SECONDS = 15.0
+# Removals under way at once: an engine that is told to remove hundreds together answers nobody for minutes.
+MAX_REMOVALS = 8
+# Seconds until an engine that could not list its containers is asked again.
+COMPARE_AGAIN_SECONDS = 1.0
 _AGENT_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LIVE_STATES = ("running", "paused")
 
@@ -86,7 +90,10 @@ class DockerProvider:
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
         self._images: dict[str, PreparedImage] = {}
         self._sandboxes: dict[str, DockerSandbox] = {}
+        self._creations: set[asyncio.Future[None]] = set()
+        self._adoptions: dict[str, asyncio.Task[DockerSandbox]] = {}
         self._removals: dict[str, asyncio.Task[None]] = {}
+        self._removing = asyncio.Semaphore(MAX_REMOVALS)
         self._opening = asyncio.Lock()
         self._epoch = 0
         self._watcher: asyncio.Task[None] | None = None
@@ -96,8 +103,8 @@ class DockerProvider:
         async with self._opening:
             if self._watcher is not None:
                 return
-            self._epoch = await asyncio.to_thread(self._host.open)
             try:
+                self._epoch = await uncut(asyncio.to_thread(self._host.open))
                 self._agent = await asyncio.to_thread(self._install_agent)
                 await self._preparer.remove_leftovers()
             except BaseException:
@@ -106,16 +113,24 @@ class DockerProvider:
             self._watcher = asyncio.create_task(self._watch(), name=f"watch the engine for {self._owner}")
 
     async def close(self) -> None:
-        """Lets go of everything; sandboxes stay, and the next life may adopt them."""
+        """Lets go of everything; what is being made fails. Sandboxes stay: the next life may adopt them."""
+        await self._preparer.close()
+        for adoption in self._adoptions.values():
+            adoption.cancel()
+        while True:
+            for sandbox in list(self._sandboxes.values()):
+                await sandbox.close()
+            # Waited for while all else still stands: a create that fails removes what it made.
+            under_way: set[asyncio.Future[Any]] = {*self._creations, *self._adoptions.values()}
+            under_way |= set(self._removals.values())
+            if not under_way:
+                break
+            await asyncio.wait(under_way)
+        self._sandboxes.clear()
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
-        await asyncio.gather(*self._removals.values(), return_exceptions=True)
-        for sandbox in list(self._sandboxes.values()):
-            await sandbox.close()
-        self._sandboxes.clear()
-        await self._preparer.close()
         await self._engine.close()
         self._host.close()
 
@@ -136,25 +151,42 @@ class DockerProvider:
         if image is None:
             await self.prepare(spec.environment)
             image = self._images[spec.environment.image]
-        directory = await self._make_directory(spec.id)
+        ended = asyncio.get_running_loop().create_future()
+        self._creations.add(ended)
         try:
-            return await self._create(spec, image, directory)
-        except ImageMissing:
-            self._images.pop(spec.environment.image, None)  # removed behind our back: prepared anew next time
-            await _to_its_end(self.destroy(spec.id))
-            raise
-        except BaseException:
-            await _to_its_end(self.destroy(spec.id))
-            raise
+            directory = await self._make_directory(spec.id)
+            try:
+                return await self._create(spec, image, directory)
+            except BaseException as error:
+                if isinstance(error, ImageMissing):  # removed behind our back: prepared anew next time
+                    self._images.pop(spec.environment.image, None)
+                await _to_its_end(self._undo(spec.id))
+                raise
+        finally:
+            self._creations.discard(ended)
+            ended.set_result(None)
 
     async def adopt(self, sandbox_id: str) -> DockerSandbox:
         await self.open()
-        if (known := self._sandboxes.get(sandbox_id)) is not None:
-            return known
+        task = self._adoptions.get(sandbox_id)
+        if task is None:
+            if (known := self._sandboxes.get(sandbox_id)) is not None:
+                return known
+            task = asyncio.create_task(self._adopt(sandbox_id), name=f"adopt {sandbox_id}")
+            self._adoptions[sandbox_id] = task
+            task.add_done_callback(lambda _: self._adoptions.pop(sandbox_id, None))
+        # Shared and shielded: two listeners on one socket would take the agent from each other.
+        return await shared(task)
+
+    async def _adopt(self, sandbox_id: str) -> DockerSandbox:
         directory = await asyncio.to_thread(self._host.find, sandbox_id)
         container = await self._inspect(sandbox_id)
         if container["State"]["Status"] not in _LIVE_STATES:
             raise SandboxLost(_how_it_ended(container["State"]))
+        if (known := self._sandboxes.get(sandbox_id)) is not None:
+            return known
+        if sandbox_id in self._removals:
+            raise SandboxLost("the sandbox is being destroyed")
         link = AgentLink(
             directory.link, secret=directory.secret, epoch=self._epoch, setup={}, first_contact=False
         )
@@ -168,7 +200,8 @@ class DockerProvider:
             if container["State"]["Status"] == "running":
                 await self._wait_for_agent(link, AGENT_REDIAL_SECONDS)
         except BaseException:
-            self._sandboxes.pop(sandbox_id, None)
+            if self._sandboxes.get(sandbox_id) is sandbox:
+                del self._sandboxes[sandbox_id]
             await _to_its_end(sandbox.close())
             raise
         return sandbox
@@ -181,7 +214,7 @@ class DockerProvider:
             self._removals[sandbox_id] = task
             task.add_done_callback(lambda _: self._removals.pop(sandbox_id, None))
         # Shielded: a removal that has begun is finished, whoever waits for it.
-        await asyncio.shield(task)
+        await shared(task)
 
     async def list(self) -> Sequence[FoundSandbox]:
         """Also those of which only the workspace is left (state ``removed``): they still want destroying."""
@@ -296,6 +329,12 @@ class DockerProvider:
                 await asyncio.to_thread(self._host.remove, sandbox_id)
             raise
 
+    async def _undo(self, sandbox_id: str) -> None:
+        """A removal that began while things were still being made may have passed them by."""
+        if (removal := self._removals.get(sandbox_id)) is not None:
+            await asyncio.wait([removal])
+        await self.destroy(sandbox_id)
+
     async def _remove_namesake(self, sandbox_id: str) -> None:
         """A container with our name but without our folder: a remnant, since the folder is made first."""
         await self._inspect(sandbox_id)  # NotFound if it is not ours to remove
@@ -303,15 +342,16 @@ class DockerProvider:
 
     async def _destroy(self, sandbox_id: str) -> None:
         sandbox = self._sandboxes.pop(sandbox_id, None)
-        if sandbox is not None:
+        if sandbox is not None:  # at once, however many removals are before this one
             sandbox.lose("the sandbox was destroyed")
             await sandbox.close()
-        with contextlib.suppress(NotFound):
-            await self._inspect(sandbox_id)
-            await self._engine.remove(container_name(sandbox_id))
-        await self._workspaces.destroy(sandbox_id)
-        # Last: while the folder is there, a repeated destroy knows that something may be left.
-        await asyncio.to_thread(self._host.remove, sandbox_id)
+        async with self._removing:
+            with contextlib.suppress(NotFound):
+                await self._inspect(sandbox_id)
+                await self._engine.remove(container_name(sandbox_id))
+            await self._workspaces.destroy(sandbox_id)
+            # Last: while the folder is there, a repeated destroy knows that something may be left.
+            await asyncio.to_thread(self._host.remove, sandbox_id)
 
     async def _wait_for_agent(self, link: AgentLink, seconds: float) -> None:
         try:
@@ -340,11 +380,14 @@ class DockerProvider:
 
     async def _watch(self) -> None:
         labels = {LABEL_OWNER: self._owner, LABEL_SANDBOX: None}
-        async for event in self._engine.events(labels):
-            if event is None:
-                await self._compare_with_engine()
-            elif event.action in ("die", "destroy"):
-                self._ended(event)
+        async with contextlib.aclosing(self._engine.events(labels)) as events:
+            async for event in events:
+                if event is None:
+                    # Asked until it answers: the stream of events may live on where the list has failed.
+                    while not await self._compare_with_engine():  # noqa: ASYNC110  # the engine tells nobody
+                        await asyncio.sleep(COMPARE_AGAIN_SECONDS)
+                elif event.action in ("die", "destroy"):
+                    self._ended(event)
 
     def _ended(self, event: EngineEvent) -> None:
         sandbox = self._sandboxes.get(event.sandbox_id)
@@ -352,13 +395,13 @@ class DockerProvider:
             code = f" with exit code {event.exit_code}" if event.exit_code else ""
             sandbox.lose(f"the sandbox's container ended{code}")
 
-    async def _compare_with_engine(self) -> None:
+    async def _compare_with_engine(self) -> bool:
         """After a gap in the events: what they would have told is read from the list of containers."""
         before = {name for name, sandbox in self._sandboxes.items() if sandbox.started}
         try:
             containers = await self._engine.list({LABEL_OWNER: self._owner, LABEL_SANDBOX: None})
         except SandlotError:
-            return  # the engine is away again; the stream ends too, and another None follows
+            return False
         live = {
             container["Labels"][LABEL_SANDBOX]
             for container in containers
@@ -367,6 +410,7 @@ class DockerProvider:
         for sandbox_id in before - live:
             if (sandbox := self._sandboxes.get(sandbox_id)) is not None:
                 sandbox.lose("the sandbox's container is gone")
+        return True
 
 
 def packaged_agent() -> Path:

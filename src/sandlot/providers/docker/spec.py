@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandlot.domain.environment import Tier
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.ids import is_sandbox_id
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.seccomp import seccomp_json
@@ -78,6 +80,8 @@ class HostPaths:
 
 def container_name(sandbox_id: str) -> str:
     """One name for one sandbox: creating it twice meets the first instead of making a second."""
+    if not is_sandbox_id(sandbox_id):  # it becomes a part of the engine's addresses
+        raise InvalidRequest("that is not a sandbox's id")
     return f"sandlot-{sandbox_id}"
 
 

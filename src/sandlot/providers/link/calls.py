@@ -11,7 +11,7 @@ A call that opens nothing only tells failures; that is how streams that outlive 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -120,25 +120,22 @@ class Call:
 
 async def ask(link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], T]) -> T:
     """A small request on the core link."""
-    mux = await link.core()
-    with Call(link, mux) as call:
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await call.open(request)
-                return await call.answer(parse)
-        except TimeoutError:
-            raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None
+    return await _in_time(link, request, lambda call: call.answer(parse))
 
 
 async def ask_for_all(
     link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], list[T]]
 ) -> list[T]:
     """A small request on the core link, answered in one or more messages."""
-    mux = await link.core()
-    with Call(link, mux) as call:
+    values, _ = await _in_time(link, request, lambda call: call.collect(parse))
+    return values
+
+
+async def _in_time(link: AgentLink, request: Mapping[str, Any], read: Callable[[Call], Awaitable[T]]) -> T:
+    with Call(link, await link.core()) as call:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await call.open(request)
-                return (await call.collect(parse))[0]
+                return await read(call)
         except TimeoutError:
             raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None

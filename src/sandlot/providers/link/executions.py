@@ -118,7 +118,9 @@ class AgentExecution:
             while (event := await _next_event(self._stream, self._events)) is not None:
                 yield event
         except (StreamReset, LinkClosed) as problem:
-            raise self._link.explain(problem) from problem
+            told = self._link.explain(problem)
+            told.may_have_executed = True  # it was confirmed before there was anything to read
+            raise told from problem
         finally:
             self._stream.close()
 
@@ -174,8 +176,9 @@ class Run:
         while True:
             try:
                 mux = await self._link.core(self._redial_timeout_s)
-            except LinkInterrupted as problem:
-                raise LinkInterrupted(problem.message, may_have_executed=sent) from None
+            except (LinkInterrupted, SandboxLost) as problem:
+                problem.may_have_executed = sent
+                raise
             self._progress = False
             sent = True
             try:
@@ -184,7 +187,10 @@ class Run:
                 return await self._read(await mux.open(opening, end=end), stdin)
             except StreamReset as reset:
                 if reset.code != "not_found" or opening["op"] != "exec.attach":
-                    raise self._link.explain(reset) from reset
+                    told = self._link.explain(reset)
+                    if self._confirmed or opening["op"] == "exec.attach":
+                        told.may_have_executed = True
+                    raise told from reset
                 if self._confirmed:
                     raise SandboxLost(f"the sandbox no longer knows exec {self._request.exec_id}") from reset
                 opening, stdin = start_request(self._request), self._stdin or b""

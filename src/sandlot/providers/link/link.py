@@ -78,9 +78,11 @@ class AgentLink:
     async def open(self) -> None:
         """Listens. The agent may dial from now on."""
         listener, self._inode = _listen(self._path)
+        # In two steps: whoever is cancelled or destroyed while serving begins has a server to close.
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Connection(_Stranger(self)), sock=listener, backlog=_LISTEN_BACKLOG
+            lambda: Connection(_Stranger(self)), sock=listener, backlog=_LISTEN_BACKLOG, start_serving=False
         )
+        await self._server.start_serving()
 
     async def wait_ready(self, timeout: float = REDIAL_TIMEOUT_S) -> None:
         """Returns when the agent has shaken hands."""
@@ -156,8 +158,8 @@ class AgentLink:
     # inside
 
     def _live(self, role: Role) -> Mux | None:
-        if self.failure is not None:
-            raise type(self.failure)(self.failure.message)
+        if self.failure is not None:  # nothing of this call has been sent
+            raise type(self.failure)(self.failure.message, may_have_executed=False)
         return self._links.get(role)
 
     async def _wait_for(self, role: Role, timeout: float) -> Mux:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sandlot.wire.frames import (
     DATA_HEAD_BYTES,
     MAX_DATA_BYTES,
-    MAX_PAYLOAD_BYTES,
     Kind,
     ProtocolViolation,
     encode,
@@ -126,14 +125,6 @@ class Stream:
             return Message(parse_object(item), len(item))
         except ProtocolViolation as violation:
             raise self.mux.violated(violation) from violation
-
-    async def send_message(self, body: Mapping[str, Any]) -> None:
-        payload = encode_object(body)
-        if len(payload) > MAX_PAYLOAD_BYTES:
-            raise ValueError("the message is too large")
-        await self._until_sendable(len(payload))
-        self._credit -= len(payload)
-        self.mux.send(encode(Kind.MESSAGE, self.id, payload))
 
     async def send_data(self, data: bytes | memoryview, channel: int = 0) -> None:
         rest = memoryview(data)

@@ -31,7 +31,7 @@ class ExecCases(Cases):
         assert sorted(result.output.splitlines()) == [b"err", b"out"]
 
     async def test_output_in_arrival_order(self, sandbox: Sandbox) -> None:
-        result = await run(sandbox, "for i in 1 2 3; do echo o$i; sleep 0.1; echo e$i >&2; sleep 0.1; done")
+        result = await run(sandbox, "for i in 1 2 3; do echo o$i; sleep 0.25; echo e$i >&2; sleep 0.25; done")
         assert result.output == b"o1\ne1\no2\ne2\no3\ne3\n"
 
     async def test_argv_is_not_a_shell_string(self, sandbox: Sandbox) -> None:
@@ -124,7 +124,7 @@ class ExecCases(Cases):
         async def gone() -> bool:
             return await running(sandbox, f"sleep 7{mark}") == 0
 
-        await eventually(gone, 2, "processes of a timed-out command")
+        await eventually(gone, 4, "processes of a timed-out command")  # 2 s promised; each look costs an exec
 
     async def test_timeout_spares_other_execs(self, sandbox: Sandbox) -> None:
         other = asyncio.create_task(run(sandbox, "sleep 1.5; echo alive"))
@@ -197,7 +197,7 @@ class ExecCases(Cases):
     async def test_signal_reaches_the_whole_exec(self, sandbox: Sandbox) -> None:
         script = "trap 'echo bye; exit 5' USR1; sh -c 'trap \"echo child; exit\" USR1; while :; do sleep 0.05; done' & "
         execution = await sandbox.start(ExecRequest(command=script + "while :; do sleep 0.05; done"))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)  # until both have their traps
         assert await sandbox.signal(execution.exec_id, 10) >= 2
         result = await asyncio.wait_for(execution.result(), 10)
         assert result.exit_code == 5

@@ -69,7 +69,7 @@ class ShellCases(Cases):
 
     async def test_shell_that_dies_between_execs_is_told(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "(sleep 0.3; kill -9 $$) & X=1", shell="between")
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         result = await run(sandbox, "echo v:$X", shell="between")
         assert result.stdout == b"v:\n"
         assert result.exited.shell_restarted
