@@ -224,6 +224,10 @@ async def test_workers_do_not_mix(make_provider: MakeProvider) -> None:
         await theirs.adopt(sandbox.id)
     with pytest.raises(NotFound):
         await theirs.update_limits(sandbox.id, Limits())
+    for call in (theirs.pause, theirs.unpause, theirs.stats):
+        with pytest.raises(NotFound):
+            await call(sandbox.id)
+    await theirs.destroy(sandbox.id)
     assert (await sandbox.run(ExecRequest(command="true"))).exit_code == 0
     with pytest.raises(Conflict, match="another worker"):
         await make_provider().open()

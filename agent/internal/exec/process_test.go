@@ -158,7 +158,7 @@ func TestChildThatNeverStopsPrintingDoesNotHoldTheExec(t *testing.T) {
 
 func TestKillIsNotLostBeforeTheFork(t *testing.T) {
 	r := testRegistry(t)
-	e := &Exec{request: Request{ExecID: "early", Command: "sleep 600"}, ring: newRing(0), begun: make(chan struct{})}
+	e := &Exec{request: Request{ExecID: "early", Command: "sleep 600"}, ring: newRing(0, roomy()), begun: make(chan struct{})}
 	r.running++
 	e.end("killed")
 	must(t, r.startProcess(e))

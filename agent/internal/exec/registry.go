@@ -16,12 +16,13 @@ const defaultMaxExecs = 256
 
 // bounds of what a registry keeps.
 type bounds struct {
-	known     int // results, without output
-	ringBytes int // output of finished execs, all together
-	lingers   int // pipes held open for children in the background
+	known     int   // results, without output
+	ringBytes int   // output of finished execs, all together
+	allRings  int64 // output of all execs; beyond it output is dropped as beyond an exec's own limit
+	lingers   int   // pipes held open for children in the background
 }
 
-var defaultBounds = bounds{known: 10_000, ringBytes: 48 << 20, lingers: 512}
+var defaultBounds = bounds{known: 10_000, ringBytes: 48 << 20, allRings: 128 << 20, lingers: 512}
 
 // Refusal is an answer for the worker: a RESET code and why.
 type Refusal struct{ Code, Message string }
@@ -57,6 +58,7 @@ type Registry struct {
 	reaper *reaper
 	memory *memory
 	bounds bounds
+	rings  budget
 	base   []string // environment that the image gives
 	bash   string   // empty when the image has none
 	sh     string
@@ -86,6 +88,7 @@ func newRegistry(setup link.Setup, environ []string, reaper *reaper) *Registry {
 	}
 	r.bash = firstFile("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 	r.sh = firstFile("/bin/sh", "/usr/bin/sh", "/bin/busybox")
+	r.rings.max = r.bounds.allRings
 	r.memory = &memory{onVictim: r.markOOM, wake: make(chan struct{}, 1)}
 	r.memory.limit.Store(setup.MemoryBytes)
 	if setup.MemoryBytes > 0 {
@@ -131,7 +134,7 @@ func (r *Registry) Start(q Request) (e *Exec, existing bool, err error) {
 		r.mu.Unlock()
 		return nil, false, refuse("busy", "too many execs are running")
 	}
-	e = &Exec{request: q, sum: sum, ring: newRing(q.OutputLimit), begun: make(chan struct{})}
+	e = &Exec{request: q, sum: sum, ring: newRing(q.OutputLimit, &r.rings), begun: make(chan struct{})}
 	r.execs[q.ExecID] = e
 	r.running++
 	r.mu.Unlock()

@@ -1,11 +1,20 @@
 package exec
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 const (
 	followBytes = 1 << 20 // what an uncapped exec's ring holds
 	maxSegments = 1 << 20 // changes between stdout and stderr that one ring records
 )
+
+// budget is the memory that all rings of a sandbox may take together.
+type budget struct {
+	used atomic.Int64
+	max  int64
+}
 
 // segment: from this offset on, bytes are of this channel.
 type segment struct {
@@ -26,6 +35,8 @@ type ring struct {
 	full     bool   // something was dropped
 	readers  map[*reader]struct{}
 	exit     *Exit
+	shared   *budget
+	counted  int // what this ring has taken of it
 }
 
 type reader struct {
@@ -34,8 +45,8 @@ type reader struct {
 	gone   bool
 }
 
-func newRing(limit int) *ring {
-	r := &ring{limit: limit, readers: map[*reader]struct{}{}}
+func newRing(limit int, shared *budget) *ring {
+	r := &ring{limit: limit, readers: map[*reader]struct{}{}, shared: shared}
 	r.changed = sync.NewCond(&r.mu)
 	return r
 }
@@ -47,7 +58,7 @@ func (r *ring) write(channel byte, p []byte) (over bool) {
 	r.produced += uint64(len(p))
 	if r.limit > 0 {
 		room := max(0, r.limit-len(r.data))
-		if len(r.segments) >= maxSegments {
+		if len(r.segments) >= maxSegments || r.shared.used.Load() > r.shared.max {
 			room = 0
 		}
 		if len(p) > room {
@@ -103,7 +114,15 @@ func (r *ring) append(channel byte, p []byte) {
 		r.segments = append(r.segments, segment{r.base + uint64(len(r.data)), channel})
 	}
 	r.data = append(r.data, p...)
+	r.count()
 	r.changed.Broadcast()
+}
+
+// count settles with the budget what the ring takes now.
+func (r *ring) count() {
+	held := cap(r.data) + 16*cap(r.segments)
+	r.shared.used.Add(int64(held - r.counted))
+	r.counted = held
 }
 
 // finish records the exit: readers get it after the last byte.
@@ -120,7 +139,7 @@ func (r *ring) finish(exit *Exit) {
 func (r *ring) held() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return cap(r.data) + 16*cap(r.segments)
+	return r.counted
 }
 
 // forget lets the output go, and keeps the exit.
@@ -128,6 +147,7 @@ func (r *ring) forget() {
 	r.mu.Lock()
 	r.base += uint64(len(r.data))
 	r.data, r.segments = nil, nil
+	r.count()
 	r.mu.Unlock()
 }
 

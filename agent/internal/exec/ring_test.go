@@ -6,6 +6,32 @@ import (
 	"time"
 )
 
+func roomy() *budget { return &budget{max: 1 << 40} }
+
+func TestRingsShareABudget(t *testing.T) {
+	shared := &budget{max: 100_000}
+	rings := []*ring{newRing(1<<20, shared), newRing(1<<20, shared)}
+	piece := make([]byte, 1000)
+	for range 500 {
+		for _, r := range rings {
+			r.write(1, piece)
+		}
+	}
+	if used := shared.used.Load(); used > 250_000 {
+		t.Fatalf("%d bytes are held", used)
+	}
+	for _, r := range rings {
+		r.finish(&Exit{})
+		if !r.exit.Truncated {
+			t.Fatal("what was dropped is not told")
+		}
+		r.forget()
+	}
+	if used := shared.used.Load(); used != 0 {
+		t.Fatalf("%d bytes are still counted", used)
+	}
+}
+
 func readAll(t *testing.T, rd *reader) (got []byte, gaps int) {
 	t.Helper()
 	buf := make([]byte, 1000)
@@ -27,7 +53,7 @@ func readAll(t *testing.T, rd *reader) (got []byte, gaps int) {
 }
 
 func TestCappedRingKeepsExactlyTheFirstBytes(t *testing.T) {
-	r := newRing(1000)
+	r := newRing(1000, roomy())
 	var want []byte
 	for i := range 300 {
 		p := bytes.Repeat([]byte{byte(i)}, 7)
@@ -50,7 +76,7 @@ func TestCappedRingKeepsExactlyTheFirstBytes(t *testing.T) {
 }
 
 func TestChannelsKeepTheirOrder(t *testing.T) {
-	r := newRing(100)
+	r := newRing(100, roomy())
 	r.write(1, []byte("out"))
 	r.write(2, []byte("err"))
 	r.write(1, []byte("put"))
@@ -71,7 +97,7 @@ func TestChannelsKeepTheirOrder(t *testing.T) {
 }
 
 func TestUncappedRingWithoutReadersKeepsTheEnd(t *testing.T) {
-	r := newRing(0)
+	r := newRing(0, roomy())
 	p := bytes.Repeat([]byte("x"), 100_000)
 	for range 100 {
 		r.write(1, p)
@@ -87,7 +113,7 @@ func TestUncappedRingWithoutReadersKeepsTheEnd(t *testing.T) {
 }
 
 func TestUncappedRingWaitsForItsReader(t *testing.T) {
-	r := newRing(0)
+	r := newRing(0, roomy())
 	rd := r.attach(0)
 	const total = 20 << 20
 	go func() {
@@ -104,7 +130,7 @@ func TestUncappedRingWaitsForItsReader(t *testing.T) {
 }
 
 func TestWriterGoesOnWhenItsReaderLeaves(t *testing.T) {
-	r := newRing(0)
+	r := newRing(0, roomy())
 	rd := r.attach(0)
 	done := make(chan struct{})
 	go func() { r.write(1, make([]byte, 4*followBytes)); close(done) }()

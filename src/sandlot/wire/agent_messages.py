@@ -32,9 +32,7 @@ _MAX_MTIME_MS: Final = 2**62
 _MAX_PROBLEM_TEXT: Final = 1000  # characters of a failure's message that are worth keeping
 _MODE_BITS: Final = 0o7777
 
-_REASONS: Final = frozenset(
-    {"exited", "timeout", "killed", "output_limit", "oom", "shell_lost", "start_failed"}
-)
+_REASONS: Final = frozenset({"exited", "timeout", "killed", "output_limit", "oom", "start_failed"})
 _FILE_TYPES: Final = {kind.value: kind for kind in FileType}
 _CHANGE_TYPES: Final = {kind.value: kind for kind in FileChangeType if kind is not FileChangeType.OVERFLOW}
 _CHANNELS: Final = {1: Channel.STDOUT, 2: Channel.STDERR}

@@ -252,13 +252,13 @@ class DockerProvider:
             await self._engine.update(container_name(sandbox_id), moving)
 
     async def pause(self, sandbox_id: str) -> None:
-        await self._engine.pause(container_name(sandbox_id))
+        await self._engine.pause(await self._own(sandbox_id))
 
     async def unpause(self, sandbox_id: str) -> None:
-        await self._engine.unpause(container_name(sandbox_id))
+        await self._engine.unpause(await self._own(sandbox_id))
 
     async def stats(self, sandbox_id: str) -> Stats:
-        sample = await self._engine.stats(container_name(sandbox_id))
+        sample = await self._engine.stats(await self._own(sandbox_id))
         memory = sample.get("memory_stats") or {}
         details = memory.get("stats") or {}
         # Cached file content is given back under pressure: as `docker stats` does, it does not count as used.
@@ -367,6 +367,12 @@ class DockerProvider:
         if labels.get(LABEL_OWNER) != self._owner or labels.get(LABEL_SANDBOX) != sandbox_id:
             raise NotFound(f"sandbox {sandbox_id} is not one of {self._owner}")
         return container
+
+    async def _own(self, sandbox_id: str) -> str:
+        """The container's name if it is ours, else ``NotFound``; what this worker drives is known without asking."""
+        if sandbox_id not in self._sandboxes:
+            await self._inspect(sandbox_id)
+        return container_name(sandbox_id)
 
     async def _check_tier(self, tier: Tier) -> None:
         runtime = RUNTIMES[tier]
