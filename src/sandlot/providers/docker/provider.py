@@ -369,7 +369,7 @@ class DockerProvider:
         return container
 
     async def _own(self, sandbox_id: str) -> str:
-        """The container's name if it is ours, else ``NotFound``; what this worker drives is known without asking."""
+        """The container's name if it is ours, else ``NotFound``; what we drive is known without asking."""
         if sandbox_id not in self._sandboxes:
             await self._inspect(sandbox_id)
         return container_name(sandbox_id)
