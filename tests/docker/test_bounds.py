@@ -10,7 +10,7 @@ import pytest
 from bench.rig import rss_bytes
 
 from sandlot.domain.execution import ExecRequest, Output
-from sandlot.domain.limits import MIB
+from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite import Harness
 
@@ -25,7 +25,7 @@ async def used(harness: Harness, sandbox: Sandbox) -> int:
 
 
 async def test_a_thousand_one_after_another(harness: Harness) -> None:
-    sandbox = await harness.create()
+    sandbox = await harness.create(Limits(cpus=2.0))  # half a core would only make it wait
     for number in range(100):  # what is allocated once is allocated now
         await sandbox.run(ExecRequest(command=f"echo {number}"))
     gc.collect()
@@ -60,7 +60,7 @@ async def test_twenty_seconds_of_yes(harness: Harness) -> None:
 
 
 async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
-    sandbox = await harness.create()
+    sandbox = await harness.create(Limits(cpus=2.0))
     worker = rss_bytes()
     request = ExecRequest(
         command="head -c 1000000000 /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120
