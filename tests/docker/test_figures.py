@@ -42,15 +42,3 @@ async def test_first_example_runs() -> None:
     ran = await asyncio.create_subprocess_exec(sys.executable, str(example), stdout=asyncio.subprocess.PIPE)
     out, _ = await asyncio.wait_for(ran.communicate(), 60)
     assert (ran.returncode, out) == (0, b"42\nAda in /tmp\ntimeout\n")
-
-
-def test_readme_shows_the_example() -> None:
-    """The README's block is the example, but for where it keeps its data."""
-    root = Path(__file__).parents[2]
-    example = (root / "examples" / "first_sandbox.py").read_text()
-    block = (root / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    shared = [line.strip() for line in example.splitlines() if "await sandbox" in line]
-    assert shared
-    for line in shared:
-        call = line.removesuffix(', end="")').removesuffix(")")
-        assert call in block, line

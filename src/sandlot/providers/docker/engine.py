@@ -209,6 +209,10 @@ class Engine:
 
         await uncut(create())
 
+    async def inspect_volume(self, name: str) -> Json:
+        async with _asked(f"inspect volume {name}", ASK_SECONDS):
+            return dict(await self._ask("GET", f"volumes/{name}", {}))
+
     async def remove_volume(self, name: str) -> None:
         try:
             async with (

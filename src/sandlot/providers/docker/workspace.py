@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from sandlot.domain.errors import NotFound
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.spec import LABEL_OWNER, LABEL_SANDBOX, VOLUME_TARGET, container_name
 
@@ -58,7 +59,13 @@ class VolumeStore:
         await self._engine.create_volume(container_name(sandbox_id), labels)
 
     async def destroy(self, sandbox_id: str) -> None:
-        await self._engine.remove_volume(container_name(sandbox_id))
+        name = container_name(sandbox_id)
+        try:
+            volume = await self._engine.inspect_volume(name)
+        except NotFound:
+            return
+        if (volume.get("Labels") or {}).get(LABEL_OWNER) == self._owner:  # never another worker's
+            await self._engine.remove_volume(name)
 
     async def list(self) -> Sequence[str]:
         volumes = await self._engine.list_volumes({LABEL_OWNER: self._owner, LABEL_SANDBOX: None})
