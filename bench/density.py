@@ -19,7 +19,7 @@ from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
 from sandlot.providers.docker.provider import DockerProvider
 
-AT_ONCE = 4  # starts under way: two cores are busy with that, and more only queue
+AT_ONCE = 8  # starts under way; the cores are full with that, and more only queue
 
 
 async def bare_engine(container: dict[str, object], count: int) -> float:
