@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import secrets
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import aiodocker
 
-from bench.rig import docker, open_provider, progress, report, rss_bytes, spec_for
+from bench.rig import docker, open_provider, progress, rss_bytes, run_on_tiers, spec_for
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.limits import MIB
@@ -129,22 +128,5 @@ async def measure(tier: Tier, count: int) -> dict[str, float]:
     }
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
-    arguments = parser.parse_args()
-    results = {}
-    for tier in arguments.tiers:
-        results[tier] = await measure(Tier(tier), arguments.count)
-        progress(f"{tier}: {results[tier]}")
-    names = list(next(iter(results.values())))
-    rows = [["", *results]] + [
-        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
-    ]
-    report(rows, results, arguments.json)
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(run_on_tiers(__doc__, measure, count=300))

@@ -6,11 +6,10 @@ Commands are paced, as an agent's are: back to back they would measure the sandb
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 
-from bench.rig import docker, open_provider, p50, p99, progress, report, spec_for
+from bench.rig import docker, open_provider, p50, p99, run_on_tiers, spec_for
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
 from sandlot.providers.base import Sandbox
@@ -62,22 +61,5 @@ async def measure(tier: Tier, rounds: int) -> dict[str, float]:
     return figures
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
-    arguments = parser.parse_args()
-    results: dict[str, dict[str, float]] = {}
-    for tier in arguments.tiers:
-        progress(f"{tier}: {arguments.rounds} rounds, paced at {PACE_SECONDS} s")
-        results[tier] = await measure(Tier(tier), arguments.rounds)
-    names = list(next(iter(results.values())))
-    rows = [["", *results]] + [
-        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
-    ]
-    report(rows, results, arguments.json)
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(run_on_tiers(__doc__, measure, rounds=60))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
 import os
@@ -13,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bench.rig import DOCKER, open_provider, p50, progress, report, rss_bytes, spec_for
+from bench.rig import DOCKER, open_provider, p50, progress, rss_bytes, run_on_tiers, spec_for
 from sandlot.domain.environment import Tier
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
@@ -63,7 +62,7 @@ def small_files(count: int) -> bytes:
     return buffer.getvalue()
 
 
-async def measure(tier: Tier, megabytes: int, rounds: int, count: int) -> dict[str, float]:
+async def measure(tier: Tier, megabytes: int, rounds: int, files: int) -> dict[str, float]:
     async with open_provider() as provider:
         with tempfile.TemporaryDirectory(prefix="sandlot-bench-") as folder:
             source, back = Path(folder) / "source", Path(folder) / "back"
@@ -83,7 +82,7 @@ async def measure(tier: Tier, megabytes: int, rounds: int, count: int) -> dict[s
                 outs.append(await fetch(sandbox, back))
                 highest = max(highest, rss_bytes())
             assert subprocess.run(["cmp", source, back], check=False).returncode == 0
-            tar = small_files(count)
+            tar = small_files(files)
 
             async def tar_pieces() -> AsyncIterator[bytes]:
                 for at in range(0, len(tar), PIECE):
@@ -95,7 +94,7 @@ async def measure(tier: Tier, megabytes: int, rounds: int, count: int) -> dict[s
             begin = time.perf_counter()
             size = sum([len(piece) async for piece in sandbox.files.read_archive("small")])
             archive_out = time.perf_counter() - begin
-            assert size > count * 512
+            assert size > files * 512
     return {
         "in_mb_s": megabytes / p50(ins),
         "docker_cp_in_mb_s": megabytes / p50(docker_ins),
@@ -104,30 +103,11 @@ async def measure(tier: Tier, megabytes: int, rounds: int, count: int) -> dict[s
         "docker_cp_out_mb_s": megabytes / p50(docker_outs),
         "out_ratio": p50(docker_outs) / p50(outs),
         "memory_growth_mb": (highest - before) / MIB,
-        "archive_files": count,
+        "archive_files": files,
         "archive_in_s": archive_in,
         "archive_out_s": archive_out,
     }
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--megabytes", type=int, default=1024)
-    parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
-    arguments = parser.parse_args()
-    results = {
-        tier: await measure(Tier(tier), arguments.megabytes, arguments.rounds, arguments.files)
-        for tier in arguments.tiers
-    }
-    names = list(next(iter(results.values())))
-    rows = [["", *results]] + [
-        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
-    ]
-    report(rows, results, arguments.json)
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(run_on_tiers(__doc__, measure, megabytes=1024, files=10_000, rounds=3))

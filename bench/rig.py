@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import secrets
@@ -10,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from sandlot.providers.docker.provider import DockerProvider
 
 DOCKER = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
 IMAGE = "sandlot/base:latest"
+Measure = Callable[..., Awaitable[dict[str, float]]]
 
 
 @asynccontextmanager
@@ -60,10 +62,26 @@ def rss_bytes(pid: int | str = "self") -> int:
     return 0
 
 
-def report(rows: Sequence[Sequence[str]], values: object, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(values))
+async def run_on_tiers(description: str | None, measure: Measure, **defaults: int) -> None:
+    """A benchmark's command line: its numbers as options, the tiers, and a table or JSON."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    arguments = parser.parse_args()
+    options = {name: getattr(arguments, name) for name in defaults}
+    results: dict[str, dict[str, float]] = {}
+    for tier in arguments.tiers:
+        progress(f"{tier}: {options}")
+        results[tier] = await measure(Tier(tier), **options)
+    if arguments.json:
+        print(json.dumps(results))
         return
+    names = list(next(iter(results.values())))
+    rows = [["", *results]] + [
+        [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

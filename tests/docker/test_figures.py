@@ -23,7 +23,7 @@ async def test_exec_is_faster_than_docker_exec(tier: str, bar: float) -> None:
 
 @pytest.mark.parametrize("tier", ["runc", "runsc"])
 async def test_large_file_and_many_small_ones(tier: str) -> None:
-    figures = await files.measure(Tier(tier), megabytes=256, rounds=2, count=3000)
+    figures = await files.measure(Tier(tier), megabytes=256, rounds=2, files=3000)
     assert figures["in_ratio"] >= 1 / 6, figures
     assert figures["out_ratio"] >= 1 / 6, figures
     assert figures["memory_growth_mb"] < 64, figures
