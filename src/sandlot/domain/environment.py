@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandlot.domain.limits import Limits
+from sandlot.domain.pool import PoolPolicy
+from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 
 
 class Tier(StrEnum):
@@ -21,3 +23,18 @@ class Environment:
     image: str
     tier: Tier = Tier.RUNC
     limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An environment as the registry declares it: what a sandbox is, and how sessions on it are kept.
+
+    A timeout of None never comes.
+    """
+
+    environment: Environment
+    description: str = ""
+    languages: tuple[str, ...] = ()
+    pool: PoolPolicy = field(default_factory=PoolPolicy)
+    idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
+    lifetime_s: float | None = DEFAULT_LIFETIME_S

@@ -2,9 +2,14 @@
 
 SandlotError
 ├── InvalidRequest            the request can never succeed as it is: change it
-├── NotFound                  the sandbox, exec, shell or file is not there
+├── Unauthorized              no key, or not one that this server knows
+├── NotFound                  the session, sandbox, exec or shell is not there
+│   └── SessionEnded          it was there: deleted or expired, and the message says which
 ├── Conflict                  it exists already, or under the same id with other content
+│   └── IdempotencyMismatch   the idempotency key was used before, for another request
 ├── Busy                      a bound is reached (execs, streams, processes): wait, then retry
+├── Unavailable               no sandbox can be had now (queue, capacity, server stopping): retry later
+├── TooLarge                  a body, file or archive is over the bound that the message names
 ├── Unsupported               this agent, tier or provider cannot do it
 ├── FileProblem               the sandbox's file system said no; ``reason`` says how
 ├── SandboxLost               the sandbox is gone or out of control: nothing here will bring it back
@@ -16,23 +21,37 @@ SandlotError
 │   └── TierMissing           the asked wall (runc, runsc) is not installed; there is no weaker fallback
 └── StorageFull               no room on the disk
 
-Every error carries ``code`` (stable, for machines), ``retryable`` and ``may_have_executed``.
+Every error carries ``code`` (stable), ``retryable`` and ``may_have_executed``; ``retry_after_s``
+where the time is known, and ``details``: what a program may want to act on, JSON throughout.
 A failed command is a result, never an error.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class SandlotError(Exception):
     code = "internal"
     retryable = False
     may_have_executed = False
+    retry_after_s: float | None = None
 
     def __init__(
-        self, message: str, *, retryable: bool | None = None, may_have_executed: bool | None = None
+        self,
+        message: str,
+        *,
+        retryable: bool | None = None,
+        may_have_executed: bool | None = None,
+        retry_after_s: float | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.details: dict[str, Any] = dict(details or {})
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
         if retryable is not None:
             self.retryable = retryable
         if may_have_executed is not None:
@@ -43,17 +62,38 @@ class InvalidRequest(SandlotError):
     code = "invalid_request"
 
 
+class Unauthorized(SandlotError):
+    code = "unauthorized"
+
+
 class NotFound(SandlotError):
     code = "not_found"
+
+
+class SessionEnded(NotFound):
+    code = "session_ended"
 
 
 class Conflict(SandlotError):
     code = "conflict"
 
 
+class IdempotencyMismatch(Conflict):
+    code = "idempotency_mismatch"
+
+
 class Busy(SandlotError):
     code = "busy"
     retryable = True
+
+
+class Unavailable(SandlotError):
+    code = "unavailable"
+    retryable = True
+
+
+class TooLarge(SandlotError):
+    code = "too_large"
 
 
 class Unsupported(SandlotError):
@@ -66,7 +106,7 @@ class FileProblem(SandlotError):
     code = "file_problem"
 
     def __init__(self, message: str, *, reason: str, path: str) -> None:
-        super().__init__(message)
+        super().__init__(message, details={"reason": reason, "path": path})
         self.reason = reason
         self.path = path
 

@@ -150,6 +150,14 @@ class ExecResult:
     verdict: Verdict
     exited: Exited
     gaps: int = 0
+    # Which session ran it, and in which of its sandboxes; a provider knows neither.
+    session_id: str = ""
+    generation: int = 0
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same command may go better in the same sandbox, through no change of its own."""
+        return self.verdict is Verdict.INFRASTRUCTURE
 
     @property
     def timed_out(self) -> bool:

@@ -8,6 +8,10 @@ import secrets
 _EXEC_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SANDBOX_ID = re.compile(r"sbx_[0-9a-f]{32}")
 _SHELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SESSION_ID = re.compile(r"ses_[0-9a-f]{32}")
+# A conversation's id is the caller's: whatever their framework uses, but printable and bounded.
+_THREAD = re.compile(r"[\x21-\x7e]{1,200}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def new_sandbox_id() -> str:
@@ -16,6 +20,23 @@ def new_sandbox_id() -> str:
 
 def new_exec_id() -> str:
     return "exec_" + secrets.token_hex(16)
+
+
+def new_session_id() -> str:
+    return "ses_" + secrets.token_hex(16)
+
+
+def is_session_id(text: str) -> bool:
+    return _SESSION_ID.fullmatch(text) is not None
+
+
+def is_thread(text: str) -> bool:
+    return _THREAD.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """What environments, tools, prompts and agents may be called."""
+    return _NAME.fullmatch(text) is not None
 
 
 def is_sandbox_id(text: str) -> bool:

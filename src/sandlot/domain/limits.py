@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sandlot.domain.errors import InvalidRequest
 
@@ -30,3 +30,18 @@ class Limits:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidRequest(f"limit {name}={value} is outside {low} … {high}")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """What a session asks for instead of its environment's limits; None leaves one as it is."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    tmp_bytes: int | None = None
+    shm_bytes: int | None = None
+    open_files: int | None = None
+
+    def apply(self, limits: Limits) -> Limits:
+        return replace(limits, **{name: value for name, value in asdict(self).items() if value is not None})

@@ -6,38 +6,14 @@ A failed command is a result; a failed sandbox is an exception of ``sandlot.doma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.execution import ExecEvent, ExecRequest, ExecResult
-from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
+from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.limits import Limits
-
-
-class Execution(Protocol):
-    """One reader's hold on an exec. Letting go of it never ends the exec."""
-
-    @property
-    def exec_id(self) -> str: ...
-
-    def events(self) -> AsyncIterator[ExecEvent]:
-        """Started, Output…, Exited. To be iterated once."""
-        ...
-
-    async def result(self) -> ExecResult:
-        """Reads all events and folds them."""
-        ...
-
-    async def write_stdin(self, data: bytes) -> None: ...
-
-    async def close_stdin(self) -> None: ...
-
-    async def detach(self) -> None:
-        """Stops reading; the exec goes on."""
-        ...
 
 
 class ByteStream(Protocol):
@@ -61,85 +37,6 @@ class PortListener(Protocol):
     def connections(self) -> AsyncIterator[ByteStream]: ...
 
     async def close(self) -> None: ...
-
-
-class Files(Protocol):
-    """File operations, done inside the sandbox by its user. Paths: absolute, or relative to the workspace."""
-
-    async def stat(self, path: str, *, follow: bool = True) -> FileEntry: ...
-
-    async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage: ...
-
-    async def walk(
-        self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000
-    ) -> Walk: ...
-
-    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]: ...
-
-    async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
-        """The whole file; ``FileProblem(reason='too_large')`` beyond ``max_bytes``."""
-        ...
-
-    async def write(
-        self,
-        path: str,
-        content: bytes | AsyncIterable[bytes],
-        *,
-        mode: int | None = None,
-        parents: bool = True,
-        exclusive: bool = False,
-    ) -> FileEntry: ...
-
-    async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry: ...
-
-    async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry: ...
-
-    async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int: ...
-
-    async def search(
-        self,
-        path: str,
-        pattern: str,
-        *,
-        regex: bool = False,
-        ignore_case: bool = False,
-        glob: str | None = None,
-        limit: int = 1000,
-    ) -> Search: ...
-
-    def watch(
-        self, path: str, *, recursive: bool = False
-    ) -> AbstractAsyncContextManager[AsyncIterator[FileChange]]:
-        """Watching has begun once the context is entered."""
-        ...
-
-    def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
-        """A tar of what is under ``path``."""
-        ...
-
-    async def write_archive(
-        self,
-        path: str,
-        tar: AsyncIterable[bytes],
-        *,
-        max_bytes: int | None = None,
-        max_files: int | None = None,
-    ) -> ArchiveSummary: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ExecSummary:
-    exec_id: str
-    running: bool
-    shell: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShellSummary:
-    name: str
-    pid: int
-    cwd: str
-    busy: bool
 
 
 @dataclass(frozen=True, slots=True)

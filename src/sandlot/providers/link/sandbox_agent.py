@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import is_exec_id, is_shell_name
-from sandlot.providers.base import ExecSummary, Health, ShellSummary
+from sandlot.providers.base import Health
 from sandlot.providers.link import ports
 from sandlot.providers.link.agent_files import AgentFiles
 from sandlot.providers.link.calls import ask, ask_for_all
