@@ -1,11 +1,13 @@
 """How many warm sandboxes to hold, and when to make the next one. Pure: numbers in, decisions out.
 
-The target is what is claimed during one refill (claims per second times seconds to make one), kept within the
-environment's minimum and maximum. Every figure that led to it is in the answer, for people to read.
+The target is what was claimed within one refill at the busiest time lately, and half as much again, within
+the environment's minimum and maximum. What led to it is said in words beside it.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,11 +16,21 @@ from sandlot.domain.errors import InvalidRequest
 DEFAULT_POOL_SIZE = 5
 DEFAULT_MIN_POOL_SIZE = 2
 DEFAULT_MAX_POOL_SIZE = 20
+# Seconds of claims that are remembered: long enough for a rhythm, short enough to let go at night.
+DEMAND_WINDOW_S = 600
+HEADROOM = 1.5
+# Seconds without a claim after which sandboxes beyond the minimum are made: making one takes a processor,
+# which a burst of claims needs more.
+QUIET_S = 0.25
+# Seconds until an environment whose sandboxes cannot be made is tried again: doubled each time, at most the
+# last.
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """``size`` is held while demand is unknown or low; demand moves the target within ``min`` … ``max``."""
+    """``size`` is held until demand is known; demand moves the target within ``min`` … ``max``."""
 
     size: int = DEFAULT_POOL_SIZE
     min: int = DEFAULT_MIN_POOL_SIZE
@@ -27,7 +39,7 @@ class PoolPolicy:
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.size <= self.max:
             raise InvalidRequest(
-                f"a pool needs 0 ≤ min ≤ size ≤ max, not {self.min}, {self.size}, {self.max}"
+                f"a pool needs 0 ≤ min ≤ size ≤ max, not min {self.min}, size {self.size}, max {self.max}"
             )
 
 
@@ -46,3 +58,80 @@ class PoolStats:
     suggested_size: int = 0
     failures: int = 0
     last_failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    size: int
+    suggested: int
+    reason: str
+
+
+class Demand:
+    """Claims by the second, for as long as ``DEMAND_WINDOW_S``; bounded whatever happens."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, int]] = deque()
+
+    def claimed(self, now: float) -> None:
+        second = int(now)
+        if self._seconds and self._seconds[-1][0] >= second:
+            last, count = self._seconds[-1]
+            self._seconds[-1] = (last, count + 1)
+        else:
+            self._seconds.append((second, 1))
+        self._forget(second)
+
+    def peak(self, now: float, span_s: float) -> int:
+        """The most claims within any ``span_s`` seconds that are remembered."""
+        self._forget(int(now))
+        span = max(1, math.ceil(span_s))
+        best = total = 0
+        window: deque[tuple[int, int]] = deque()
+        for second, count in self._seconds:
+            window.append((second, count))
+            total += count
+            while window[0][0] <= second - span:
+                total -= window.popleft()[1]
+            best = max(best, total)
+        return best
+
+    def _forget(self, second: int) -> None:
+        while self._seconds and self._seconds[0][0] < second - DEMAND_WINDOW_S:
+            self._seconds.popleft()
+
+
+def target(policy: PoolPolicy, peak: int, refill_s: float) -> Target:
+    if peak == 0:
+        return Target(policy.size, policy.size, "no claims lately: the configured size")
+    wanted = math.ceil(peak * HEADROOM)
+    size = max(policy.min, min(policy.max, wanted))
+    bound = {True: "", False: f", held to {policy.min} … {policy.max}"}[size == wanted]
+    reason = f"at most {peak} claims within one refill of {refill_s:.1f} s, and half as many again{bound}"
+    return Target(size, wanted, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    ready: int
+    making: int
+    waiting: int
+
+
+def to_make(occupancy: Occupancy, wanted: int, low: int, *, quiet: bool) -> int:
+    """How many more to begin now. Waiters come first; the spare ones wait for a quiet moment."""
+    spare = wanted if quiet else min(low, wanted)
+    return max(0, occupancy.waiting + spare - occupancy.ready - occupancy.making)
+
+
+def to_drop(occupancy: Occupancy, wanted: int) -> int:
+    """How many warm ones are too many; one of slack, so that a target that wavers makes and drops nothing."""
+    excess = occupancy.ready - wanted
+    return excess if excess > 1 and occupancy.waiting == 0 else 0
+
+
+def backoff_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    if failures <= 0:
+        return 0.0
+    return float(min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16)))

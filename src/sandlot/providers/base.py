@@ -71,6 +71,11 @@ class Sandbox(Protocol):
     @property
     def files(self) -> Files: ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to be lost, without waiting."""
+        ...
+
     async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
         """Environment of every later exec and shell: a warm sandbox fits any request."""
         ...
@@ -135,6 +140,10 @@ class FoundSandbox:
 
 
 class Provider(Protocol):
+    async def open(self) -> None:
+        """Begins this life; other calls imply it. ``Conflict`` if another one holds the same data."""
+        ...
+
     async def prepare(self, environment: Environment) -> None:
         """Everything that is done once per environment: checks the tier, prepares the image."""
         ...
@@ -155,6 +164,10 @@ class Provider(Protocol):
         """Ours, in every state."""
         ...
 
+    def can_update(self, environment: Environment, limits: Limits) -> bool:
+        """Whether ``update_limits`` can bring a sandbox of this environment to these limits."""
+        ...
+
     async def update_limits(self, sandbox_id: str, limits: Limits) -> None: ...
 
     async def pause(self, sandbox_id: str) -> None: ...
@@ -162,6 +175,10 @@ class Provider(Protocol):
     async def unpause(self, sandbox_id: str) -> None: ...
 
     async def stats(self, sandbox_id: str) -> Stats: ...
+
+    async def warnings(self) -> Sequence[str]:
+        """What an operator should know about the engine; empty if all is well."""
+        ...
 
     async def close(self) -> None:
         """Lets go of everything; sandboxes stay."""

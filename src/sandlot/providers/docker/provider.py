@@ -229,6 +229,15 @@ class DockerProvider:
         ]
         return found
 
+    def can_update(self, environment: Environment, limits: Limits) -> bool:
+        tier, made = environment.tier, environment.limits
+        if fixed_limits(tier, limits) != fixed_limits(tier, made):
+            return False
+        if tier is Tier.RUNC:
+            return True
+        same = (limits.cpus, limits.pids) == (made.cpus, made.pids)
+        return same and limits.memory_bytes <= made.memory_bytes
+
     async def update_limits(self, sandbox_id: str, limits: Limits) -> None:
         """Memory, processor and processes; the other limits are fixed when a sandbox is made.
 

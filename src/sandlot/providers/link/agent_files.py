@@ -7,7 +7,7 @@ answers that have to be collected are bounded by what was asked for.
 from __future__ import annotations
 
 from builtins import list as list_of  # the contract has a method named list
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -38,7 +38,7 @@ MAX_PATH_BYTES: Final = 65_536
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Operation = Callable[Concatenate["AgentFiles", P], Awaitable[T]]
+Operation = Callable[Concatenate["AgentFiles", P], Coroutine[Any, Any, T]]
 
 
 def repeatable(operation: Operation[P, T]) -> Operation[P, T]:

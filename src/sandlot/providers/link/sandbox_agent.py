@@ -41,6 +41,10 @@ class AgentClient:
     def files(self) -> AgentFiles:
         return self._files
 
+    @property
+    def lost(self) -> bool:
+        return self._link.failure is not None
+
     async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
         request: dict[str, Any] = {"op": "bind", "env": dict(env)}
         if max_execs is not None:

@@ -1,0 +1,1 @@
+"""The worker: sessions on real sandboxes, beside one engine."""

@@ -1,0 +1,29 @@
+"""What a worker is told about itself. Settings and their reasons for users are in ``config``; times in
+seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    worker_id: str = "worker"
+    # Sandboxes being made at once, over all environments. More only makes each of them slower.
+    create_concurrency: int = 4
+    # How long a create waits for a sandbox before it is told to come back later, and how many may wait.
+    queue_timeout_s: float = 30.0
+    max_waiting: int = 1000
+    max_sessions: int = 1000
+    default_exec_timeout_s: float = 300.0
+    max_exec_timeout_s: float = 3600.0
+    # Execs of one session at once.
+    max_execs: int = 32
+    allow_never: bool = False
+    # An unknown sandbox is left alone for this long: another process may be about to record it.
+    orphan_grace_s: float = 30.0
+    # How long it can be told of an ended session why it ended.
+    remember_ended_s: float = 3600.0
+    # How long a stopping worker waits for calls under way. Their commands go on without it.
+    drain_timeout_s: float = 30.0

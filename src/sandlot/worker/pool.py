@@ -1,0 +1,278 @@
+"""The warm sandboxes of one environment: claimed once, made again at once, and never handed out twice.
+
+``domain.pool`` decides how many and when; this makes, counts and hands over. A sandbox is ready when its
+agent has answered. What a request wants (variables, limits) is bound after the claim, so any request can be
+warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from statistics import median
+
+import structlog
+
+from sandlot.domain import pool as policy
+from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.errors import SandlotError, Unavailable
+from sandlot.domain.pool import Demand, Occupancy, PoolStats, Target
+from sandlot.providers.base import Sandbox
+from sandlot.worker.options import WorkerOptions
+from sandlot.worker.queue import FairQueue
+
+log = structlog.get_logger("sandlot.pool")
+
+# Claims whose latency is remembered for the median.
+REMEMBERED_CLAIMS = 256
+# Share of each new measurement in the average time that a sandbox takes to make.
+REFILL_SHARE = 0.2
+FIRST_REFILL_GUESS_S = 0.5
+
+Make = Callable[[Environment], Awaitable[Sandbox]]
+Discard = Callable[[Sandbox], Awaitable[None]]
+
+
+class Pool:
+    """``slots`` bounds how many are made at once, over all the worker's pools."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        options: WorkerOptions,
+        *,
+        make: Make,
+        discard: Discard,
+        slots: asyncio.Semaphore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recipe = recipe
+        self._options = options
+        self._make = make
+        self._discard = discard
+        self._slots = slots
+        self._clock = clock
+        self._ready: deque[Sandbox] = deque()
+        self._queue: FairQueue[Sandbox] = FairQueue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._making = 0
+        self._demand = Demand()
+        self._target = policy.target(recipe.pool, 0, FIRST_REFILL_GUESS_S)
+        self._target_at = -1.0
+        self._refill_s = FIRST_REFILL_GUESS_S
+        self._last_claim = -policy.QUIET_S
+        self._hits = 0
+        self._misses: Counter[str] = Counter()
+        self._claim_ms: deque[float] = deque(maxlen=REMEMBERED_CLAIMS)
+        self._failures = 0
+        self._last_failure: SandlotError | None = None
+        self._retry_at = 0.0
+        self._wake: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # --- claiming -----------------------------------------------------------------------------
+
+    async def claim(self, tenant: str) -> Sandbox:
+        """A sandbox that nobody had before. ``Unavailable`` after the queue's deadline."""
+        began = self._clock()
+        self._last_claim = began
+        self._demand.claimed(began)
+        while self._ready:
+            sandbox = self._ready.popleft()
+            if sandbox.lost:
+                self._misses["warm_died"] += 1
+                self._begin(self._discard(sandbox))
+                continue
+            self._hits += 1
+            self._pump()
+            self._claim_ms.append((self._clock() - began) * 1000)
+            return sandbox
+        self._misses["pool_empty"] += 1
+        try:
+            return await self._wait(tenant)
+        finally:
+            self._claim_ms.append((self._clock() - began) * 1000)
+
+    def missed(self, reason: str) -> None:
+        """A create that could not be served from here at all, or whose sandbox turned out dead."""
+        self._misses[reason] += 1
+
+    async def _wait(self, tenant: str) -> Sandbox:
+        self._refuse_if_broken()
+        if len(self._queue) >= self._options.max_waiting:
+            raise self._come_back("too many creates are waiting already")
+        waiter = self._queue.join(tenant)
+        self._pump()
+        try:
+            async with asyncio.timeout(self._options.queue_timeout_s):
+                return await asyncio.shield(waiter)
+        except TimeoutError:
+            seconds = self._options.queue_timeout_s
+            raise self._come_back(f"no sandbox became free within {seconds:g} s") from None
+        finally:
+            self._queue.leave(tenant, waiter)
+            self._take_back(waiter)
+
+    def _take_back(self, waiter: asyncio.Future[Sandbox]) -> None:
+        """A sandbox that was handed to somebody who had just given up is still nobody's."""
+        task = asyncio.current_task()
+        if not waiter.done():
+            waiter.cancel()
+        elif not waiter.cancelled() and waiter.exception() is None and task is not None and task.cancelling():
+            self._offer(waiter.result())
+
+    def _come_back(self, why: str) -> Unavailable:
+        behind = len(self._queue) + 1
+        wait = max(1.0, behind * self._refill_s / self._options.create_concurrency)
+        return Unavailable(
+            f"environment {self._recipe.environment.name}: {why}; a larger pool or another worker would help",
+            # Spread, so that those who were refused together do not come back together.
+            retry_after_s=round(min(60.0, wait) * random.uniform(0.75, 1.25), 1),  # noqa: S311
+            details={"reason": "queue"},
+        )
+
+    def _refuse_if_broken(self) -> None:
+        if self._clock() < self._retry_at and self._last_failure is not None and self._making == 0:
+            raise self._broken(self._last_failure)
+
+    def _broken(self, failure: SandlotError) -> Unavailable:
+        wait = max(0.5, self._retry_at - self._clock())
+        return Unavailable(
+            f"environment {self._recipe.environment.name} cannot make sandboxes: {failure.message}",
+            retryable=failure.retryable,
+            retry_after_s=round(wait * random.uniform(1.0, 1.25), 1),  # noqa: S311
+            details={"reason": "environment_broken", "cause": failure.code},
+        )
+
+    # --- keeping it filled --------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Called now and then, and on every change: makes what is missing, drops what is dead or too much."""
+        for sandbox in [sandbox for sandbox in self._ready if sandbox.lost]:
+            self._ready.remove(sandbox)
+            self._begin(self._discard(sandbox))
+        self._pump()
+
+    def _pump(self) -> None:
+        if self._closed:
+            return
+        now = self._clock()
+        wanted = self._current_target(now).size
+        quiet = now - self._last_claim >= policy.QUIET_S
+        occupancy = self._occupancy()
+        for _ in range(policy.to_drop(occupancy, wanted)):
+            self._begin(self._discard(self._ready.pop()))
+        if now < self._retry_at:
+            self._wake_in(self._retry_at - now)
+            return
+        missing = policy.to_make(occupancy, wanted, self._recipe.pool.min, quiet=quiet)
+        if self._failures:
+            # One at a time until one succeeds: a broken image must not become a storm of attempts.
+            missing = min(missing, 1 - min(1, self._making))
+        for _ in range(missing):
+            self._making += 1
+            self._begin(self._make_one())
+        if not quiet:
+            self._wake_in(policy.QUIET_S)
+
+    def _wake_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._wake is None or self._wake.cancelled() or self._wake.when() <= loop.time():
+            self._wake = loop.call_later(seconds + 0.01, self._pump)
+
+    async def _make_one(self) -> None:
+        try:
+            async with self._slots:
+                if not self._wanted():
+                    return
+                began = self._clock()
+                sandbox = await self._make(self._recipe.environment)
+        except SandlotError as error:
+            self._failed(error)
+            return
+        finally:
+            self._making -= 1
+        self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
+        if self._failures:
+            log.info("environment works again", environment=self._recipe.environment.name)
+        self._failures, self._retry_at = 0, 0.0
+        self._offer(sandbox)
+        self._pump()
+
+    def _wanted(self) -> bool:
+        """Whether the one about to be made still is: the queue for a slot may have been long."""
+        occupancy = self._occupancy()
+        surplus = occupancy.ready + occupancy.making - occupancy.waiting
+        return not self._closed and surplus <= max(self._current_target(self._clock()).size, 1)
+
+    def _offer(self, sandbox: Sandbox) -> None:
+        if self._closed:
+            self._begin(self._discard(sandbox))
+        elif not self._queue.serve(sandbox):
+            self._ready.append(sandbox)
+
+    def _failed(self, error: SandlotError) -> None:
+        self._failures += 1
+        self._last_failure = error
+        self._retry_at = self._clock() + policy.backoff_s(self._failures)
+        log.warning(
+            "sandbox could not be made",
+            environment=self._recipe.environment.name,
+            error=error.message,
+            failures=self._failures,
+        )
+        if not error.retryable:
+            # Waiting would not help those who wait.
+            self._queue.fail(self._broken(error))
+        self._pump()
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- figures ------------------------------------------------------------------------------
+
+    def _occupancy(self) -> Occupancy:
+        return Occupancy(len(self._ready), self._making, len(self._queue))
+
+    def _current_target(self, now: float) -> Target:
+        """Once a second is often enough, and keeps it out of the cost of a claim."""
+        if now - self._target_at >= 1.0 or self._target_at < 0:
+            self._target_at = now
+            peak = self._demand.peak(now, self._refill_s)
+            self._target = policy.target(self._recipe.pool, peak, self._refill_s)
+        return self._target
+
+    def stats(self) -> PoolStats:
+        target = self._current_target(self._clock())
+        occupancy = self._occupancy()
+        return PoolStats(
+            ready=occupancy.ready,
+            making=occupancy.making,
+            waiting=occupancy.waiting,
+            target=target.size,
+            target_reason=target.reason,
+            hits=self._hits,
+            misses=dict(self._misses),
+            claim_ms_p50=round(median(self._claim_ms), 3) if self._claim_ms else 0.0,
+            suggested_size=target.suggested,
+            failures=self._failures,
+            last_failure=self._last_failure.message if self._last_failure and self._failures else "",
+        )
+
+    async def close(self) -> None:
+        """Removes what is warm: a warm sandbox belongs to this life alone."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake.cancel()
+        self._queue.fail(Unavailable("the server is stopping", details={"reason": "stopping"}))
+        while self._ready:
+            self._begin(self._discard(self._ready.popleft()))
+        while self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(set(self._tasks))

@@ -1,0 +1,202 @@
+"""The worker's memory: which sandboxes it made and which session each serves. SQLite, write-ahead log.
+
+All statements run on one thread of their own, in the order in which they were asked for, so the event loop
+never waits for a disk. A commit survives the death of the process; the death of the machine may lose the last
+ones, but that ends the sandboxes as well. The file holds sessions' environment variables and is the owner's
+alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from sandlot.domain.errors import EngineProblem, StorageFull
+from sandlot.domain.recovery import Purpose, SandboxRecord
+from sandlot.domain.session import Session, SessionState
+
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sandboxes (
+    id TEXT PRIMARY KEY, environment TEXT NOT NULL, purpose TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, thread TEXT, state TEXT NOT NULL, ended_at REAL,
+    idempotency_key TEXT, request_digest TEXT, session BLOB NOT NULL, env BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS one_session_per_thread
+    ON sessions (tenant, thread) WHERE state != 'ended' AND thread IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS one_session_per_key
+    ON sessions (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ended_sessions ON sessions (ended_at) WHERE ended_at IS NOT NULL;
+PRAGMA user_version = 1;
+"""
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session with what only the worker needs of it: variables, and how its creation was asked for."""
+
+    session: Session
+    env: Mapping[str, str] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    request_digest: str = ""
+
+
+class Store:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandlot-store")
+        self._database: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        await self._on_thread(self._open)
+
+    async def close(self) -> None:
+        await self._on_thread(self._close)
+        self._thread.shutdown(wait=False)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def sessions(self) -> Sequence[SessionRecord]:
+        """All that are remembered, ended ones too."""
+        return await self._on_thread(
+            lambda: [
+                SessionRecord(
+                    msgspec.json.decode(session, type=Session),
+                    msgspec.json.decode(env, type=dict[str, str]),
+                    key,
+                    digest or "",
+                )
+                for session, env, key, digest in self._rows(
+                    "SELECT session, env, idempotency_key, request_digest FROM sessions"
+                )
+            ]
+        )
+
+    async def sandboxes(self) -> Sequence[SandboxRecord]:
+        return await self._on_thread(
+            lambda: [
+                SandboxRecord(sandbox_id, environment, Purpose(purpose))
+                for sandbox_id, environment, purpose in self._rows(
+                    "SELECT id, environment, purpose FROM sandboxes"
+                )
+            ]
+        )
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def add_sandbox(self, record: SandboxRecord) -> None:
+        """Before it is made: whatever the worker dies of, what it leaves is on record."""
+        await self._write([_sandbox_row(record)])
+
+    async def forget_sandbox(self, sandbox_id: str) -> None:
+        await self._write([("DELETE FROM sandboxes WHERE id = ?", (sandbox_id,))])
+
+    async def claim(self, record: SessionRecord, sandbox: SandboxRecord) -> None:
+        """The sandbox is the session's from here on; both or neither are written."""
+        await self._write([_sandbox_row(sandbox), _session_row(record)])
+
+    async def save(self, records: Iterable[SessionRecord], removing: SandboxRecord | None = None) -> None:
+        """Sessions as they are now, and with them the sandbox that is to be removed because of it."""
+        statements = [_session_row(record) for record in records]
+        if removing is not None:
+            statements.append(_sandbox_row(removing))
+        await self._write(statements)
+
+    async def forget_session(self, session_id: str) -> None:
+        await self._write([("DELETE FROM sessions WHERE id = ?", (session_id,))])
+
+    async def forget_ended(self, before: float) -> None:
+        await self._write([("DELETE FROM sessions WHERE ended_at IS NOT NULL AND ended_at < ?", (before,))])
+
+    # --- on the thread ------------------------------------------------------------------------
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        # Shielded: a write that has begun is finished, and what follows it is in order.
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.shield(running)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made by us with its mode, before SQLite would make it with the umask's.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA_VERSION:
+                raise EngineProblem(
+                    f"{self._path} was written by a newer Sandlot (version {version}); start that one"
+                )
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.executescript(_SCHEMA)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        assert self._database is not None
+        return self._database.execute(statement).fetchall()
+
+    async def _write(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
+        await self._on_thread(lambda: self._transact(statements))
+
+    def _transact(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
+        assert self._database is not None
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                for statement, values in statements:
+                    self._database.execute(statement, values)
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise StorageFull(
+                f"the worker cannot write its memory {self._path}: {error}; free some space there"
+            ) from error
+
+
+def _sandbox_row(record: SandboxRecord) -> tuple[str, tuple[object, ...]]:
+    return (
+        "INSERT INTO sandboxes VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET purpose = excluded.purpose",
+        (record.id, record.environment, record.purpose.value),
+    )
+
+
+def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
+    session = record.session
+    ended = session.state is SessionState.ENDED
+    return (
+        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            session.id,
+            session.tenant,
+            session.thread,
+            session.state.value,
+            session.ended_at,
+            record.idempotency_key,
+            record.request_digest,
+            msgspec.json.encode(session),
+            # An ended session's secrets are of no use to anybody.
+            msgspec.json.encode({} if ended else dict(record.env)),
+        ),
+    )

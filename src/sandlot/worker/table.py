@@ -1,0 +1,80 @@
+"""The sessions that a worker knows, in memory: live ones by id and thread, ended ones to be told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sandlot.domain.errors import NotFound
+from sandlot.domain.session import SessionState, ended_error
+from sandlot.worker.live import Live
+from sandlot.worker.store import SessionRecord
+
+# Ended sessions that are remembered at most, whatever their age.
+MAX_ENDED = 10_000
+
+
+class SessionTable:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._live: dict[str, Live] = {}
+        self._ended: dict[str, SessionRecord] = {}
+        self._threads: dict[tuple[str, str], Live] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Live]:
+        """Live and lost ones, oldest first."""
+        return iter(list(self._live.values()))
+
+    def get(self, tenant: str, session_id: str) -> Live:
+        live = self._live.get(session_id)
+        if live is not None and live.session.tenant == tenant:
+            return live
+        record = self._ended.get(session_id)
+        if record is not None and record.session.tenant == tenant:
+            raise ended_error(record.session)
+        raise NotFound(f"there is no session {session_id[:64]!r}")
+
+    def of_thread(self, tenant: str, thread: str) -> Live | None:
+        return self._threads.get((tenant, thread))
+
+    def of_key(self, tenant: str, key: str) -> SessionRecord | None:
+        """The session that was made under this idempotency key, if it is remembered."""
+        session_id = self._keys.get((tenant, key), "")
+        live = self._live.get(session_id)
+        return self._ended.get(session_id) if live is None else live.record
+
+    def add(self, record: SessionRecord) -> Live:
+        session = record.session
+        live = Live(record, self._clock)
+        self._live[session.id] = live
+        if session.thread is not None:
+            self._threads[session.tenant, session.thread] = live
+        if record.idempotency_key is not None:
+            self._keys[session.tenant, record.idempotency_key] = session.id
+        return live
+
+    def remember(self, record: SessionRecord) -> None:
+        """A session that has ended: no longer live, but known."""
+        session = record.session
+        assert session.state is SessionState.ENDED
+        live = self._live.pop(session.id, None)
+        if session.thread is not None and live is self._threads.get((session.tenant, session.thread)):
+            self._threads.pop((session.tenant, session.thread), None)
+        if record.idempotency_key is not None:
+            self._keys[session.tenant, record.idempotency_key] = session.id
+        self._ended[session.id] = record
+        if len(self._ended) > MAX_ENDED:
+            self._forget(next(iter(self._ended)))
+
+    def forget_ended(self, before: float) -> None:
+        for session_id, record in list(self._ended.items()):
+            if (record.session.ended_at or 0.0) < before:
+                self._forget(session_id)
+
+    def _forget(self, session_id: str) -> None:
+        record = self._ended.pop(session_id)
+        if record.idempotency_key is not None:
+            self._keys.pop((record.session.tenant, record.idempotency_key), None)
