@@ -22,7 +22,9 @@ AT_ONCE = 8  # starts under way; the cores are full with that, and more only que
 
 
 async def bare_engine(container: dict[str, object], count: int) -> float:
-    """Containers of the same configuration, made and started through the same API by the same library, without agent."""
+    """Containers of the same configuration, made and started through the same API by the same library,
+    without agent.
+    """
     config = {
         name: container[name]
         for name in ("Image", "Env", "User", "Hostname", "Labels", "WorkingDir")

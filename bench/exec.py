@@ -1,7 +1,9 @@
 """`echo hi` through the agent, beside `docker exec` in the same container, in turn, like with like:
-the program alone beside `docker exec C echo hi`, and a line for bash beside `docker exec C bash -c 'echo hi'`.
+the program alone beside `docker exec C echo hi`, and a line for bash beside `docker exec C bash -c 'echo
+hi'`.
 
-Commands are paced, as an agent's are: back to back they would measure the sandbox's half core being throttled.
+Commands are paced, as an agent's are: back to back they would measure the sandbox's half core being
+throttled.
 """
 
 from __future__ import annotations

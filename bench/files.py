@@ -18,8 +18,8 @@ from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 
 PIECE = 1024 * 1024
-# The transfer runs inside the sandbox and so within its limits; `docker cp` runs outside, with the whole machine.
-# Two cores for both, or the comparison would be of cgroup settings.
+# The transfer runs inside the sandbox and so within its limits; `docker cp` runs outside, with the whole
+# machine. Two cores for both, or the comparison would be of cgroup settings.
 LIMITS = Limits(cpus=2.0, memory_bytes=1024 * MIB)
 
 

@@ -1,4 +1,6 @@
-"""What the benchmarks share: a provider with a data directory of its own, the docker command, statistics, tables."""
+"""What the benchmarks share: a provider with a data directory of its own, the docker command, statistics,
+tables.
+"""
 
 from __future__ import annotations
 

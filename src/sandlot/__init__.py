@@ -1,3 +1,84 @@
-"""Sandlot: self-hosted sandboxes for AI agents."""
+"""Sandlot: self-hosted sandboxes for AI agents.
+
+The names below are imported when they are first used, so that ``import sandlot`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sandlot.client.async_client import AsyncClient
+    from sandlot.client.async_exec import AsyncExec
+    from sandlot.client.async_files import AsyncFiles
+    from sandlot.client.async_session import AsyncSession, AsyncShell
+    from sandlot.client.result import CommandFailed, Result
+    from sandlot.client.seed_clients import BatchSandboxClient, SandboxClient
+    from sandlot.client.seed_lifecycle import Lifecycle
+    from sandlot.client.sync.client import Client
+    from sandlot.client.sync.session import Exec, Files, Session, Shell
+    from sandlot.domain import errors
+    from sandlot.domain.execution import Exited, OnLimit, Output, PtySize, Started, Verdict
+    from sandlot.domain.limits import LimitChange
+    from sandlot.domain.session import NEVER
+
+__all__ = [
+    "NEVER",
+    "AsyncClient",
+    "AsyncExec",
+    "AsyncFiles",
+    "AsyncSession",
+    "AsyncShell",
+    "BatchSandboxClient",
+    "Client",
+    "CommandFailed",
+    "Exec",
+    "Exited",
+    "Files",
+    "Lifecycle",
+    "LimitChange",
+    "OnLimit",
+    "Output",
+    "PtySize",
+    "Result",
+    "SandboxClient",
+    "Session",
+    "Shell",
+    "Started",
+    "Verdict",
+    "errors",
+]
+
+_MODULES = {
+    "client.async_client": ("AsyncClient",),
+    "client.async_exec": ("AsyncExec",),
+    "client.async_files": ("AsyncFiles",),
+    "client.async_session": ("AsyncSession", "AsyncShell"),
+    "client.result": ("CommandFailed", "Result"),
+    "client.seed_clients": ("BatchSandboxClient", "SandboxClient"),
+    "client.seed_lifecycle": ("Lifecycle",),
+    "client.sync.client": ("Client",),
+    "client.sync.session": ("Exec", "Files", "Session", "Shell"),
+    "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),
+    "domain.limits": ("LimitChange",),
+    "domain.session": ("NEVER",),
+}
+_MODULE_OF = {name: f"sandlot.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        value: Any = importlib.import_module("sandlot.domain.errors")
+    elif name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    else:
+        raise AttributeError(f"module 'sandlot' has no attribute {name!r}")
+    globals()[name] = value  # the next time it is simply there
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -81,7 +81,11 @@ class ExecRequest:
             raise InvalidRequest("a command, argument, folder or variable contains a NUL character")
         if any(not name or "=" in name for name in self.env):
             raise InvalidRequest("a variable's name is empty or contains '='")
-        if sum(len(text.encode("utf-8", "surrogateescape")) for text in texts) > MAX_COMMAND_BYTES:
+        try:
+            size = sum(len(text.encode("utf-8", "surrogateescape")) for text in texts)
+        except UnicodeEncodeError:
+            raise InvalidRequest("a command, argument, folder or variable is not text") from None
+        if size > MAX_COMMAND_BYTES:
             raise InvalidRequest(f"the command and its environment exceed {MAX_COMMAND_BYTES} bytes")
 
 

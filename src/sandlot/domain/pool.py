@@ -30,7 +30,9 @@ MAX_BACKOFF_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """``size`` is held until demand is known; demand moves the target within ``min`` … ``max``."""
+    """``size`` is held while somebody comes now and then, more on demand up to ``max``, ``min`` once nobody
+    does.
+    """
 
     size: int = DEFAULT_POOL_SIZE
     min: int = DEFAULT_MIN_POOL_SIZE
@@ -101,14 +103,17 @@ class Demand:
             self._seconds.popleft()
 
 
-def target(policy: PoolPolicy, peak: int, refill_s: float) -> Target:
-    if peak == 0:
-        return Target(policy.size, policy.size, "no claims lately: the configured size")
+def target(policy: PoolPolicy, peak: int, refill_s: float, quiet_for_s: float) -> Target:
+    """``peak``: the most claims within one refill; ``quiet_for_s``: since the last claim, or the start."""
+    if quiet_for_s >= DEMAND_WINDOW_S:
+        return Target(policy.min, policy.min, f"nobody came for {DEMAND_WINDOW_S // 60} minutes: the minimum")
     wanted = math.ceil(peak * HEADROOM)
-    size = max(policy.min, min(policy.max, wanted))
-    bound = {True: "", False: f", held to {policy.min} … {policy.max}"}[size == wanted]
-    reason = f"at most {peak} claims within one refill of {refill_s:.1f} s, and half as many again{bound}"
-    return Target(size, wanted, reason)
+    if wanted <= policy.size:
+        return Target(policy.size, max(wanted, policy.min), "demand is within the configured size")
+    came = f"at most {peak} claims within one refill of {refill_s:.1f} s, and half as many again"
+    if wanted > policy.max:
+        return Target(policy.max, wanted, f"{came}: held to the maximum")
+    return Target(wanted, wanted, came)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,8 @@ class CreateSession:
             raise InvalidRequest(f"{self.environment!r:.80} cannot be an environment's name")
         if self.thread is not None and not is_thread(self.thread):
             raise InvalidRequest("a thread's id must be 1-200 printable ASCII characters without spaces")
-        if self.idempotency_key is not None and not 0 < len(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:
-            raise InvalidRequest(f"an idempotency key has 1-{MAX_IDEMPOTENCY_KEY} characters")
+        if self.idempotency_key is not None and not 0 < _bytes(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:
+            raise InvalidRequest(f"an idempotency key has 1-{MAX_IDEMPOTENCY_KEY} bytes")
         if any(not name or "=" in name or "\0" in name + value for name, value in self.env.items()):
             raise InvalidRequest("a variable's name is empty or contains '=', or it contains a NUL character")
         if _size(self.env) > MAX_ENV_BYTES:
@@ -160,7 +160,15 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
 
 
 def _size(mapping: Mapping[str, str]) -> int:
-    return sum(len(text.encode("utf-8", "surrogatepass")) for pair in mapping.items() for text in pair)
+    return sum(_bytes(text) for pair in mapping.items() for text in pair)
+
+
+def _bytes(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        # It could neither be written down nor sent on.
+        raise InvalidRequest("a variable, metadata or key is not valid Unicode text") from error
 
 
 # --- transitions ------------------------------------------------------------------------------

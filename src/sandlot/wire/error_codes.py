@@ -86,10 +86,12 @@ def error_of(problem: Problem) -> SandlotError:
         reason = details.get("reason")
         error: SandlotError = FileProblem(
             problem.detail,
-            reason=reason if reason in FILE_REASONS else "invalid_path",
+            reason=reason if isinstance(reason, str) and reason in FILE_REASONS else "invalid_path",
             path=str(details.get("path", "")),
         )
         error.details.update(details)
+        error.retryable, error.may_have_executed = problem.retryable, problem.may_have_executed
+        error.retry_after_s = problem.retry_after_s
         return error
     error = _BY_CODE.get(problem.code, SandlotError)(
         problem.detail,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sandlot.domain.errors import LinkInterrupted, SandboxLost
 from sandlot.domain.recovery import Purpose, SandboxRecord
-from sandlot.domain.session import LossReport, Session, SessionState, touch
+from sandlot.domain.session import LossReport, Session, SessionState, ended_error, touch
 from sandlot.providers.base import Sandbox
 from sandlot.worker.store import SessionRecord
 
@@ -56,15 +56,15 @@ class Live:
     async def usable(self) -> Sandbox:
         """Its sandbox, waited for while it is being prepared."""
         if self.preparing is not None:
-            try:
-                async with asyncio.timeout(USABLE_WITHIN_S):
-                    await asyncio.shield(self.preparing)
-            except TimeoutError:
+            _, late = await asyncio.wait([self.preparing], timeout=USABLE_WITHIN_S)
+            if late:
                 raise LinkInterrupted(
                     f"session {self.session.id} is being taken over after a restart; try again",
                     may_have_executed=False,
                     retry_after_s=1.0,
-                ) from None
+                )
+        if self.session.state is SessionState.ENDED:
+            raise ended_error(self.session)
         if self.session.state is SessionState.LOST or self.sandbox is None:
             raise self.lost_error(may_have_executed=False)
         return self.sandbox

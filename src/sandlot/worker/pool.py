@@ -8,7 +8,6 @@ warm.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections import Counter, deque
@@ -19,7 +18,7 @@ import structlog
 
 from sandlot.domain import pool as policy
 from sandlot.domain.environment import Environment, Recipe
-from sandlot.domain.errors import SandlotError, Unavailable
+from sandlot.domain.errors import EngineProblem, SandlotError, Unavailable
 from sandlot.domain.pool import Demand, Occupancy, PoolStats, Target
 from sandlot.providers.base import Sandbox
 from sandlot.worker.options import WorkerOptions
@@ -32,6 +31,7 @@ REMEMBERED_CLAIMS = 256
 # Share of each new measurement in the average time that a sandbox takes to make.
 REFILL_SHARE = 0.2
 FIRST_REFILL_GUESS_S = 0.5
+CLOSE_WITHIN_S = 30.0
 
 Make = Callable[[Environment], Awaitable[Sandbox]]
 Discard = Callable[[Sandbox], Awaitable[None]]
@@ -61,10 +61,10 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._making = 0
         self._demand = Demand()
-        self._target = policy.target(recipe.pool, 0, FIRST_REFILL_GUESS_S)
+        self._target = policy.target(recipe.pool, 0, FIRST_REFILL_GUESS_S, 0.0)
         self._target_at = -1.0
         self._refill_s = FIRST_REFILL_GUESS_S
-        self._last_claim = -policy.QUIET_S
+        self._last_claim = clock() - policy.QUIET_S
         self._hits = 0
         self._misses: Counter[str] = Counter()
         self._claim_ms: deque[float] = deque(maxlen=REMEMBERED_CLAIMS)
@@ -102,6 +102,8 @@ class Pool:
         self._misses[reason] += 1
 
     async def _wait(self, tenant: str) -> Sandbox:
+        if self._closed:
+            raise _stopping()
         self._refuse_if_broken()
         if len(self._queue) >= self._options.max_waiting:
             raise self._come_back("too many creates are waiting already")
@@ -110,19 +112,20 @@ class Pool:
         try:
             async with asyncio.timeout(self._options.queue_timeout_s):
                 return await asyncio.shield(waiter)
-        except TimeoutError:
-            seconds = self._options.queue_timeout_s
-            raise self._come_back(f"no sandbox became free within {seconds:g} s") from None
+        except BaseException as error:
+            self._take_back(waiter)
+            if isinstance(error, TimeoutError):
+                seconds = self._options.queue_timeout_s
+                raise self._come_back(f"no sandbox became free within {seconds:g} s") from None
+            raise
         finally:
             self._queue.leave(tenant, waiter)
-            self._take_back(waiter)
 
     def _take_back(self, waiter: asyncio.Future[Sandbox]) -> None:
         """A sandbox that was handed to somebody who had just given up is still nobody's."""
-        task = asyncio.current_task()
         if not waiter.done():
             waiter.cancel()
-        elif not waiter.cancelled() and waiter.exception() is None and task is not None and task.cancelling():
+        elif not waiter.cancelled() and waiter.exception() is None:
             self._offer(waiter.result())
 
     def _come_back(self, why: str) -> Unavailable:
@@ -170,6 +173,8 @@ class Pool:
             self._wake_in(self._retry_at - now)
             return
         missing = policy.to_make(occupancy, wanted, self._recipe.pool.min, quiet=quiet)
+        # No more than can be made at once: a long line here would keep other environments from theirs.
+        missing = min(missing, self._options.create_concurrency - self._making)
         if self._failures:
             # One at a time until one succeeds: a broken image must not become a storm of attempts.
             missing = min(missing, 1 - min(1, self._making))
@@ -188,14 +193,22 @@ class Pool:
         try:
             async with self._slots:
                 if not self._wanted():
+                    self._making -= 1
                     return
                 began = self._clock()
                 sandbox = await self._make(self._recipe.environment)
         except SandlotError as error:
+            self._making -= 1
             self._failed(error)
             return
-        finally:
+        except Exception as error:  # noqa: BLE001  # a bug or a full machine: told, and tried again later
             self._making -= 1
+            self._failed(EngineProblem(f"{type(error).__name__}: {error}", retryable=True))
+            return
+        except BaseException:
+            self._making -= 1
+            raise
+        self._making -= 1
         self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
         if self._failures:
             log.info("environment works again", environment=self._recipe.environment.name)
@@ -216,9 +229,10 @@ class Pool:
             self._ready.append(sandbox)
 
     def _failed(self, error: SandlotError) -> None:
-        self._failures += 1
         self._last_failure = error
-        self._retry_at = self._clock() + policy.backoff_s(self._failures)
+        if self._clock() >= self._retry_at:  # several that were under way together are one failure
+            self._failures += 1
+            self._retry_at = self._clock() + policy.backoff_s(self._failures)
         log.warning(
             "sandbox could not be made",
             environment=self._recipe.environment.name,
@@ -245,7 +259,7 @@ class Pool:
         if now - self._target_at >= 1.0 or self._target_at < 0:
             self._target_at = now
             peak = self._demand.peak(now, self._refill_s)
-            self._target = policy.target(self._recipe.pool, peak, self._refill_s)
+            self._target = policy.target(self._recipe.pool, peak, self._refill_s, now - self._last_claim)
         return self._target
 
     def stats(self) -> PoolStats:
@@ -270,9 +284,13 @@ class Pool:
         self._closed = True
         if self._wake is not None:
             self._wake.cancel()
-        self._queue.fail(Unavailable("the server is stopping", details={"reason": "stopping"}))
+        self._queue.fail(_stopping())
         while self._ready:
             self._begin(self._discard(self._ready.popleft()))
-        while self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(set(self._tasks))
+        if self._tasks:
+            # What an engine that hangs keeps from being done is on record, and the next start does it.
+            await asyncio.wait(set(self._tasks), timeout=CLOSE_WITHIN_S)
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the server is stopping", retry_after_s=2.0, details={"reason": "stopping"})

@@ -52,9 +52,10 @@ class FairQueue(Generic[T]):
         while self._lines:
             tenant = next(iter(self._lines))
             line = self._lines.pop(tenant)
-            waiter = line.popleft()
-            if line:
-                self._lines[tenant] = line  # behind the others
-            if not waiter.done():
-                return waiter
+            while line:
+                waiter = line.popleft()
+                if not waiter.done():
+                    if line:
+                        self._lines[tenant] = line  # behind the others
+                    return waiter
         return None

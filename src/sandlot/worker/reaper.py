@@ -70,7 +70,7 @@ class Reaper:
     async def _expire(self) -> None:
         now = self._clock()
         for live in self._sessions.table:
-            if due(live.session, now) is not None and not live.calls and live.deciding is None:
+            if due(live.session, now) is not None and live.deciding is None:
                 task = asyncio.create_task(self._expire_one(live.session.id, self._sessions.expire(live)))
                 self._expiring.add(task)
                 task.add_done_callback(self._expiring.discard)
@@ -101,5 +101,7 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except SandlotError as error:
-            # The next round tries again; a reaper that dies of one failure would let everything pile up.
             log.warning("reaper", error=error.message)
+        except Exception:
+            # The next round tries again; a reaper that dies of one failure would let everything pile up.
+            log.exception("reaper")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import structlog
 
 from sandlot.domain.environment import Environment
-from sandlot.domain.errors import SandlotError
+from sandlot.domain.errors import SandlotError, StorageFull
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.limits import Limits
 from sandlot.domain.recovery import Purpose, SandboxRecord, sweep
 from sandlot.providers.base import Provider, Sandbox, SandboxSpec
+from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.store import Store
 
 log = structlog.get_logger("sandlot.sandboxes")
@@ -51,16 +53,23 @@ class Sandboxes:
     async def make(self, environment: Environment) -> Sandbox:
         record = SandboxRecord(new_sandbox_id(), environment.name, Purpose.WARM)
         self._known[record.id] = record
-        await self._store.add_sandbox(record)
         try:
-            return await self._provider.create(SandboxSpec(id=record.id, environment=environment))
+            await self._store.add_sandbox(record)
+            reached(Step.SANDBOX_RECORDED)
+            sandbox = await self._provider.create(SandboxSpec(id=record.id, environment=environment))
+            reached(Step.SANDBOX_MADE)
+            return sandbox
         except BaseException:
             # What the engine may have made after all is found by the sweep.
             self._unremoved.add(record.id)
             raise
 
+    def doom(self, sandbox_id: str) -> None:
+        """To be removed, if not by whoever asked for it, then by the sweep."""
+        self._unremoved.add(sandbox_id)
+
     async def discard(self, sandbox: Sandbox) -> None:
-        await self.remove(sandbox.id)
+        await self.remove_later(sandbox.id)
 
     async def remove(self, sandbox_id: str) -> None:
         """Gone when it returns. If the engine fails, the sweep goes on with it."""
@@ -72,16 +81,24 @@ class Sandboxes:
                 "sandbox could not be removed; to be tried again", sandbox=sandbox_id, error=error.message
             )
             raise
+        reached(Step.SANDBOX_REMOVED)
         self._unremoved.discard(sandbox_id)
         self._known.pop(sandbox_id, None)
-        await self._store.forget_sandbox(sandbox_id)
+        with contextlib.suppress(StorageFull):  # the next start removes once more what is not there
+            await self._store.forget_sandbox(sandbox_id)
 
-    async def remove_later(self, sandbox_id: str) -> None:
-        """As ``remove``, for those who need not know how it went."""
+    async def remove_later(self, sandbox_id: str) -> bool:
+        """As ``remove``, for those who need not know why it failed: that is told, and the sweep goes on with
+        it.
+        """
         try:
             await self.remove(sandbox_id)
         except SandlotError:
-            return
+            return False
+        except Exception:
+            log.exception("sandbox could not be removed", sandbox=sandbox_id)
+            return False
+        return True
 
     async def found(self) -> Mapping[str, str]:
         """The engine's view: id to state."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,9 @@ class WorkerService:
             options=self._options,
         )
         self._reaper = Reaper(self._sessions, self._sandboxes, self._pools, self._store, self._options)
-        self._opening: dict[tuple[str, str], asyncio.Task[Live]] = {}
+        self._opening: set[asyncio.Task[Live]] = set()
+        self._flights: dict[tuple[str, str], asyncio.Task[Live]] = {}
+        self._closed = False
         self._draining = False
         self._open = False
 
@@ -129,21 +131,33 @@ class WorkerService:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     async def close(self) -> None:
-        """Lets go of everything but the sessions' sandboxes."""
+        """Lets go of everything but the sessions' sandboxes; each step is taken whatever the others did."""
         self._draining = True
-        if self._open:
-            self._open = False
-            await self._reaper.close()
-            for opening in list(self._opening.values()):
-                await asyncio.wait([opening])
-            await asyncio.gather(*(pool.close() for pool in self._pools.values()))
-            await self._sessions.close()
-        await self._provider.close()
-        await self._store.close()
+        if self._closed:
+            return
+        self._closed = True
+        async with contextlib.AsyncExitStack() as steps:  # the last one first
+            steps.push_async_callback(self._store.close)
+            steps.push_async_callback(self._provider.close)
+            steps.push_async_callback(self._sessions.close)
+            steps.push_async_callback(self._finish_opening)
+            for pool in self._pools.values():
+                steps.push_async_callback(pool.close)
+            steps.push_async_callback(self._reaper.close)
 
-    async def delete_all(self) -> None:
-        """Ends every session, as a worker that lives only as long as its program does before it closes."""
-        await asyncio.gather(*(self._sessions.end(live, EndReason.DELETED) for live in self._sessions.table))
+    async def _finish_opening(self) -> None:
+        if self._opening:
+            await asyncio.wait(set(self._opening))
+
+    async def delete_sessions(self, session_ids: Collection[str]) -> None:
+        """Ends these, as a worker that lives only as long as its program does before it closes."""
+        self._draining = True
+        await self._finish_opening()
+        lives = [live for live in self._sessions.table if live.session.id in session_ids]
+        ends = (self._sessions.end(live, EndReason.DELETED) for live in lives)
+        for failure in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                log.warning("a session's sandbox could not be removed", error=str(failure))
 
     async def warnings(self) -> Sequence[str]:
         """What an operator should know about the engine."""
@@ -159,24 +173,41 @@ class WorkerService:
                 details={"reason": "stopping"},
             )
         digest = _digest(request)
-        if (opened := await self._existing(request, digest)) is not None:
-            return opened
-        key = _flight_key(request)
-        if key is None:
-            return Opened((await self._sessions.open(self._tenant, request, digest)).session, created=True)
-        task = self._opening.get(key)
-        if task is not None:
-            live = await asyncio.shield(task)
-            if request.idempotency_key is not None and live.record.request_digest != digest:
-                raise _mismatch(request.idempotency_key)
-            return Opened(live.session, created=False)
+        names = _flight_names(request)
+        while True:
+            opened = await self._existing(request, digest)
+            if opened is not None:
+                return opened
+            flight = next((self._flights[name] for name in names if name in self._flights), None)
+            if flight is None:
+                break
+            # The same is being made for somebody else: when that is done, it is found.
+            await asyncio.shield(flight)
+        return await self._open_new(request, digest, names)
+
+    async def _open_new(self, request: CreateSession, digest: str, names: list[tuple[str, str]]) -> Opened:
         # A task of its own: whoever asked first may go away while others wait for the same.
         task = asyncio.create_task(self._sessions.open(self._tenant, request, digest))
-        self._opening[key] = task
-        task.add_done_callback(lambda _: self._opening.pop(key, None))
-        return Opened((await asyncio.shield(task)).session, created=True)
+        self._opening.add(task)
+        self._flights.update(dict.fromkeys(names, task))
+
+        def landed(_: asyncio.Task[Live]) -> None:
+            self._opening.discard(task)
+            for name in names:
+                del self._flights[name]
+            if not task.cancelled():
+                task.exception()  # heard, even if everybody who waited has left
+
+        task.add_done_callback(landed)
+        try:
+            return Opened((await asyncio.shield(task)).session, created=True)
+        except asyncio.CancelledError:
+            if not names:
+                task.cancel()  # nobody could ask for it again
+            raise
 
     async def _existing(self, request: CreateSession, digest: str) -> Opened | None:
+        """After its last wait it looks once more: what it returns is true at that moment."""
         if request.idempotency_key is not None:
             record = self._sessions.table.of_key(self._tenant, request.idempotency_key)
             if record is not None:
@@ -187,20 +218,22 @@ class WorkerService:
                 return Opened(record.session, created=False)
         if request.thread is None:
             return None
-        live = self._sessions.table.of_thread(self._tenant, request.thread)
-        if live is None:
-            return None
-        if due(live.session, time.time()) is not None:
-            await self._sessions.expire(live)
-        if live.deciding is not None:
-            await asyncio.shield(live.deciding)
-        if live.session.state is SessionState.ENDED:
-            return None
-        if live.session.state is SessionState.LOST and request.recreate_lost:
-            with contextlib.suppress(SessionEnded):
-                await self._recreate(live)
-        live.touch()
-        return Opened(live.session, created=False)
+        while (live := self._sessions.table.of_thread(self._tenant, request.thread)) is not None:
+            if live.deciding is not None:
+                await asyncio.shield(live.deciding)
+                continue
+            if due(live.session, time.time()) is not None:
+                await self._sessions.expire(live)
+                if self._sessions.table.of_thread(self._tenant, request.thread) is not live:
+                    continue
+            if live.session.state is SessionState.LOST and request.recreate_lost:
+                try:
+                    await self._recreate(live)
+                except SessionEnded:
+                    continue  # deleted meanwhile
+            live.touch()
+            return Opened(live.session, created=False)
+        return None
 
     async def _recreate(self, live: Live) -> None:
         """Once, however many ask: those who find it done are content."""
@@ -317,7 +350,9 @@ class WorkerService:
         """
         ceiling = self._options.max_exec_timeout_s
         if request.timeout_s is None:
-            return replace(request, timeout_s=min(self._options.default_exec_timeout_s, ceiling))
+            # Somebody sits at a terminal, and does not know of a timeout that they did not ask for.
+            usual = ceiling if request.pty is not None else self._options.default_exec_timeout_s
+            return replace(request, timeout_s=min(usual, ceiling))
         if request.timeout_s > ceiling:
             raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")
         return request
@@ -361,13 +396,10 @@ def _cursor(session: Session) -> str:
     return f"{session.created_at:020.6f}-{session.id}"
 
 
-def _flight_key(request: CreateSession) -> tuple[str, str] | None:
-    """Creates with the same one are one create."""
-    if request.thread is not None:
-        return "thread", request.thread
-    if request.idempotency_key is not None:
-        return "key", request.idempotency_key
-    return None
+def _flight_names(request: CreateSession) -> list[tuple[str, str]]:
+    """Creates that share one of these are one create."""
+    names = {"thread": request.thread, "key": request.idempotency_key}
+    return [(kind, name) for kind, name in names.items() if name is not None]
 
 
 def _digest(request: CreateSession) -> str:

@@ -15,7 +15,15 @@ from dataclasses import replace
 import structlog
 
 from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, StorageFull, Unavailable
+from sandlot.domain.errors import (
+    InvalidRequest,
+    LinkInterrupted,
+    SandboxLost,
+    SandlotError,
+    StorageFull,
+    Unavailable,
+    Unsupported,
+)
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import (
@@ -34,6 +42,7 @@ from sandlot.domain.session import (
     resolve_timeout,
 )
 from sandlot.providers.base import Sandbox
+from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live, loss_report
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
@@ -45,6 +54,10 @@ log = structlog.get_logger("sandlot.sessions")
 
 # Warm sandboxes that may turn out dead within one create before it gives up.
 MAX_DEAD_CLAIMS = 5
+# Seconds in which a warm sandbox takes its variables; one that does not is as good as dead.
+BIND_WITHIN_S = 3.0
+# Seconds that closing waits for removals; what is not done by then is on record.
+CLOSE_WITHIN_S = 30.0
 # Seconds in which an agent says what runs in it when a session's time is over.
 ASK_WITHIN_S = 5.0
 
@@ -68,7 +81,9 @@ class Sessions:
         self._options = options
         self._clock = clock
         self._opening = 0
-        self._unremoved: dict[str, str] = {}  # ended session → its sandbox, until that is gone
+        # session → sandboxes that were its own, until they are gone
+        self._unremoved: dict[str, set[str]] = {}
+        self._unsaved: dict[str, SessionRecord] = {}  # transitions that a full disk did not take
         self._removals: set[asyncio.Task[None]] = set()
 
     @property
@@ -102,14 +117,17 @@ class Sessions:
         record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
         self._opening += 1
         try:
-            record, sandbox = await self._equip(
-                record, recipe, lambda session, sandbox_id: replace(session, sandbox_id=sandbox_id)
-            )
+            record, sandbox = await self._equip(record, recipe, self._born)
         finally:
             self._opening -= 1
         live = self.table.add(record)
         self._start(live, sandbox, recipe)
         return live
+
+    def _born(self, session: Session, sandbox_id: str) -> Session:
+        """Its time begins when it has a sandbox, not when it began to wait for one."""
+        now = self._clock()
+        return replace(session, sandbox_id=sandbox_id, created_at=now, last_active_at=now)
 
     async def recreate(self, live: Live) -> None:
         async with live.changing:
@@ -139,9 +157,12 @@ class Sessions:
             self._sandboxes.know(owned)
             try:
                 await self._store.claim(equipped, owned)
-                await sandbox.bind(env=record.env, max_execs=self._options.max_execs)
+                reached(Step.SESSION_RECORDED)
+                async with asyncio.timeout(BIND_WITHIN_S):
+                    await sandbox.bind(env=record.env, max_execs=self._options.max_execs)
+                reached(Step.SESSION_BOUND)
                 return equipped, sandbox
-            except SandboxLost:
+            except (SandboxLost, LinkInterrupted, TimeoutError):
                 self._pools[recipe.environment.name].missed("warm_died")
                 self.remove_in_background(sandbox.id)
             except BaseException:
@@ -196,7 +217,8 @@ class Sessions:
         except SandlotError as error:
             await self.lost(live, sandbox, f"its limits could not be set: {error.message}")
         finally:
-            live.preparing = None
+            if live.preparing is asyncio.current_task():  # not that of a later sandbox
+                live.preparing = None
 
     def _recipe(self, name: str | None) -> Recipe:
         recipe = self._recipes.get(name or DEFAULT_ENVIRONMENT)
@@ -214,7 +236,10 @@ class Sessions:
         if recipe is None or live.session.limits == recipe.environment.limits:
             return
         if self._sandboxes.can_update(recipe.environment, live.session.limits):
-            await self._sandboxes.update_limits(sandbox.id, live.session.limits)
+            try:
+                await self._sandboxes.update_limits(sandbox.id, live.session.limits)
+            except Unsupported as error:  # the recipe has changed since; it keeps what it was made with
+                log.warning("limits stay as they are", session=live.session.id, error=error.message)
 
     # --- using --------------------------------------------------------------------------------
 
@@ -231,7 +256,9 @@ class Sessions:
             await asyncio.shield(live.deciding)
             live = self.table.get(tenant, session_id)
         if begins and due(live.session, self._clock()) is EndReason.LIFETIME:
-            raise ended_error(end(live.session, EndReason.LIFETIME, self._clock()))
+            over = ended_error(end(live.session, EndReason.LIFETIME, self._clock()))
+            over.retryable, over.retry_after_s = live.session.thread is not None, 1.0
+            raise over
         live.touch()
         live.calls += 1
         try:
@@ -293,65 +320,104 @@ class Sessions:
             report = loss_report(live.session, reason, self._clock())
             live.sandbox, live.session = None, lose(live.session, report)
             log.warning("sandbox lost", session=live.session.id, generation=report.generation, reason=reason)
-            with contextlib.suppress(StorageFull):
-                await self._store.save([live.record], removing)
-            if removing is not None:
-                self.remove_in_background(removing.id)
+            # Begun before the first await: whoever is cut short here leaves nothing behind.
+            self._let_go(live.session.id, removing)
+            await self._save(live.record, removing)
+            reached(Step.LOSS_RECORDED)
 
     async def end(self, live: Live, reason: EndReason) -> None:
         """When it returns, no process of the session is left."""
-        async with live.changing:
-            if live.session.state is not SessionState.ENDED:
-                removing = live.sandbox_record(Purpose.REMOVING)
-                live.sandbox, live.session = None, end(live.session, reason, self._clock())
-                for task in live.stop_tasks():
-                    await asyncio.wait([task])
-                if removing is not None:
-                    self._unremoved[live.session.id] = removing.id
-                self.table.remember(live.record)
-                # A disk that is full must not keep anybody from ending what uses it.
-                with contextlib.suppress(StorageFull):
-                    await self._store.save([live.record], removing)
-                log.info("session ended", session=live.session.id, reason=reason.value)
+        await self._retire(live, reason)
         await self.finish_removal(live.session.id)
 
+    async def _retire(self, live: Live, reason: EndReason) -> None:
+        """Ended from here on; its sandbox is on its way out."""
+        async with live.changing:
+            if live.session.state is SessionState.ENDED:
+                return
+            if reason is not EndReason.DELETED and due(live.session, self._clock()) is None:
+                return  # extended while this waited
+            removing = live.sandbox_record(Purpose.REMOVING)
+            # All of it before the first await: whoever is cut short here leaves nothing half done.
+            live.sandbox, live.session = None, end(live.session, reason, self._clock())
+            self.table.remember(replace(live.record, env={}))
+            tasks = live.stop_tasks()
+            self._let_go(live.session.id, removing)
+            await self._save(live.record, removing)
+            reached(Step.END_RECORDED)
+            log.info("session ended", session=live.session.id, reason=reason.value)
+            if tasks:
+                await asyncio.wait(tasks)
+
     async def finish_removal(self, session_id: str) -> None:
-        """What is left of an ended session goes; if the engine fails, it is told and may be asked again."""
-        sandbox_id = self._unremoved.get(session_id)
-        if sandbox_id is not None:
+        """What a session has left goes; if the engine fails, it is told and may be asked again."""
+        for sandbox_id in list(self._unremoved.get(session_id, ())):
             await self._sandboxes.remove(sandbox_id)
-            self._unremoved.pop(session_id, None)
+            self._gone(session_id, sandbox_id)
+
+    def _let_go(self, session_id: str, sandbox: SandboxRecord | None) -> None:
+        """The session's sandbox is to be removed: now, by a delete that waits for it, or by the sweep."""
+        if sandbox is None:
+            return
+        self._sandboxes.doom(sandbox.id)
+        self._unremoved.setdefault(session_id, set()).add(sandbox.id)
+        self.remove_in_background(sandbox.id, session_id)
+
+    def _gone(self, session_id: str, sandbox_id: str) -> None:
+        left = self._unremoved.get(session_id)
+        if left is not None:
+            left.discard(sandbox_id)
+            if not left:
+                del self._unremoved[session_id]
+
+    async def _save(self, record: SessionRecord, removing: SandboxRecord | None) -> None:
+        """A disk that is full must not keep anybody from ending what uses it: it is written later."""
+        try:
+            await self._store.save([record], removing)
+        except StorageFull as error:
+            log.warning("not written yet", session=record.session.id, error=error.message)
+            self._unsaved[record.session.id] = record
 
     async def expire(self, live: Live) -> None:
         """Ends a session whose time is over, unless something still runs in it: that was accepted, and is let
-        finish.
-        """
+        finish."""
         reason = due(live.session, self._clock())
-        if reason is None or live.calls or live.deciding is not None:
+        if reason is None or live.deciding is not None:
+            return
+        if live.calls and not self._overdue(live):
             return
         live.deciding = asyncio.get_running_loop().create_future()
         try:
             if not await self._runs_something(live):
-                await self.end(live, reason)
+                await self._retire(live, reason)
             elif reason is EndReason.IDLE:
                 live.touch()
         finally:
             live.deciding.set_result(None)
             live.deciding = None
 
+    def _overdue(self, live: Live) -> bool:
+        """So long over that nothing which was accepted in time can still run."""
+        now = self._clock()
+        return now - (live.session.expires_at or now) > self._options.max_exec_timeout_s
+
     async def _runs_something(self, live: Live) -> bool:
-        longest = self._options.max_exec_timeout_s
-        overdue = self._clock() - (live.session.expires_at or self._clock())
-        if live.sandbox is None or overdue > longest:  # nothing that was accepted in time can still run
-            return live.preparing is not None and overdue <= longest
+        if self._overdue(live):
+            return False
+        if live.sandbox is None:
+            return live.preparing is not None
         try:
             async with asyncio.timeout(ASK_WITHIN_S):
                 return any(known.running for known in await live.sandbox.list_execs())
         except (SandlotError, TimeoutError):
             return True
 
-    def remove_in_background(self, sandbox_id: str) -> None:
-        task = asyncio.create_task(self._sandboxes.remove_later(sandbox_id), name=f"remove {sandbox_id}")
+    def remove_in_background(self, sandbox_id: str, session_id: str = "") -> None:
+        async def removing() -> None:
+            if await self._sandboxes.remove_later(sandbox_id):
+                self._gone(session_id, sandbox_id)
+
+        task = asyncio.create_task(removing(), name=f"remove {sandbox_id}")
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
@@ -360,13 +426,19 @@ class Sessions:
         tasks = [task for live in self.table for task in live.stop_tasks()]
         tasks += self._removals
         if tasks:
-            await asyncio.wait(tasks)
-        await self.save_activity()
+            await asyncio.wait(tasks, timeout=CLOSE_WITHIN_S)
+        with contextlib.suppress(SandlotError):
+            await self.save_activity()
 
     async def save_activity(self) -> None:
-        """When sessions were last active: written in bulk, now and then."""
+        """When sessions were last active: written in bulk, now and then; with it what could not be written
+        before.
+        """
+        for session_id, record in list(self._unsaved.items()):
+            await self._store.save([record])
+            del self._unsaved[session_id]
         unsaved = [live for live in self.table if live.unsaved]
-        for live in unsaved:
-            live.unsaved = False
         if unsaved:
-            await self._store.save([live.record for live in unsaved])
+            await self._store.save_activity([live.session for live in unsaved])
+            for live in unsaved:
+                live.unsaved = False

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import structlog
 
-from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
+from sandlot.domain.errors import NotFound, SandboxLost
 from sandlot.domain.recovery import Purpose, plan
 from sandlot.domain.session import SessionState
+from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.sandboxes import Sandboxes
@@ -73,10 +74,11 @@ async def _adopt(
             live.preparing = None
             await sessions.lost(live, None, error.message)
             return
-        except SandlotError as error:
-            log.warning("sandbox not adopted yet", session=live.session.id, error=error.message)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the sandbox is not known to be lost
+            log.warning("sandbox not adopted yet", session=live.session.id, error=str(error))
             await asyncio.sleep(ADOPT_AGAIN_S)
             continue
+        reached(Step.ADOPTED)
         live.sandbox = sandbox
         live.preparing = None
         sessions.watch(live)

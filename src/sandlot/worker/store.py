@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sandlot.domain.errors import EngineProblem, StorageFull
+from sandlot.domain.errors import Conflict, EngineProblem, StorageFull
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session, SessionState
 
@@ -58,13 +58,19 @@ class Store:
         self._path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandlot-store")
         self._database: sqlite3.Connection | None = None
+        self._closed = False
 
     async def open(self) -> None:
-        await self._on_thread(self._open)
+        try:
+            await self._on_thread(self._open)
+        except (sqlite3.Error, OSError) as error:
+            raise EngineProblem(f"the worker cannot open its memory {self._path}: {error}") from error
 
     async def close(self) -> None:
-        await self._on_thread(self._close)
-        self._thread.shutdown(wait=False)
+        if not self._closed:
+            self._closed = True
+            await self._on_thread(self._close)
+            self._thread.shutdown(wait=False)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -113,6 +119,15 @@ class Store:
         if removing is not None:
             statements.append(_sandbox_row(removing))
         await self._write(statements)
+
+    async def save_activity(self, sessions: Iterable[Session]) -> None:
+        """The sessions alone: their variables, which may be large, have not changed."""
+        await self._write(
+            [
+                ("UPDATE sessions SET session = ? WHERE id = ?", (msgspec.json.encode(session), session.id))
+                for session in sessions
+            ]
+        )
 
     async def forget_session(self, session_id: str) -> None:
         await self._write([("DELETE FROM sessions WHERE id = ?", (session_id,))])
@@ -167,8 +182,12 @@ class Store:
                     self._database.execute(statement, values)
                 self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                # A disk that is full has made SQLite roll back by itself.
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
                 raise
+        except sqlite3.IntegrityError as error:
+            raise Conflict(f"another session of this thread or key is on record: {error}") from error
         except sqlite3.Error as error:
             raise StorageFull(
                 f"the worker cannot write its memory {self._path}: {error}; free some space there"
@@ -186,7 +205,10 @@ def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
     session = record.session
     ended = session.state is SessionState.ENDED
     return (
-        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        # Not OR REPLACE: that would silently delete another session of the same thread.
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        "state = excluded.state, ended_at = excluded.ended_at, session = excluded.session, "
+        "env = excluded.env",
         (
             session.id,
             session.tenant,

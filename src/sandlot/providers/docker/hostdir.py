@@ -111,7 +111,10 @@ class HostDirectory:
         return SandboxDirectory(folder, secret)
 
     def remove(self, sandbox_id: str) -> None:
-        shutil.rmtree(self._folder(sandbox_id), ignore_errors=True)
+        folder = self._folder(sandbox_id)
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # as without a free descriptor: told, so that it is tried again
+            raise OSError(f"{folder} could not be removed")
 
     def _folder(self, sandbox_id: str) -> Path:
         if not is_sandbox_id(sandbox_id):

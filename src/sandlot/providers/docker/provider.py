@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+import errno
+from collections.abc import Coroutine, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from sandlot.domain.errors import (
     NotFound,
     SandboxLost,
     SandlotError,
+    StorageFull,
     TierMissing,
     Unsupported,
 )
@@ -154,14 +156,15 @@ class DockerProvider:
         ended = asyncio.get_running_loop().create_future()
         self._creations.add(ended)
         try:
-            directory = await self._make_directory(spec.id)
-            try:
-                return await self._create(spec, image, directory)
-            except BaseException as error:
-                if isinstance(error, ImageMissing):  # removed behind our back: prepared anew next time
-                    self._images.pop(spec.environment.image, None)
-                await _to_its_end(self._undo(spec.id))
-                raise
+            with _host_errors(f"make sandbox {spec.id}"):
+                directory = await self._make_directory(spec.id)
+                try:
+                    return await self._create(spec, image, directory)
+                except BaseException as error:
+                    if isinstance(error, ImageMissing):  # removed behind our back: prepared anew next time
+                        self._images.pop(spec.environment.image, None)
+                    await _to_its_end(self._undo(spec.id))
+                    raise
         finally:
             self._creations.discard(ended)
             ended.set_result(None)
@@ -179,6 +182,10 @@ class DockerProvider:
         return await shared(task)
 
     async def _adopt(self, sandbox_id: str) -> DockerSandbox:
+        with _host_errors(f"take over sandbox {sandbox_id}"):
+            return await self._take_over(sandbox_id)
+
+    async def _take_over(self, sandbox_id: str) -> DockerSandbox:
         directory = await asyncio.to_thread(self._host.find, sandbox_id)
         container = await self._inspect(sandbox_id)
         if container["State"]["Status"] not in _LIVE_STATES:
@@ -335,7 +342,8 @@ class DockerProvider:
             # A thread cannot be cut short. What it made is ours to remove; if it refused, nothing is.
             await asyncio.wait([making])
             if making.exception() is None:
-                await asyncio.to_thread(self._host.remove, sandbox_id)
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(self._host.remove, sandbox_id)
             raise
 
     async def _undo(self, sandbox_id: str) -> None:
@@ -360,7 +368,8 @@ class DockerProvider:
                 await self._engine.remove(container_name(sandbox_id))
             await self._workspaces.destroy(sandbox_id)
             # Last: while the folder is there, a repeated destroy knows that something may be left.
-            await asyncio.to_thread(self._host.remove, sandbox_id)
+            with _host_errors(f"remove the folder of sandbox {sandbox_id}"):
+                await asyncio.to_thread(self._host.remove, sandbox_id)
 
     async def _wait_for_agent(self, link: AgentLink, seconds: float) -> None:
         try:
@@ -470,6 +479,17 @@ def _how_it_ended(state: dict[str, Any]) -> str:
     if state.get("OOMKilled"):
         return "the sandbox's container ran out of memory"
     return f"the sandbox's container is {state['Status']}, exit code {state.get('ExitCode')}"
+
+
+@contextlib.contextmanager
+def _host_errors(what: str) -> Iterator[None]:
+    """What the host itself refuses (a descriptor, room on its disk) as an error of ours; it may pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(f"{what}: {error}; free some space in the data directory") from error
+        raise EngineProblem(f"{what}: {error}", retryable=True) from error
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,94 @@
+"""The burst: 1,000 creates over HTTP, 50 at a time, on a pool that was warmed to 1,000.
+
+The load comes from a process of its own. Each create is timed from the request to the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import time
+
+import httpx
+
+from bench.rig import p50, p99, progress
+from bench.server import serving
+
+
+async def _creates(url: str, count: int, at_once: int) -> dict[str, float]:
+    """Plain requests, as a load generator sends them; the SDK's own work is not what is measured here."""
+    spent: list[float] = []
+    failed = 0
+    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as http:
+        left = iter(range(count))
+
+        async def caller() -> None:
+            nonlocal failed
+            for _ in left:
+                began = time.perf_counter()
+                answer = await http.post("/create_session")
+                spent.append((time.perf_counter() - began) * 1000)
+                failed += answer.status_code != 200
+
+        began = time.perf_counter()
+        await asyncio.gather(*(caller() for _ in range(at_once)))
+        whole = time.perf_counter() - began
+    return {
+        "creates": float(len(spent)),
+        "failed": float(failed),
+        "per_second": len(spent) / whole,
+        "average_ms": sum(spent) / len(spent),
+        "p50_ms": p50(spent),
+        "p99_ms": p99(spent),
+    }
+
+
+def _in_own_process(url: str, count: int, at_once: int) -> dict[str, float]:
+    import uvloop
+
+    return uvloop.run(_creates(url, count, at_once))
+
+
+async def measure(count: int, at_once: int) -> dict[str, float]:
+    settings = {
+        "pool_size": count,
+        "min_pool_size": 0,
+        "max_pool_size": count,
+        "max_sessions": 2 * count,
+        "create_concurrency": 8,
+    }
+    async with serving(**settings) as served:
+        began = time.perf_counter()
+        await served.wait_warm(count)
+        warmed = time.perf_counter() - began
+        progress(f"warm after {warmed:.0f} s; now {count} creates, {at_once} at a time")
+        cpu = served.cpu_seconds()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            figures = await asyncio.to_thread(pool.apply, _in_own_process, (served.url, count, at_once))
+        figures["server_cpu_ms_per_create"] = (served.cpu_seconds() - cpu) * 1000 / count
+        async with served.client() as client:
+            stats = (await client.health()).pools["base"]
+        figures["pool_hit_rate"] = stats.hits / max(1, stats.hits + sum(stats.misses.values()))
+        figures["warmed_per_second"] = count / warmed
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--at-once", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    figures = asyncio.run(measure(arguments.count, arguments.at_once))
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:26} {value:10.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A server of the benchmark's own, as a process: measured from outside, as its users see it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.rig import docker, progress, rss_bytes
+from sandlot import AsyncClient
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Served:
+    url: str
+    pid: int
+    owner: str
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.url)
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def rss_bytes(self) -> int:
+        return rss_bytes(self.pid)
+
+    def containers(self) -> int:
+        return len(docker("ps", "-aq", "--filter", f"label=sandlot.owner={self.owner}").stdout.split())
+
+    async def wait_warm(self, count: int, environment: str = "base") -> None:
+        async with self.client() as client:
+            shown = 0
+            while (ready := (await client.health()).pools[environment].ready) < count:
+                if ready >= shown + 100:
+                    shown = ready
+                    progress(f"warm: {ready} of {count}")
+                await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def serving(**settings: object) -> AsyncIterator[Served]:
+    data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
+    owner = f"bench-{secrets.token_hex(4)}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
+        "SANDLOT_PORT": str(port),
+        "SANDLOT_WORKER_ID": owner,
+        "SANDLOT_DATA_DIR": str(data_dir),
+        "SANDLOT_LOG_LEVEL": "warning",
+        **{f"SANDLOT_{name.upper()}": str(value) for name, value in settings.items()},
+    }
+    with (data_dir / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandlot", "serve"], env=environ, stdout=log, stderr=log
+        )
+    served = Served(f"http://127.0.0.1:{port}", process.pid, owner)
+    try:
+        await _wait_ready(served, process, data_dir / "log")
+        yield served
+    finally:
+        async with served.client() as client:
+            progress("removing what is left")
+            slots = asyncio.Semaphore(16)
+
+            async def delete(session: object) -> None:
+                async with slots:
+                    await session.delete()  # type: ignore[attr-defined]
+
+            await asyncio.gather(
+                *[delete(session) async for session in client.sessions()], return_exceptions=True
+            )
+        process.send_signal(signal.SIGTERM)
+        process.wait(300)
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+async def _wait_ready(served: Served, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    async with served.client() as client:
+        while True:
+            assert process.poll() is None, log.read_text()
+            try:
+                if (await client.health()).ready:
+                    return
+            except Exception:  # noqa: BLE001  # it is only starting
+                assert time.monotonic() < deadline, log.read_text()
+            await asyncio.sleep(0.1)

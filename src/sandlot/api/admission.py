@@ -1,0 +1,75 @@
+"""Who may come in: the key, the host that was asked for, and the page that a browser asks from. Pure.
+
+Everything is closed but a named few paths. There is no cookie and no CORS, so a foreign page has no way to
+read an answer; the checks of Host (DNS rebinding) and Origin (a form or a WebSocket sent blindly) keep it
+from causing anything either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
+
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    error: SandlotError
+
+
+class Admission:
+    """``allowed_hosts`` None: any, for a server that is meant to be reached by names it does not know."""
+
+    def __init__(self, api_key: str | None, allowed_hosts: Collection[str] | None) -> None:
+        self._key = None if api_key is None else _digest(api_key.encode())
+        self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
+
+    def refusal(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
+        """``method`` is WEBSOCKET for one."""
+        hosts: list[bytes] = []
+        origin = key = None
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"x-api-key":
+                key = value
+            elif name == b"authorization" and value[:7].lower() == b"bearer ":
+                key = value[7:].strip()
+        if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
+            return Refusal(403, InvalidRequest("this server is not known by that host name"))
+        if (
+            origin is not None
+            and method not in _SAFE_METHODS
+            and origin.lower().partition(b"://")[2] not in [host.lower() for host in hosts]
+        ):
+            return Refusal(403, InvalidRequest("requests from pages of another origin are refused"))
+        if self._key is None or path in OPEN_PATHS:
+            return None
+        if key is None:
+            return Refusal(401, Unauthorized("an API key is needed: Authorization: Bearer …, or X-API-Key"))
+        if not hmac.compare_digest(_digest(key), self._key):
+            return Refusal(401, Unauthorized("this API key is not known here"))
+        return None
+
+
+def host_name(header: bytes) -> str:
+    """Without the port; an IPv6 address stays in its brackets."""
+    text = header.decode("latin-1").lower()
+    if text.startswith("["):
+        return text.partition("]")[0] + "]"
+    return text.partition(":")[0].removesuffix(".")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

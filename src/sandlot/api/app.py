@@ -1,0 +1,79 @@
+"""``create_app``: the service's routes behind one edge. The service's life belongs to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fastapi import FastAPI
+
+from sandlot.api import (
+    attach,
+    catalogue,
+    e2b_seed_routes,
+    execs,
+    files,
+    operations,
+    problems,
+    seed_routes,
+    sessions,
+    threads,
+)
+from sandlot.api.admission import LOOPBACK_HOSTS, Admission
+from sandlot.api.description import describe
+from sandlot.api.edge import Edge
+from sandlot.api.figures import RequestFigures
+from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
+from sandlot.domain.service import SandboxService
+
+
+def create_app(
+    service: SandboxService,
+    *,
+    api_key: str | None = None,
+    allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
+    max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
+    body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
+) -> FastAPI:
+    """``api_key`` None: open to whoever reaches it, so bind it to loopback alone. ``allowed_hosts``: the Host
+    names that it answers to, without ports; None: any, for a server that is reached by names it cannot know.
+    """
+    app = routed_app()
+    figures = RequestFigures()
+    app.state.service = service
+    app.state.figures = figures
+    app.state.feeding = set()  # tasks that still give input to execs in the background
+    app.add_middleware(
+        Edge,
+        admission=Admission(api_key, allowed_hosts),
+        bounds=BodyBounds(max_upload_bytes, body_timeout_s),
+        figures=figures,
+    )
+    return app
+
+
+def routed_app() -> FastAPI:
+    """All routes and no service: enough to be described."""
+    app = FastAPI(
+        title="Sandlot",
+        version="1",
+        description="Self-hosted sandboxes for AI agents: sessions, execs and files.",
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    problems.install(app)
+    for room in (
+        sessions,
+        execs,
+        attach,
+        files,
+        threads,
+        catalogue,
+        operations,
+        seed_routes,
+        e2b_seed_routes,
+    ):
+        app.include_router(room.router)
+    describe(app)
+    return app

@@ -1,0 +1,143 @@
+"""The outermost layer, plain ASGI: request id, admission, the body's bounds, figures, and the last resort.
+
+Every answer leaves through here, so every answer has its request id, and an error that nobody foresaw becomes
+a problem without a stack.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+import traceback
+from typing import Final
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandlot.api.admission import Admission, Refusal
+from sandlot.api.figures import RequestFigures
+from sandlot.api.problems import internal_error, problem_answer
+from sandlot.api.request_body import BodyBounds, BoundedBody
+from sandlot.domain.errors import TooLarge
+
+log = structlog.get_logger("sandlot.api")
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+
+
+class Edge:
+    def __init__(
+        self, app: ASGIApp, admission: Admission, bounds: BodyBounds, figures: RequestFigures
+    ) -> None:
+        self._app = app
+        self._admission = admission
+        self._bounds = bounds
+        self._figures = figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})["request_id"] = _request_id(scope)
+        method = scope.get("method", "WEBSOCKET")
+        refusal = self._admission.refusal(method, scope["path"], scope["headers"])
+        if scope["type"] == "http":
+            await self._http(scope, receive, send, refusal)
+        elif refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await _refuse_websocket(scope, receive, send, refusal)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
+        request_id = scope["state"]["request_id"]
+        limit = self._bounds.limit(scope["method"], scope["path"])
+        body = BoundedBody(receive, limit, self._bounds.timeout_s)
+        began = time.perf_counter()
+        reply = _Reply(send, request_id, body)
+        try:
+            if refusal is None:
+                refusal = _announced_too_large(scope, body)
+            if refusal is None:
+                await self._app(scope, body.receive, reply.send)
+            else:
+                refused = problem_answer(refusal.error, request_id, status=refusal.status)
+                await refused(scope, receive, reply.send)
+        except ClientDisconnect:
+            log.debug("client_gone", request_id=request_id)
+        except Exception as error:  # noqa: BLE001  the last resort: in full to the log, by its id to the client
+            _log_failure(scope, request_id, error)
+            if not reply.status:
+                await problem_answer(internal_error(), request_id)(scope, receive, reply.send)
+        finally:
+            seconds = (reply.began or time.perf_counter()) - began
+            self._figures.observe(scope["method"], route_of(scope), reply.status, seconds)
+
+
+def _log_failure(scope: Scope, request_id: str, error: Exception) -> None:
+    """As text: a renderer of tracebacks might print variables, and keys with them."""
+    stack = "".join(traceback.format_exception(error))
+    log.error("request_failed", request_id=request_id, method=scope["method"], traceback=stack)
+
+
+class _Reply:
+    """Puts the request id on the answer. Who is refused while still sending sees it, and is then cut off."""
+
+    def __init__(self, send: Send, request_id: str, body: BoundedBody) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._body = body
+        self._closes = False
+        self.status = 0
+        self.began = 0.0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.began = time.perf_counter()
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self._request_id
+            headers["X-Content-Type-Options"] = "nosniff"
+            if self.status >= 400:
+                await self._body.settle()
+                if not self._body.complete:
+                    headers["Connection"] = "close"
+                    self._closes = True
+        elif self._closes and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
+
+
+def route_of(scope: Scope) -> str:
+    """The route's template: what clients put into paths must not become names of figures."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return "req_" + secrets.token_hex(12)
+
+
+def _announced_too_large(scope: Scope, body: BoundedBody) -> Refusal | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            try:
+                body.check_announced(int(value[:20]))
+            except TooLarge as error:
+                return Refusal(413, error)
+    return None
+
+
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
+    """As an HTTP answer where the server can give one; closing before accepting is the bare 403."""
+    if "websocket.http.response" in scope.get("extensions", {}):
+        refused = problem_answer(refusal.error, scope["state"]["request_id"], status=refusal.status)
+        await refused(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008})

@@ -1,0 +1,209 @@
+"""An exec on this terminal or on these pipes: output where it belongs, our input to it, its exit code ours.
+
+Two shapes. On pipes stdout and stderr stay apart, end of input is passed on, and an interrupt goes to the
+command (a second one kills it). On a terminal everything is one stream: ours is put into raw mode, so that
+every key goes through, and its size follows ours; whatever happens, it is put back as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from sandlot.cli.display import note
+from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_of
+
+if TYPE_CHECKING:
+    from sandlot.client.async_exec import AsyncExec
+    from sandlot.client.async_session import AsyncSession
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+_READ_BYTES = 64 * 1024
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+_SAID = {
+    Verdict.TIMEOUT: "the command was ended: its time was over",
+    Verdict.OOM: "the command was ended: it needed more memory than the sandbox has",
+    Verdict.DISK_FULL: "the sandbox's disk is full",
+    Verdict.OUTPUT_LIMIT: "the command was ended: it printed too much",
+}
+
+
+def one_or_words(words: Sequence[str]) -> str | Sequence[str]:
+    """One word is a command for the shell; several are a program and its arguments, taken as they are."""
+    if words[0] == "--":  # stands behind SESSION, where options have ended already
+        words = words[1:]
+    if not words:
+        raise InvalidRequest("no command is given")
+    return words[0] if len(words) == 1 else tuple(words)
+
+
+async def on_pipes(
+    session: AsyncSession, command: str | Sequence[str], *, stdin: bool, timeout_s: float | None
+) -> int:
+    execution = await session.start(command, stdin=stdin, timeout_s=timeout_s, output_limit=None)
+    interrupts = 0
+
+    def interrupt(number: int) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        background(execution.signal(number) if interrupts == 1 else execution.kill())
+
+    with _tasks() as background, _signals((signal.SIGINT, signal.SIGTERM), interrupt):
+        if stdin:
+            background(_forward_input(execution))
+        return await _copy_output(execution)
+
+
+async def on_terminal(session: AsyncSession, command: str | Sequence[str], *, timeout_s: float | None) -> int:
+    if not (os.isatty(STDIN) and os.isatty(STDOUT)):
+        raise InvalidRequest("a terminal was asked for, but input and output here are not one: leave out -t")
+    rows, cols = _terminal_size()
+    execution = await session.terminal(command, rows=rows, cols=cols, timeout_s=timeout_s)
+
+    def resize(_: int) -> None:
+        background(execution.resize(*_terminal_size()))
+
+    def hang_up(_: int) -> None:
+        background(execution.kill())
+
+    with (
+        _raw_terminal(),
+        _tasks() as background,
+        _signals((signal.SIGWINCH,), resize),
+        _signals((signal.SIGTERM, signal.SIGHUP), hang_up),
+    ):
+        background(_forward_input(execution))
+        return await _copy_output(execution)
+
+
+def _terminal_size() -> tuple[int, int]:
+    """Rows and columns; a terminal that nobody gave a size, as under `script`, says 0 of each."""
+    size = os.get_terminal_size(STDIN)
+    return size.lines or 24, size.columns or 80
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+async def _copy_output(execution: AsyncExec) -> int:
+    complained = False
+    async for event in execution.events():
+        if isinstance(event, Output):
+            complained = complained or event.channel is Channel.STDERR
+            try:
+                _write(STDERR if event.channel is Channel.STDERR else STDOUT, event.data)
+            except BrokenPipeError:
+                # As a pipeline on one machine would do it: the writer ends with its reader.
+                await execution.kill()
+                return _BROKEN_PIPE
+        elif isinstance(event, Exited):
+            # What could not be started says so on its stderr, as in any shell; it is not said twice.
+            return _exit_code(event, "" if complained else event.error)
+    raise SandlotError(f"the output of {execution.id} ended without an exit code")
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _exit_code(exited: Exited, unheard: str) -> int:
+    verdict = verdict_of(exited)
+    if said := unheard or _SAID.get(verdict):
+        note(said)
+    return exited.code if exited.code or verdict is Verdict.OK else 1
+
+
+# --- input --------------------------------------------------------------------------------------
+
+
+async def _forward_input(execution: AsyncExec) -> None:
+    # A command that has ended takes no input; its exit tells the story.
+    with suppress(SandlotError):
+        async for data in _input():
+            await execution.write(data)
+        await execution.close_stdin()
+
+
+async def _input() -> AsyncIterator[bytes]:
+    """What stands on our stdin, read when it is there; no thread that would outlive the command."""
+    loop = asyncio.get_running_loop()
+    while True:
+        readable = asyncio.Event()
+        try:
+            loop.add_reader(STDIN, readable.set)
+        except OSError as error:
+            if error.errno != errno.EPERM:  # a file, or /dev/null: always readable
+                raise
+        else:
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(STDIN)
+        try:
+            data = os.read(STDIN, _READ_BYTES)
+        except OSError as error:
+            if error.errno != errno.EIO:  # the terminal is gone
+                raise
+            data = b""
+        if not data:
+            return
+        yield data
+
+
+# --- what must be put back ----------------------------------------------------------------------
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[None]:
+    before = termios.tcgetattr(STDIN)
+    tty.setraw(STDIN, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _signals(numbers: Sequence[int], handle: Callable[[int], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _tasks() -> Iterator[Callable[[Coroutine[Any, Any, Any]], None]]:
+    """What goes on beside the output, until that ends. Its failures change nothing about the command."""
+    running: set[asyncio.Task[Any]] = set()
+
+    def start(work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        running.add(task)
+        task.add_done_callback(finished)
+
+    def finished(task: asyncio.Task[Any]) -> None:
+        running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            print(f"sandlot: {error}\r", file=sys.stderr)
+
+    try:
+        yield start
+    finally:
+        for task in tuple(running):
+            task.cancel()

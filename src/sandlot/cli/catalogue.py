@@ -1,0 +1,108 @@
+"""``env list|show``, ``registry list|check``: what a server offers, and whether one's own folder is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandlot.cli.connection import server_module, with_client
+
+if TYPE_CHECKING:
+    from sandlot.domain.service import Catalogue
+
+env_app = typer.Typer(help="Environments.", no_args_is_help=True, rich_markup_mode=None)
+registry_app = typer.Typer(
+    help="Environments, tools, prompts and agents.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+@env_app.command("list")
+def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
+    """List the environments that the server offers."""
+    from sandlot.cli import display
+
+    environments = with_client(ctx, lambda client: client.catalogue()).environments
+    if as_json:
+        display.print_json(environments)
+        return
+    display.print_table(
+        ("NAME", "TIER", "IMAGE", "MEMORY", "CPUS", "DESCRIPTION"),
+        [
+            (
+                e.name,
+                e.tier,
+                e.image,
+                display.size(e.limits.memory_bytes),
+                f"{e.limits.cpus:g}",
+                e.description,
+            )
+            for e in environments
+        ],
+    )
+
+
+@env_app.command("show")
+def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> None:
+    """Show one environment."""
+    from sandlot.cli import display
+    from sandlot.domain.errors import NotFound
+
+    catalogue = with_client(ctx, lambda client: client.catalogue())
+    found = next((e for e in catalogue.environments if e.name == name), None)
+    if found is None:
+        known = ", ".join(e.name for e in catalogue.environments)
+        raise NotFound(f"there is no environment {name}; the server has {known}")
+    if as_json:
+        display.print_json(found)
+        return
+    limits = found.limits
+    display.print_fields(
+        [
+            ("environment", found.name),
+            ("description", found.description),
+            ("image", found.image),
+            ("tier", found.tier),
+            ("languages", ", ".join(found.languages) or "-"),
+            ("memory", display.size(limits.memory_bytes)),
+            ("cpus", f"{limits.cpus:g}"),
+            ("processes", str(limits.pids)),
+            ("/tmp", display.size(limits.tmp_bytes)),  # noqa: S108 (a label)
+            ("shared memory", display.size(limits.shm_bytes)),
+            ("open files", str(limits.open_files)),
+            ("idle timeout", display.duration(found.idle_timeout_s)),
+            ("lifetime", display.duration(found.lifetime_s)),
+        ]
+    )
+
+
+@registry_app.command("list")
+def list_registry(ctx: typer.Context, as_json: Json = False) -> None:
+    """List everything in the server's registry."""
+    _print_catalogue(with_client(ctx, lambda client: client.catalogue()), as_json)
+
+
+@registry_app.command("check")
+def check_registry(
+    folder: Annotated[Path, typer.Argument(help="A registry folder of your own.")], as_json: Json = False
+) -> None:
+    """Read a registry folder as the server would, and say what is wrong with it."""
+    registry = server_module("sandlot.config.registry")
+    settings = server_module("sandlot.config.settings").server_settings()
+    _print_catalogue(registry.load_registry(folder, defaults=settings.recipe_defaults).catalogue, as_json)
+
+
+def _print_catalogue(catalogue: Catalogue, as_json: bool) -> None:
+    from sandlot.cli import display
+
+    if as_json:
+        display.print_json(catalogue)
+        return
+    rows = [("environment", e.name, e.description) for e in catalogue.environments]
+    rows += [
+        (e.kind, e.name, e.description) for e in (*catalogue.tools, *catalogue.prompts, *catalogue.agents)
+    ]
+    display.print_table(("KIND", "NAME", "DESCRIPTION"), rows)

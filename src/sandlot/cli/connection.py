@@ -1,0 +1,65 @@
+"""A client from the global options, for the length of one command."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from sandlot.domain.errors import Unsupported
+
+if TYPE_CHECKING:
+    from sandlot.client.async_client import AsyncClient
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    url: str | None
+    api_key: str | None = field(default=None, repr=False)
+
+    def client(self) -> AsyncClient:
+        from sandlot.client.async_client import AsyncClient
+
+        return AsyncClient(self.url, api_key=self.api_key)
+
+
+def with_client(
+    ctx: typer.Context,
+    work: Callable[[AsyncClient], Awaitable[T]],
+    *,
+    local: bool = False,
+) -> T:
+    """Runs ``work`` on a client; ``local``: with a worker inside this process instead of a server."""
+
+    async def run() -> T:
+        async with _local_client() if local else ctx.obj.client() as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def _local_client() -> AsyncClient:
+    from sandlot.client.async_client import AsyncClient
+
+    server_module("sandlot.wiring")
+    # For one command nothing is held warm; and which sessions stay is the command's to say, not the worker's.
+    return AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
+
+
+def server_module(name: str) -> ModuleType:
+    """A module of the server's part, or a word on how to install what it needs."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "sandlot":
+            raise
+        raise Unsupported(
+            f"this command needs {error.name}, which is not installed: pip install 'sandlot[server]'"
+        ) from error

@@ -1,0 +1,113 @@
+"""How things are shown: a table on a terminal, tab-separated lines in a pipe, JSON where it is asked for.
+
+Names and texts out of a sandbox are somebody else's: control characters in them are written out, or they
+could steer the terminal that shows them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    rows = [[harmless(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in (columns, *rows):
+            print("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        print(f"{name:<{width}}  {harmless(value)}")
+
+
+def note(message: str) -> None:
+    """A word to the person, which is no part of the output."""
+    print(f"sandlot: {message}", file=sys.stderr)
+
+
+def harmless(text: str) -> str:
+    """Without control characters, format characters and lone surrogates: written out instead."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value == int(value) else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m" + (f"{whole % 60}s" if whole % 60 else "")
+    return f"{whole // 3600}h" + (f"{whole % 3600 // 60}m" if whole % 3600 // 60 else "")
+
+
+def moment(at: float | None) -> str:
+    return "never" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def left_until(at: float | None) -> str:
+    return duration(None if at is None else max(0.0, at - time.time()))
+
+
+@contextmanager
+def transfer(description: str, total: int | None) -> Iterator[Progress]:
+    """A progress bar on stderr for task 0; without a terminal it shows nothing."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        progress.add_task(harmless(description), total=total)
+        yield progress

@@ -1,0 +1,193 @@
+"""``doctor``: looks at this machine and says whether it can serve sandboxes. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import getpass
+import json
+import os
+import shutil
+import socket
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandlot.cli.connection import server_module
+from sandlot.domain.errors import ImageMissing, InvalidRequest, NotFound, SandlotError
+
+if TYPE_CHECKING:
+    from sandlot.cli.checks import Check
+    from sandlot.config.registry import Registry
+    from sandlot.config.settings import ServerSettings
+    from sandlot.providers.docker.engine import Engine
+
+_ANSWER_SECONDS = 2.0
+_ANSWER_BYTES = 64 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Check whether this machine can serve sandboxes, and say how to mend what is wrong."""
+    found = asyncio.run(examine())
+    failed = any(check.status == "fail" for check in found)
+    if as_json:
+        from sandlot.cli.display import print_json
+
+        print_json({"ok": not failed, "checks": found})
+    else:
+        _print(found)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print(found: list[Check]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    for check in found:
+        line = Text.assemble((f"{check.status:<4}", styles[check.status]), f"  {check.name}: {check.message}")
+        console.print(line)
+        if check.fix:
+            console.print(Text(f"      {check.fix}"))
+
+
+async def examine() -> list[Check]:
+    from sandlot.cli import checks
+
+    try:
+        settings = server_module("sandlot.config.settings").server_settings()
+    except InvalidRequest as error:
+        return [checks.fail("settings", error.message, "see docs/reference/settings.md")]
+    try:
+        registry = server_module("sandlot.config.registry").load_registry(
+            settings.registry_dir, defaults=settings.recipe_defaults
+        )
+    except InvalidRequest as error:
+        return [
+            checks.fail("registry", error.message, "mend that file; `sandlot registry check` reads it again")
+        ]
+    found = [
+        checks.ok("settings", "valid"),
+        checks.ok("registry", f"{len(registry.recipes)} environments: {', '.join(registry.recipes)}"),
+        _check_agent(),
+        checks.check_data_dir(str(settings.data_dir), _data_dir_problem(settings.data_dir)),
+        _check_port(settings.host, settings.port),
+    ]
+    return found + await _examine_engine(settings, registry)
+
+
+async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[Check]:
+    from sandlot.cli import checks
+    from sandlot.domain.session import DEFAULT_ENVIRONMENT
+    from sandlot.providers.docker import floors
+    from sandlot.providers.docker.engine import Engine
+
+    engine = Engine(settings.docker_host)
+    try:
+        found = [checks.check_local(engine.host)]
+        try:
+            version, info = await engine.version(), await engine.info()
+        except SandlotError as error:
+            denied = _is_denied(engine.host)
+            access = checks.check_access(engine.host, error.message, denied=denied, user=getpass.getuser())
+            return [*found, access]
+        found.append(checks.check_access(engine.host, None, denied=False, user=getpass.getuser()))
+        found += checks.check_versions(version, floors.warnings(version))
+        found += checks.check_runtimes(info, [r.environment.tier for r in registry.recipes.values()])
+        found += checks.check_kernel(info)
+        root = str(info.get("DockerRootDir") or "/var/lib/docker")
+        found.append(checks.check_disk(root, _free(root)))
+        recipe = registry.recipes[DEFAULT_ENVIRONMENT]
+        found.append(checks.check_memory(int(info.get("MemTotal") or 0), recipe))
+        pids = recipe.environment.limits.pids
+        found.append(checks.check_processes(_pid_max(), settings.max_sessions, pids))
+        images = sorted({r.environment.image for r in registry.recipes.values()})
+        present = {image: await _has_image(engine, image) for image in images}
+        return found + checks.check_images(present, registry.recipes)
+    finally:
+        await engine.close()
+
+
+async def _has_image(engine: Engine, image: str) -> bool:
+    try:
+        await engine.inspect_image(image)
+    except (ImageMissing, NotFound):
+        return False
+    return True
+
+
+def _is_denied(host: str) -> bool:
+    path = host.removeprefix("unix://")
+    return path != host and os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK)
+
+
+def _check_agent() -> Check:
+    from sandlot.cli import checks
+    from sandlot.providers.docker.provider import packaged_agent
+
+    agent = packaged_agent()
+    if agent.exists():
+        return checks.ok("agent", agent.name)
+    fix = "install sandlot again; in a checkout: make agent"
+    return checks.fail("agent", f"{agent.name} is missing from this installation", fix)
+
+
+def _data_dir_problem(folder: Path) -> str | None:
+    from sandlot.providers.docker.hostdir import HostDirectory
+
+    try:
+        HostDirectory(folder)
+    except InvalidRequest as error:
+        return error.message
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} is not writable for {getpass.getuser()}"
+    return None
+
+
+def _pid_max() -> int:
+    return int(Path("/proc/sys/kernel/pid_max").read_text("ascii"))
+
+
+def _free(folder: str) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _check_port(host: str, port: int) -> Check:
+    from sandlot.cli import checks
+
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno != errno.EADDRINUSE:
+            fix = "set SANDLOT_HOST and SANDLOT_PORT to what this machine and user may listen on"
+            return checks.fail("port", f"{address} cannot be listened on: {error.strerror}", fix)
+        return checks.check_port(address, free=False, worker=_worker_at(address))
+    return checks.check_port(address, free=True, worker=None)
+
+
+def _worker_at(address: str) -> str | None:
+    """The name of the Sandlot server that answers there."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=_ANSWER_SECONDS) as answer:
+            return str(json.loads(answer.read(_ANSWER_BYTES))["worker_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

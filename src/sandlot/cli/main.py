@@ -1,0 +1,95 @@
+"""The application: global options, commands, and every error as one line and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from sandlot.cli import bench, catalogue, doctor, files, images, run, serve, sessions
+from sandlot.cli.connection import Connection
+from sandlot.domain import errors
+from sandlot.domain.errors import SandlotError
+
+app = typer.Typer(
+    name="sandlot",
+    help="Self-hosted sandboxes for AI agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# What to do, where the message itself cannot know it. The first class that fits is taken.
+_ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
+    (errors.Unauthorized, "give the server's key with --api-key or in SANDLOT_API_KEY"),
+    (
+        errors.Unavailable,
+        "is the server running? `sandlot serve` starts one; --url or SANDLOT_URL names another",
+    ),
+    (errors.SandboxLost, "`sandlot sessions recreate SESSION` gives the session a new sandbox"),
+    (errors.SessionEnded, "`sandlot sessions list` shows those that live"),
+    (errors.ImageMissing, "`sandlot images build` builds the shipped images"),
+    (errors.EngineProblem, "`sandlot doctor` looks at the engine"),
+    (errors.Busy, "wait for a running command to end, then try again"),
+)
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SANDLOT_URL", help="The server's address.", show_default="http://127.0.0.1:8000"
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SANDLOT_API_KEY", help="The server's key.", show_envvar=True)
+    ] = None,
+) -> None:
+    ctx.obj = Connection(url, api_key)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    import platform
+
+    import sandlot
+
+    print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
+
+
+for module in (run, serve, doctor, bench):
+    module.register(app)
+for name, group in (
+    ("sessions", sessions.app),
+    ("files", files.app),
+    ("env", catalogue.env_app),
+    ("registry", catalogue.registry_app),
+    ("images", images.app),
+):
+    app.add_typer(group, name=name)
+
+
+def main() -> NoReturn:
+    try:
+        app()
+    except SandlotError as error:
+        report(error)
+        sys.exit(1)
+    except OSError as error:
+        print(f"sandlot: {error}", file=sys.stderr)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def report(error: SandlotError) -> None:
+    print(f"sandlot: {error.message}", file=sys.stderr)
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+    if advice is not None:
+        print(f"  {advice}", file=sys.stderr)
+    if request_id := error.details.get("request_id"):
+        print(f"  request {request_id}", file=sys.stderr)

@@ -1,0 +1,136 @@
+"""``run``, ``exec`` and ``shell``: commands in sandboxes, as if they ran here."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandlot.cli.connection import with_client
+
+if TYPE_CHECKING:
+    from sandlot.client.async_client import AsyncClient
+    from sandlot.client.async_session import AsyncSession
+
+# Options end at the first word of the command: `sandlot run ls -l` needs no `--`.
+_COMMAND = {"allow_interspersed_args": False}
+
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        help="One word is a command for bash; several are a program and its arguments.", show_default=False
+    ),
+]
+Environment = Annotated[str | None, typer.Option("--env", help="The environment of a new session.")]
+Thread = Annotated[str | None, typer.Option(help="Use this conversation's session; it is kept.")]
+Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds after which the command is ended.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the new session in place.")]
+Local = Annotated[bool, typer.Option("--local", help="Without a server: a worker in this process.")]
+Input = Annotated[bool, typer.Option("-i", "--stdin", help="Pass our input on, and its end.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings=_COMMAND)(run)
+    app.command("exec", context_settings=_COMMAND)(exec_)
+    app.command()(shell)
+
+
+def run(
+    ctx: typer.Context,
+    command: Command,
+    env: Environment = None,
+    thread: Thread = None,
+    stdin: Input = False,
+    timeout: Timeout = None,
+    keep: Keep = False,
+    local: Local = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result at the end.")] = False,
+) -> None:
+    """Run a command in a new sandbox and remove it afterwards; its exit code is ours."""
+    from sandlot.cli import attach
+
+    words = attach.one_or_words(command)
+
+    async def work(client: AsyncClient) -> int:
+        async with await _open(client, env=env, thread=thread, keep=keep) as session:
+            if as_json:
+                return await _print_result(session, words, stdin=stdin, timeout_s=timeout)
+            return await attach.on_pipes(session, words, stdin=stdin, timeout_s=timeout)
+
+    raise typer.Exit(with_client(ctx, work, local=local))
+
+
+def exec_(
+    ctx: typer.Context,
+    session_id: Annotated[str, typer.Argument(metavar="SESSION")],
+    command: Command,
+    stdin: Input = False,
+    terminal: Annotated[bool, typer.Option("-t", "--tty", help="On a terminal, with our input.")] = False,
+    timeout: Timeout = None,
+) -> None:
+    """Run a command in a session; its exit code is ours."""
+    from sandlot.cli import attach
+
+    words = attach.one_or_words(command)
+
+    async def work(client: AsyncClient) -> int:
+        session = await client.get(session_id)
+        if terminal:
+            return await attach.on_terminal(session, words, timeout_s=timeout)
+        return await attach.on_pipes(session, words, stdin=stdin, timeout_s=timeout)
+
+    raise typer.Exit(with_client(ctx, work))
+
+
+def shell(
+    ctx: typer.Context,
+    session_id: Annotated[str | None, typer.Option("--session", help="Use this session.")] = None,
+    env: Environment = None,
+    thread: Thread = None,
+    timeout: Timeout = None,
+    keep: Keep = False,
+    local: Local = False,
+) -> None:
+    """Open a terminal in a sandbox: a new one that is removed afterwards, a thread's, or a session's."""
+    from sandlot.cli import attach
+
+    if session_id is not None and (env is not None or thread is not None):
+        raise typer.BadParameter("--session names a session that exists: leave out --env and --thread")
+
+    async def work(client: AsyncClient) -> int:
+        if session_id is not None:
+            opened: AbstractAsyncContextManager[AsyncSession] = nullcontext(await client.get(session_id))
+        else:
+            opened = await _open(client, env=env, thread=thread, keep=keep)
+        async with opened as session:
+            return await attach.on_terminal(session, ("bash", "-l"), timeout_s=timeout)
+
+    raise typer.Exit(with_client(ctx, work, local=local))
+
+
+async def _open(
+    client: AsyncClient, *, env: str | None, thread: str | None, keep: bool
+) -> AbstractAsyncContextManager[AsyncSession]:
+    """A session that is deleted at the end, unless somebody may come back to it."""
+    from sandlot.cli.display import note
+
+    if thread is not None:
+        return nullcontext(await client.thread(thread, env))
+    session = await client.create(env)
+    if not keep:
+        return session
+    note(f"session {session.id} is kept")
+    return nullcontext(session)
+
+
+async def _print_result(session: AsyncSession, words: Any, *, stdin: bool, timeout_s: float | None) -> int:
+    import sys
+
+    from sandlot.cli.display import print_json
+    from sandlot.wire.http_bodies import ResultBody
+
+    data = sys.stdin.buffer.read() if stdin else None
+    result = await session.run(words, stdin=data, timeout_s=timeout_s)
+    print_json(ResultBody.of(result.raw))
+    return result.exit_code if result.exit_code or result.ok else 1

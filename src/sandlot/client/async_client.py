@@ -1,0 +1,150 @@
+"""``AsyncClient``: where sessions come from. Written on the contract, so the service may be anywhere:
+behind a URL, in this process (``AsyncClient.local()``), or a fake that a test brings along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Self, Unpack
+
+from sandlot.client.async_session import AsyncSession
+from sandlot.client.options import (
+    Command,
+    ExecOptions,
+    SessionOptions,
+    create_request,
+    exec_request,
+    input_bytes,
+)
+from sandlot.client.result import Result
+from sandlot.config.client_settings import client_settings
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
+
+
+class AsyncClient:
+    """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
+
+    A ``service`` that is given stays the caller's to close.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        service: SandboxService | None = None,
+        _open: Callable[[], Awaitable[SandboxService]] | None = None,
+    ) -> None:
+        self._own = service is None
+        self._open = _open
+        if service is None and _open is None:
+            from sandlot.client.http import HttpService
+
+            settings = client_settings(url, api_key)
+            service = HttpService(settings.url, settings.api_key)
+        self._service = service
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def local(cls, **options: Any) -> Self:
+        """A worker in this process, for this program alone; opened when it is first used."""
+
+        async def open_service() -> SandboxService:
+            # By name, since the wiring knows this package and must not be known by it.
+            wiring = importlib.import_module("sandlot.wiring")
+            service: SandboxService = await wiring.local_service(**options)
+            return service
+
+        return cls(_open=open_service)
+
+    @property
+    def service(self) -> SandboxService:
+        if self._service is None:
+            raise InvalidRequest("a local client is opened by `async with`, or by its first call")
+        return self._service
+
+    async def opened(self) -> SandboxService:
+        """The service; a local one is started by the first who asks."""
+        if self._service is None:
+            async with self._opening:
+                if self._service is None:
+                    if self._open is None:
+                        raise InvalidRequest("this client is closed")
+                    self._service = await self._open()
+        return self._service
+
+    async def create(
+        self,
+        environment: str | None = None,
+        *,
+        thread: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> AsyncSession:
+        """A new session; with a thread, the one that the thread has already. Options: ``SessionOptions``."""
+        service = await self.opened()
+        opened = await service.create_session(create_request(environment, thread, **options))
+        return AsyncSession(self, service, opened.session, opened.created)
+
+    async def thread(
+        self, thread: str, environment: str | None = None, **options: Unpack[SessionOptions]
+    ) -> AsyncSession:
+        """The session of a conversation, made if it has none; however many ask at once, there is one."""
+        return await self.create(environment, thread=thread, **options)
+
+    async def run_in_thread(
+        self,
+        thread: str,
+        command: Command,
+        *,
+        environment: str | None = None,
+        session_env: Mapping[str, str] | None = None,
+        recreate_lost: bool = False,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        **options: Unpack[ExecOptions],
+    ) -> Result:
+        """``thread`` and ``run`` in one round trip. ``session_env`` is for a session that this makes."""
+        service = await self.opened()
+        create = create_request(environment, thread, env=session_env or {}, recreate_lost=recreate_lost)
+        run = await service.execute_in_thread(create, exec_request(command, **options), input_bytes(stdin))
+        result = Result(run.result)
+        return result.check() if check else result
+
+    async def get(self, session_id: str) -> AsyncSession:
+        service = await self.opened()
+        return AsyncSession(self, service, await service.get_session(session_id))
+
+    async def sessions(self, *, thread: str | None = None) -> AsyncIterator[AsyncSession]:
+        """All that live or are lost, oldest first, page by page."""
+        service = await self.opened()
+        after: str | None = None
+        while True:
+            page = await service.list_sessions(thread=thread, after=after)
+            for session in page.sessions:
+                yield AsyncSession(self, service, session)
+            if page.next is None:
+                return
+            after = page.next
+
+    async def catalogue(self) -> Catalogue:
+        """The environments, tools, prompts and agents that the server offers."""
+        return await (await self.opened()).catalogue()
+
+    async def health(self) -> ServiceHealth:
+        return await (await self.opened()).health()
+
+    async def aclose(self) -> None:
+        """Sessions live on; of a local client they end with its worker."""
+        self._open = None
+        if self._own and self._service is not None:
+            await self._service.close()
+
+    async def __aenter__(self) -> Self:
+        await self.opened()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,107 @@
+"""``AsyncExec``: a hold on one exec, by its id. The exec does not depend on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final
+
+from sandlot.client.result import Result
+from sandlot.domain.computer import Execution
+from sandlot.domain.execution import ExecEvent, ResultFold
+from sandlot.domain.service import ExecStatus, SandboxService
+
+WAIT_S: Final = 25.0  # of one question; a wait is many of them
+
+
+class AsyncExec:
+    def __init__(
+        self,
+        service: SandboxService,
+        session_id: str,
+        exec_id: str,
+        execution: Execution | None = None,
+        *,
+        uncapped: bool = False,
+    ) -> None:
+        self._service = service
+        self._session_id = session_id
+        self._id = exec_id
+        self._execution = execution  # the line that input goes over
+        self._unread = execution is not None
+        self._uncapped = uncapped
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    async def status(self, wait_s: float = 0) -> ExecStatus:
+        """Whether it runs, and its result if it does not; waits up to ``wait_s`` seconds for that."""
+        return await self._service.get_exec(self._session_id, self._id, wait_s=wait_s)
+
+    async def events(self, offset: int = 0) -> AsyncIterator[ExecEvent]:
+        """Started, Output…, Exited, from this offset of the output on; a broken connection is replaced."""
+        if self._execution is not None and self._unread and offset == 0:
+            execution, self._unread = self._execution, False
+        else:
+            execution = await self._service.attach_exec(self._session_id, self._id, offset=offset)
+        try:
+            async for event in execution.events():
+                yield event
+        finally:
+            if execution is not self._execution:
+                await execution.detach()
+
+    async def wait(self, timeout_s: float | None = None) -> Result:
+        """Its result; ``TimeoutError`` if it still runs after ``timeout_s``, and it goes on running.
+
+        An exec without an output limit waits for its reader. So this reads it, as far as nobody did.
+        """
+        if self._uncapped and self._unread:
+            async with asyncio.timeout(timeout_s):
+                fold = ResultFold(self._id)
+                async for event in self.events():
+                    if (result := fold.add(event)) is not None:
+                        return Result(replace(result, session_id=self._session_id))
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            left = WAIT_S if deadline is None else max(0.0, deadline - loop.time())
+            status = await self.status(min(left, WAIT_S))
+            if status.result is not None:
+                return Result(status.result)
+            if deadline is not None and loop.time() >= deadline:
+                raise TimeoutError(f"exec {self._id} still runs after {timeout_s} seconds")
+
+    async def write(self, data: bytes | str) -> None:
+        """To its stdin or terminal; it must have been started with one."""
+        await (await self._line()).write_stdin(data.encode() if isinstance(data, str) else data)
+
+    async def close_stdin(self) -> None:
+        await (await self._line()).close_stdin()
+
+    async def _line(self) -> Execution:
+        if self._execution is None:
+            self._execution = await self._service.attach_exec(self._session_id, self._id)
+            self._unread = True
+        return self._execution
+
+    async def signal(self, number: int) -> int:
+        """To every process of the exec; returns how many there were."""
+        return await self._service.signal_exec(self._session_id, self._id, number)
+
+    async def kill(self) -> int:
+        return await self._service.kill_exec(self._session_id, self._id)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        await self._service.resize_exec(self._session_id, self._id, rows=rows, cols=cols)
+
+    async def detach(self) -> None:
+        """Lets go of it; it goes on."""
+        if self._execution is not None:
+            execution, self._execution = self._execution, None
+            await execution.detach()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._id} of {self._session_id}>"

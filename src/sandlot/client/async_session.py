@@ -1,0 +1,216 @@
+"""``AsyncSession``: one sandbox that keeps its state: run commands, hold shells, touch files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Self, Unpack
+
+from sandlot.client.async_exec import AsyncExec
+from sandlot.client.async_files import AsyncFiles
+from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
+from sandlot.client.result import Result
+from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.execution import ExecEvent, PtySize
+from sandlot.domain.service import SandboxService
+from sandlot.domain.session import Session, SessionChange, SessionState, Timeout
+
+if TYPE_CHECKING:
+    from sandlot.client.async_client import AsyncClient
+
+
+class AsyncSession:
+    """``info`` is what was last heard of the session; ``created``: whether the call that gave it made it."""
+
+    def __init__(
+        self, client: AsyncClient, service: SandboxService, info: Session, created: bool = False
+    ) -> None:
+        self.client = client
+        self.info = info
+        self.created = created
+        self.files = AsyncFiles(service.files(info.id))
+        self._service = service
+        self._id = info.id
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def thread(self) -> str | None:
+        return self.info.thread
+
+    @property
+    def environment(self) -> str:
+        return self.info.environment
+
+    @property
+    def state(self) -> SessionState:
+        return self.info.state
+
+    @property
+    def generation(self) -> int:
+        return self.info.generation
+
+    # commands
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        **options: Unpack[ExecOptions],
+    ) -> Result:
+        """Runs a command to its end. A failed one is a result; with ``check`` it raises ``CommandFailed``.
+
+        Options: ``ExecOptions``.
+        """
+        raw = await self._service.execute(self._id, exec_request(command, **options), input_bytes(stdin))
+        result = Result(raw)
+        return result.check() if check else result
+
+    async def stream(
+        self,
+        command: Command,
+        *,
+        stdin: bytes | str | None = None,
+        offset: int = 0,
+        **options: Unpack[ExecOptions],
+    ) -> AsyncIterator[ExecEvent]:
+        """Runs a command and gives its events as they happen: Started, Output…, Exited.
+
+        Leaving the loop does not end the command.
+        """
+        request = exec_request(command, stdin=stdin is not None, **options)
+        execution = await self._service.start_exec(self._id, request, offset=offset)
+        feeding = asyncio.create_task(_feed(execution, input_bytes(stdin)))
+        try:
+            async for event in execution.events():
+                yield event
+        finally:
+            feeding.cancel()
+            await asyncio.wait({feeding})
+            await execution.detach()
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        stdin: bool = False,
+        pty: PtySize | None = None,
+        **options: Unpack[ExecOptions],
+    ) -> AsyncExec:
+        """Starts a command in the background: it goes on whatever becomes of this program."""
+        request = exec_request(command, stdin=stdin or pty is not None, pty=pty, **options)
+        execution = await self._service.start_exec(self._id, request)
+        uncapped = request.output_limit is None
+        if not request.stdin and not uncapped:
+            # All of its output can be had later, so nobody needs to stay on the line.
+            await execution.detach()
+            return AsyncExec(self._service, self._id, request.exec_id)
+        return AsyncExec(self._service, self._id, request.exec_id, execution, uncapped=uncapped)
+
+    async def terminal(
+        self,
+        command: Command = ("bash", "-l"),
+        *,
+        rows: int = 24,
+        cols: int = 80,
+        **options: Unpack[ExecOptions],
+    ) -> AsyncExec:
+        """A command on a terminal: write to it, read its events, resize it. Its output has no cap."""
+        options.setdefault("output_limit", None)
+        return await self.start(command, pty=PtySize(rows, cols), **options)
+
+    async def exec(self, exec_id: str) -> AsyncExec:
+        """An exec that runs or ran, by its id."""
+        return AsyncExec(self._service, self._id, exec_id)
+
+    async def execs(self) -> list[ExecSummary]:
+        return list(await self._service.list_execs(self._id))
+
+    def shell(self, name: str = "main") -> AsyncShell:
+        """A bash that keeps its folder, variables and functions; started by its first command."""
+        return AsyncShell(self, name)
+
+    async def shells(self) -> list[ShellSummary]:
+        return list(await self._service.list_shells(self._id))
+
+    async def close_shell(self, name: str) -> None:
+        await self._service.close_shell(self._id, name)
+
+    # its life
+
+    async def refresh(self) -> Self:
+        self.info = await self._service.get_session(self._id)
+        return self
+
+    async def update(
+        self,
+        *,
+        idle_timeout_s: Timeout | None = None,
+        lifetime_s: Timeout | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Self:
+        """None leaves a thing as it is. ``lifetime_s`` counts from the session's creation."""
+        change = SessionChange(idle_timeout_s, lifetime_s, metadata)
+        self.info = await self._service.update_session(self._id, change)
+        return self
+
+    async def extend(self, seconds: float) -> Self:
+        """Its lifetime shall be over that many seconds from now."""
+        return await self.update(lifetime_s=max(0.0, time.time() - self.info.created_at) + seconds)
+
+    async def recreate(self) -> Self:
+        """A new, empty sandbox in place of one that was lost."""
+        self.info = await self._service.recreate_session(self._id)
+        return self
+
+    async def delete(self) -> None:
+        """When it returns, nothing of the session runs any more. Deleting twice is no error."""
+        await self._service.delete_session(self._id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.delete()
+
+    def __repr__(self) -> str:
+        thread = "" if self.thread is None else f", thread={self.thread!r}"
+        return (
+            f"<{type(self).__name__} {self.id} {self.state.value}, environment={self.environment!r}{thread}>"
+        )
+
+
+class AsyncShell:
+    def __init__(self, session: AsyncSession, name: str) -> None:
+        self.session = session
+        self.name = name
+
+    async def run(
+        self,
+        command: str,
+        *,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        **options: Unpack[ExecOptions],
+    ) -> Result:
+        """As ``AsyncSession.run``, in this shell."""
+        options["shell"] = self.name
+        return await self.session.run(command, stdin=stdin, check=check, **options)
+
+    async def close(self) -> None:
+        await self.session.close_shell(self.name)
+
+
+async def _feed(execution: Execution, data: bytes | None) -> None:
+    if data is None:
+        return
+    with contextlib.suppress(SandlotError):  # it may end without reading its input; its exit tells
+        await execution.write_stdin(data)
+        await execution.close_stdin()

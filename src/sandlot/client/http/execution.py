@@ -1,0 +1,164 @@
+"""One reader's hold on an exec over HTTP. A connection that breaks is replaced, at the next offset.
+
+What was read is not read again, and nothing is left out; a jump in the offsets is one that the server's own
+ring had. Input is another matter: how much of it arrived before a break nobody knows, so it is not resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from sandlot.client.http.lines import Line, WebSocketLine
+from sandlot.client.http.retries import backoff, pause_before_retry
+from sandlot.domain.errors import LinkInterrupted, NotFound, SandlotError, Unavailable
+from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
+
+MAX_FRUITLESS_BREAKS: Final = 6  # in a row, without a single event between them; some four seconds
+
+Dial = Callable[[int], Awaitable[Line]]
+
+
+class HttpExecution:
+    """Implements ``Execution``."""
+
+    def __init__(self, session_id: str, exec_id: str, redial: Dial, offset: int) -> None:
+        self._session_id = session_id
+        self._exec_id = exec_id
+        self._redial = redial
+        self._begin = self._next = offset
+        self._line: Line | None = None
+        self._events: AsyncIterator[ExecEvent] | None = None
+        self._confirmed = self._iterated = self._detached = self._wrote = self._input_lost = False
+
+    async def open(self, dial: Dial) -> None:
+        """Returns when the exec is known to run, so that a refusal is told here and not to a reader."""
+        tries = 0
+        while self._events is None:
+            tries += 1
+            try:
+                self._line = await dial(self._next)
+                events = self._line.events()
+                first = await anext(events, None)
+                if first is None:
+                    raise LinkInterrupted("the server ended the stream before the exec was confirmed")
+                self._events = _after(first, events)
+            except SandlotError as error:
+                await self._hang_up()
+                pause = pause_before_retry(error, tries, repeatable=True)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            except BaseException:
+                await self._hang_up()
+                raise
+
+    @property
+    def exec_id(self) -> str:
+        return self._exec_id
+
+    async def events(self) -> AsyncIterator[ExecEvent]:
+        if self._iterated:
+            raise RuntimeError("an execution's events are read once; attach for another reading")
+        self._iterated = True
+        fruitless = 0
+        try:
+            while True:
+                try:
+                    async for event in self._events or await self._dial_again():
+                        fruitless = 0
+                        fresh = self._fresh(event)
+                        if fresh is not None:
+                            yield fresh
+                        if isinstance(event, Exited):
+                            return
+                    raise LinkInterrupted("the server ended the stream before the exec had ended")
+                except (LinkInterrupted, Unavailable) as broken:
+                    if self._detached:
+                        return
+                    fruitless += 1
+                    if fruitless >= MAX_FRUITLESS_BREAKS:
+                        raise self._given_up(broken) from broken
+                    await self._hang_up()
+                    self._input_lost = self._input_lost or self._wrote
+                    await asyncio.sleep(backoff(fruitless))
+        finally:
+            await self._hang_up()
+
+    def _fresh(self, event: ExecEvent) -> ExecEvent | None:
+        """The event, without what was read before: bytes, and the confirmation that begins every line."""
+        if isinstance(event, Started):
+            first, self._confirmed = not self._confirmed, True
+            return event if first else None
+        if isinstance(event, Exited):
+            return event
+        end = event.offset + len(event.data)
+        seen = self._next - event.offset
+        if end <= self._next:
+            return None
+        self._next = end
+        return event if seen <= 0 else Output(event.channel, event.offset + seen, event.data[seen:])
+
+    async def _dial_again(self) -> AsyncIterator[ExecEvent]:
+        if self._detached:
+            raise LinkInterrupted("this reader is detached")
+        try:
+            self._line = await self._redial(self._next)
+        except NotFound as error:
+            error.may_have_executed = True  # it was confirmed, and is forgotten since
+            raise
+        return self._line.events()
+
+    def _given_up(self, error: SandlotError) -> LinkInterrupted:
+        return LinkInterrupted(
+            f"{error.message}; exec {self._exec_id} goes on without us: attach to it again from"
+            f" offset {self._next}",
+            details={"exec_id": self._exec_id, "offset": self._next},
+        )
+
+    async def result(self) -> ExecResult:
+        fold = ResultFold(self._exec_id, offset=self._begin)
+        async for event in self.events():
+            if (result := fold.add(event)) is not None:
+                return replace(result, session_id=self._session_id)
+        raise LinkInterrupted("this reader was detached before the exec had ended")
+
+    # input, as the WebSocket carries it
+
+    async def write_stdin(self, data: bytes) -> None:
+        self._wrote = True
+        await self.send(data)
+
+    async def close_stdin(self) -> None:
+        await self.send('{"type":"stdin_end"}')
+
+    def holds(self, session_id: str, exec_id: str) -> bool:
+        """Whether it has a line to this exec that takes messages."""
+        return (session_id, exec_id) == (self._session_id, self._exec_id) and isinstance(
+            self._line, WebSocketLine
+        )
+
+    async def send(self, message: bytes | str) -> None:
+        if self._input_lost or self._line is None:
+            raise LinkInterrupted(
+                "the connection broke, and how much of the input arrived is not known; attach to the exec"
+                " again to go on writing"
+            )
+        await self._line.send(message)
+
+    async def detach(self) -> None:
+        self._detached = True
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        line, self._line, self._events = self._line, None, None
+        if line is not None:
+            await line.close()
+
+
+async def _after(first: ExecEvent, others: AsyncIterator[ExecEvent]) -> AsyncIterator[ExecEvent]:
+    yield first
+    async for event in others:
+        yield event

@@ -1,0 +1,80 @@
+"""What went wrong on the way to a server and back, in the words of the one error tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+import msgspec
+
+from sandlot.client.http.retries import FIRST_PAUSE_S
+from sandlot.domain import errors
+from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
+from sandlot.wire.error_codes import Problem, error_of
+
+_PROBLEM = msgspec.json.Decoder(Problem)
+_BY_STATUS: dict[int, type[SandlotError]] = {
+    401: errors.Unauthorized,
+    403: errors.Unauthorized,
+    404: errors.NotFound,
+    408: errors.LinkInterrupted,
+    409: errors.Conflict,
+    413: errors.TooLarge,
+    422: errors.InvalidRequest,
+    429: errors.Busy,
+    # Of a proxy that lost its server, or had none: the first may have passed the request on.
+    502: errors.LinkInterrupted,
+    503: errors.Unavailable,
+    504: errors.LinkInterrupted,
+}
+
+
+def error_of_answer(url: str, status: int, body: bytes, headers: Mapping[str, str]) -> SandlotError:
+    """A server of ours explains itself; a proxy or another program says little, and we say who it was."""
+    try:
+        return error_of(_PROBLEM.decode(body))
+    except msgspec.MsgspecError:
+        text = " ".join(body[:200].decode("utf-8", "replace").split())
+    if 300 <= status < 400:
+        where = headers.get("location", "somewhere else")
+        return errors.InvalidRequest(f"{url} redirects to {where:.200}; give that as the server's URL")
+    retry_after = headers.get("retry-after", "")
+    return _BY_STATUS.get(status, SandlotError)(
+        f"{url} answered {status} in a way that Sandlot does not ({text or 'without a body'})",
+        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+    )
+
+
+def error_of_problem(body: bytes | str) -> SandlotError:
+    try:
+        return error_of(_PROBLEM.decode(body))
+    except msgspec.MsgspecError:
+        return SandlotError("the server reported an error that could not be read", may_have_executed=True)
+
+
+def unreachable(url: str, why: object) -> SandlotError:
+    # The time is for a server that is being started again; nothing was sent, so any call may be made again.
+    return Unavailable(
+        f"cannot connect to {url} ({why}); is `sandlot serve` running?", retry_after_s=FIRST_PAUSE_S
+    )
+
+
+def interrupted(url: str, why: object) -> SandlotError:
+    return LinkInterrupted(f"the connection to {url} broke before the answer was complete ({why})")
+
+
+def error_of_transport(url: str, error: httpx.HTTPError | httpx.StreamError) -> SandlotError:
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, httpx.PoolTimeout)):
+        return unreachable(url, str(error) or "no answer")
+    if isinstance(error, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):
+        return errors.InvalidRequest(f"this cannot be sent to {url}: {error}")
+    if isinstance(error, httpx.TimeoutException):
+        return interrupted(url, "no answer in time")
+    return interrupted(url, str(error) or type(error).__name__)
+
+
+def unreadable(url: str, why: object) -> SandlotError:
+    return SandlotError(
+        f"{url} answered something that is not Sandlot's ({why}); is it a Sandlot server of this version?",
+        may_have_executed=True,
+    )

@@ -1,0 +1,336 @@
+"""``HttpService``: the ``SandboxService`` contract, by calling a server.
+
+An exec's id makes it safe to ask again: when the connection of ``execute`` breaks, the result is asked for by
+id, and only a server that does not know the exec is given it once more, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from sandlot.client.http.connection import Connection
+from sandlot.client.http.execution import MAX_FRUITLESS_BREAKS, HttpExecution
+from sandlot.client.http.files import HttpFiles
+from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
+from sandlot.client.http.request import encode, header, query, segment
+from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
+from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.errors import (
+    Busy,
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    SessionEnded,
+    Unavailable,
+)
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
+from sandlot.domain.session import CreateSession, Session, SessionChange
+from sandlot.wire.http_bodies import (
+    CreateSessionBody,
+    ExecBody,
+    ExecListBody,
+    ExecStatusBody,
+    ResultBody,
+    SessionBody,
+    SessionChangeBody,
+    SessionPageBody,
+    ShellListBody,
+    SignalBody,
+    SignalledBody,
+    ThreadExecBody,
+    ThreadRunBody,
+)
+
+# How long one request of a waiting client is held; what takes longer is asked for again. Proxies cut off a
+# silent request after a minute.
+WAIT_PIECE_S: Final = 25.0
+# Until a silent ``execute`` is asked about by its id.
+EXECUTE_READ_S: Final = 90.0
+
+_SESSION: Final = msgspec.json.Decoder(SessionBody)
+_SESSIONS: Final = msgspec.json.Decoder(SessionPageBody)
+_RESULT: Final = msgspec.json.Decoder(ResultBody)
+_STATUS: Final = msgspec.json.Decoder(ExecStatusBody)
+_THREAD_RUN: Final = msgspec.json.Decoder(ThreadRunBody)
+_EXECS: Final = msgspec.json.Decoder(ExecListBody)
+_SHELLS: Final = msgspec.json.Decoder(ShellListBody)
+_SIGNALLED: Final = msgspec.json.Decoder(SignalledBody)
+_CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
+_HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
+
+T = TypeVar("T")
+
+
+class HttpService:
+    """Implements ``SandboxService``."""
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self._connection = Connection(url, api_key)
+        self._executions: WeakSet[HttpExecution] = WeakSet()
+
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
+    # sessions
+
+    async def create_session(self, request: CreateSession) -> Opened:
+        key = request.idempotency_key or secrets.token_hex(16)
+        status, body = await self._connection.call(
+            "POST",
+            "/v1/sessions",
+            encode(CreateSessionBody.of(request)),
+            repeatable=True,
+            headers={"Idempotency-Key": header(key)},
+            read_timeout_s=EXECUTE_READ_S,
+        )
+        return Opened(self._session(body), status == 201)
+
+    async def get_session(self, session_id: str) -> Session:
+        return self._session(await self._get(_session_path(session_id)))
+
+    async def list_sessions(
+        self, *, thread: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SessionPage:
+        path = "/v1/sessions" + query(thread=thread, after=after, limit=limit)
+        page: SessionPage = self._connection.decode(_SESSIONS, await self._get(path)).to_domain()
+        return page
+
+    async def update_session(self, session_id: str, change: SessionChange) -> Session:
+        body = encode(SessionChangeBody.of(change))
+        return self._session(await self._call("PATCH", _session_path(session_id), body, repeatable=True))
+
+    async def recreate_session(self, session_id: str) -> Session:
+        path = _session_path(session_id) + "/recreate"
+        return self._session(await self._call("POST", path, repeatable=False))
+
+    async def delete_session(self, session_id: str) -> None:
+        await self._call("DELETE", _session_path(session_id), repeatable=True)
+
+    # execs
+
+    async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        path = _session_path(session_id) + "/exec"
+        body = encode(ExecBody.of(request, stdin))
+
+        async def post() -> ExecResult:
+            _, answer = await self._connection.call_once("POST", path, body, read_timeout_s=EXECUTE_READ_S)
+            result: ExecResult = self._connection.decode(_RESULT, answer).to_domain()
+            return result
+
+        async def ask() -> ExecResult | None:
+            return _kept(await self._status(session_id, request.exec_id, WAIT_PIECE_S))
+
+        return await self._until_result(request.exec_id, post, ask)
+
+    async def execute_in_thread(
+        self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
+    ) -> ThreadRun:
+        if create.thread is None:
+            raise InvalidRequest("execute_in_thread needs a thread")
+        thread = "/v1/threads/" + segment(create.thread)
+        body = encode(ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create)))
+        headers = {"Idempotency-Key": header(create.idempotency_key)} if create.idempotency_key else None
+
+        async def post() -> ThreadRun:
+            _, answer = await self._connection.call_once(
+                "POST", thread + "/exec", body, headers=headers, read_timeout_s=EXECUTE_READ_S
+            )
+            run: ThreadRun = self._connection.decode(_THREAD_RUN, answer).to_domain()
+            return run
+
+        async def ask() -> ThreadRun | None:
+            session = self._session(await self._get(thread))
+            result = _kept(await self._status(session.id, request.exec_id, WAIT_PIECE_S))
+            return None if result is None else ThreadRun(Opened(session, False), result)
+
+        return await self._until_result(request.exec_id, post, ask)
+
+    async def _until_result(
+        self, exec_id: str, post: Callable[[], Awaitable[T]], ask: Callable[[], Awaitable[T | None]]
+    ) -> T:
+        posts = 0
+        while True:
+            posts += 1
+            try:
+                return await post()
+            except (LinkInterrupted, Unavailable, Busy) as error:
+                broken = error
+            if broken.may_have_executed:
+                if (result := await _ask_until_known(exec_id, ask)) is not None:
+                    return result
+                if posts >= TRIES:
+                    raise broken
+            else:
+                pause = pause_before_retry(broken, posts, repeatable=True)
+                if pause is None:
+                    raise broken
+                await asyncio.sleep(pause)
+
+    async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
+        path = _session_path(session_id) + "/exec"
+        if request.stdin or request.pty is not None:
+            # The same id again finds the exec that the first request started.
+            body = encode(ExecBody.of(request, background=True))
+            await self._call("POST", path, body, repeatable=True)
+            return await self.attach_exec(session_id, request.exec_id, offset=offset)
+        body = encode(ExecBody.of(request))
+
+        async def start(offset: int) -> Line:
+            return await EventStreamLine.open(self._connection, "POST", path + query(offset=offset), body)
+
+        async def attach(offset: int) -> Line:
+            again = _exec_path(session_id, request.exec_id) + query(offset=offset)
+            return await EventStreamLine.open(self._connection, "GET", again)
+
+        return await self._open(HttpExecution(session_id, request.exec_id, attach, offset), start)
+
+    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+        if offset < 0:
+            raise InvalidRequest("an offset must not be negative")
+
+        async def attach(offset: int) -> Line:
+            return await self._websocket(session_id, exec_id, offset)
+
+        return await self._open(HttpExecution(session_id, exec_id, attach, offset), attach)
+
+    async def _open(self, execution: HttpExecution, dial: Callable[[int], Awaitable[Line]]) -> Execution:
+        await execution.open(dial)
+        self._executions.add(execution)
+        return execution
+
+    async def _websocket(self, session_id: str, exec_id: str, offset: int) -> WebSocketLine:
+        path = _exec_path(session_id, exec_id) + "/attach" + query(offset=offset)
+        return await WebSocketLine.open(self._connection, path)
+
+    async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while True:
+            left = max(0.0, deadline - loop.time())
+            status = await self._status(session_id, exec_id, min(left, WAIT_PIECE_S))
+            if not status.running or left <= WAIT_PIECE_S:
+                return status
+
+    async def _status(self, session_id: str, exec_id: str, wait_s: float) -> ExecStatus:
+        path = _exec_path(session_id, exec_id) + query(wait_s=round(wait_s, 3) or None)
+        status: ExecStatus = self._connection.decode(_STATUS, await self._get(path)).to_domain()
+        return status
+
+    async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
+        body = await self._get(_session_path(session_id) + "/execs")
+        execs: list[ExecSummary] = self._connection.decode(_EXECS, body).execs
+        return execs
+
+    async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
+        body = encode(SignalBody(signal))
+        answer = await self._call("POST", _exec_path(session_id, exec_id) + "/signal", body, repeatable=False)
+        processes: int = self._connection.decode(_SIGNALLED, answer).processes
+        return processes
+
+    async def kill_exec(self, session_id: str, exec_id: str) -> int:
+        answer = await self._call("DELETE", _exec_path(session_id, exec_id), repeatable=True)
+        processes: int = self._connection.decode(_SIGNALLED, answer).processes
+        return processes
+
+    async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
+        """Goes over the WebSocket of whoever holds the exec here, or over one of its own."""
+        message = encode({"type": "resize", "rows": rows, "cols": cols}).decode()
+        for execution in list(self._executions):
+            if execution.holds(session_id, exec_id):
+                await execution.send(message)
+                return
+        line = await self._websocket(session_id, exec_id, 0)
+        try:
+            await line.send(message)
+        finally:
+            await line.close()
+
+    # shells and files
+
+    async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
+        body = await self._get(_session_path(session_id) + "/shells")
+        shells: list[ShellSummary] = self._connection.decode(_SHELLS, body).shells
+        return shells
+
+    async def close_shell(self, session_id: str, name: str) -> None:
+        await self._call("DELETE", f"{_session_path(session_id)}/shells/{segment(name)}", repeatable=True)
+
+    def files(self, session_id: str) -> Files:
+        return HttpFiles(self._connection, _session_path(session_id) + "/files")
+
+    # the service itself
+
+    async def catalogue(self) -> Catalogue:
+        catalogue: Catalogue = self._connection.decode(_CATALOGUE, await self._get("/v1/catalogue"))
+        return catalogue
+
+    async def health(self) -> ServiceHealth:
+        health: ServiceHealth = self._connection.decode(_HEALTH, await self._get("/v1/health"))
+        return health
+
+    async def close(self) -> None:
+        for execution in list(self._executions):
+            await execution.detach()
+        await self._connection.close()
+
+    # one call
+
+    async def _get(self, path: str) -> bytes:
+        return await self._call("GET", path, repeatable=True)
+
+    async def _call(self, method: str, path: str, body: bytes | None = None, *, repeatable: bool) -> bytes:
+        _, answer = await self._connection.call(method, path, body, repeatable=repeatable)
+        return answer
+
+    def _session(self, body: bytes) -> Session:
+        session: Session = self._connection.decode(_SESSION, body).to_domain()
+        return session
+
+
+async def _ask_until_known(exec_id: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+    """The result of an exec that may be running; None if the server does not know it: then it never ran."""
+    fruitless = 0
+    while True:
+        try:
+            if (result := await ask()) is not None:
+                return result
+            fruitless = 0
+        except SessionEnded as error:
+            error.may_have_executed = True
+            raise
+        except NotFound:
+            return None
+        except (LinkInterrupted, Unavailable, Busy) as error:
+            fruitless += 1
+            if fruitless >= MAX_FRUITLESS_BREAKS:
+                raise LinkInterrupted(
+                    f"{error.message}; exec {exec_id} may be running: ask for it by its id",
+                    details={"exec_id": exec_id},
+                ) from error
+            # Each of these was several tries already; a server that is started again takes seconds.
+            await asyncio.sleep(backoff(fruitless + 2))
+
+
+def _kept(status: ExecStatus) -> ExecResult | None:
+    if not status.running and status.result is None:
+        raise SandlotError(
+            f"exec {status.exec_id} has ended, and its result is not kept any more", may_have_executed=True
+        )
+    return status.result
+
+
+def _session_path(session_id: str) -> str:
+    return "/v1/sessions/" + segment(session_id)
+
+
+def _exec_path(session_id: str, exec_id: str) -> str:
+    return f"/v1/sessions/{segment(session_id)}/execs/{segment(exec_id)}"

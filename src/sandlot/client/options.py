@@ -1,0 +1,93 @@
+"""The options that commands and sessions are given, said once for every method that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict, Unpack
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
+from sandlot.domain.ids import new_exec_id
+from sandlot.domain.limits import LimitChange
+from sandlot.domain.session import CreateSession, Timeout
+
+Command = str | Sequence[str]
+
+
+class ExecOptions(TypedDict, total=False):
+    """cwd: where it runs; /workspace, unless told otherwise.
+    env: variables for this command, over those of the session.
+    timeout_s: seconds after which it is killed; the server has a default and a ceiling.
+    output_limit: bytes of output that are kept; None: no cap, for streams alone.
+    on_limit: "truncate" drops what is over the limit, "kill" ends the command.
+    shell: the name of a shell that keeps its folder, variables and functions from command to command.
+    exec_id: names this run. The same id again gives the same result and never runs the command twice.
+    """
+
+    cwd: str | None
+    env: Mapping[str, str]
+    timeout_s: float | None
+    output_limit: int | None
+    on_limit: OnLimit | Literal["truncate", "kill"]
+    shell: str | None
+    exec_id: str | None
+
+
+class SessionOptions(TypedDict, total=False):
+    """env: variables for every command of the session.
+    limits: what to change of the environment's limits.
+    idle_timeout_s, lifetime_s: seconds, or NEVER where the server allows it; else as the environment says.
+    metadata: names and values of yours, given back with the session.
+    idempotency_key: the same key again gives the same session.
+    recreate_lost: a thread whose sandbox was lost gets a new one at once.
+    """
+
+    env: Mapping[str, str]
+    limits: LimitChange | None
+    idle_timeout_s: Timeout | None
+    lifetime_s: Timeout | None
+    metadata: Mapping[str, str]
+    idempotency_key: str | None
+    recreate_lost: bool
+
+
+def exec_request(
+    command: Command, stdin: bool = False, pty: PtySize | None = None, **options: Unpack[ExecOptions]
+) -> ExecRequest:
+    """A string is for the shell, a sequence of words is run as it is."""
+    on_limit = options.get("on_limit", OnLimit.TRUNCATE)
+    if on_limit not in OnLimit.__members__.values():
+        raise InvalidRequest(f"on_limit is 'truncate' or 'kill', not {on_limit!r}")
+    return ExecRequest(
+        command=command if isinstance(command, str) else None,
+        argv=None if isinstance(command, str) else tuple(command),
+        exec_id=options.get("exec_id") or new_exec_id(),
+        cwd=options.get("cwd"),
+        env=options.get("env") or {},
+        stdin=stdin,
+        timeout_s=options.get("timeout_s"),
+        output_limit=options.get("output_limit", DEFAULT_OUTPUT_LIMIT_BYTES),
+        on_limit=OnLimit(on_limit),
+        pty=pty,
+        shell=options.get("shell"),
+    )
+
+
+def create_request(
+    environment: str | None, thread: str | None, **options: Unpack[SessionOptions]
+) -> CreateSession:
+    return CreateSession(
+        environment=environment,
+        thread=thread,
+        env=options.get("env") or {},
+        limits=options.get("limits") or LimitChange(),
+        idle_timeout_s=options.get("idle_timeout_s"),
+        lifetime_s=options.get("lifetime_s"),
+        metadata=options.get("metadata") or {},
+        idempotency_key=options.get("idempotency_key"),
+        recreate_lost=options.get("recreate_lost", False),
+    )
+
+
+def input_bytes(data: bytes | str | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data

@@ -1,0 +1,92 @@
+"""``Lifecycle``: the interface of the system's second text, on the present one.
+
+Its providers and templates were names of other services; here every session is a sandbox of the server. A
+name that is not one of the server's environments means the default one, as on the routes of that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandlot.client.sync.client import Client
+from sandlot.client.sync.session import Session
+
+PROVIDER = "docker"
+
+
+class SandboxManager:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._environments: frozenset[str] | None = None
+
+    def start_sandbox(self, session_id: str, environment: str, provider: str = PROVIDER) -> dict[str, Any]:
+        """The caller's id is the conversation's: asking twice gives the same sandbox."""
+        session = self._client.thread(session_id, self._environment(environment))
+        return described(session, session_id)
+
+    def execute_code(self, session_id: str, code: str) -> dict[str, Any]:
+        result = self._session(session_id).run(["python3", "-c", code])
+        return {
+            "stdout": result.stdout,
+            "stderr": result.stderr,
+            "exit_code": result.exit_code,
+            "results": [],
+            "artifacts": [],
+        }
+
+    def stop_sandbox(self, session_id: str) -> None:
+        self._session(session_id).delete()
+
+    def _session(self, session_id: str) -> Session:
+        return next(iter(self._client.sessions(thread=session_id)), None) or self._client.get(session_id)
+
+    def _environment(self, name: str | None) -> str | None:
+        if self._environments is None:
+            known = self._client.catalogue().environments
+            self._environments = frozenset(environment.name for environment in known)
+        return name if name in self._environments else None
+
+    def create(self, environment: str | None, agent_config: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = {f"agent.{name}": str(value) for name, value in agent_config.items()}
+        session = self._client.create(self._environment(environment), metadata=metadata)
+        return described(session, session.id)
+
+
+class Lifecycle:
+    """Paths and keys of other services are taken and not needed: the server keeps its own records."""
+
+    def __init__(
+        self,
+        storage_path: str | None = None,
+        runtime_path: str | None = None,
+        e2b_api_key: str | None = None,
+        *,
+        server_url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self._client = Client(server_url, api_key=api_key)
+        self.sandbox_mgr = SandboxManager(self._client)
+
+    def start(
+        self,
+        agent_config: Mapping[str, Any] | None = None,
+        environment: str | None = None,
+        provider: str = PROVIDER,
+    ) -> dict[str, Any]:
+        return self.sandbox_mgr.create(environment, agent_config or {})
+
+    def stop(self, session_id: str, sandbox_id: str | None = None) -> None:
+        self.sandbox_mgr.stop_sandbox(session_id)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def described(session: Session, session_id: str) -> dict[str, Any]:
+    return {
+        "session_id": session_id,
+        "sandbox_id": session.info.sandbox_id,
+        "provider": PROVIDER,
+        "url": None,
+    }

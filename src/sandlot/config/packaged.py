@@ -1,0 +1,20 @@
+"""Where the files are that come with the package but are no code: the registry and the images' Dockerfiles.
+
+In the wheel they lie beside the code (``registry_data``, ``images_data``); in a checkout they are the folders
+at its root.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandlot.domain.errors import NotFound
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def packaged_folder(name: str) -> Path:
+    for folder in (_PACKAGE / f"{name}_data", _PACKAGE.parent.parent / name):
+        if folder.is_dir():
+            return folder
+    raise NotFound(f"the {name} folder is missing from this installation; install sandlot again")

@@ -1,0 +1,110 @@
+"""An environment's YAML, already valid by its schema, as a ``Recipe``. Pure.
+
+Sizes are bytes or such as "512m"; times are seconds or such as "30m"; "never" is a time that never comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandlot.domain.environment import Environment, Recipe, Tier
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.limits import LimitChange, Limits
+from sandlot.domain.pool import PoolPolicy
+from sandlot.domain.session import (
+    DEFAULT_ENVIRONMENT,
+    DEFAULT_IDLE_TIMEOUT_S,
+    DEFAULT_LIFETIME_S,
+    check_timeout,
+)
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([smhd])")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeDefaults:
+    """What a recipe does not state. ``pool`` is for the default environment; others start without a pool."""
+
+    pool: PoolPolicy = field(default_factory=PoolPolicy)
+    idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
+    lifetime_s: float | None = DEFAULT_LIFETIME_S
+
+
+def recipe_of(document: Mapping[str, Any], defaults: RecipeDefaults) -> Recipe:
+    name = document["name"]
+    idle_timeout_s = _timeout(document, "idle_timeout", defaults.idle_timeout_s)
+    lifetime_s = _timeout(document, "lifetime", defaults.lifetime_s)
+    return Recipe(
+        environment=Environment(
+            name=name,
+            image=document["image"],
+            tier=Tier(document.get("tier", Tier.RUNC)),
+            limits=_limits(document.get("limits", {})),
+        ),
+        description=document["description"],
+        languages=tuple(document.get("languages", ())),
+        pool=_pool(document.get("pool"), defaults.pool, is_default=name == DEFAULT_ENVIRONMENT),
+        idle_timeout_s=idle_timeout_s,
+        lifetime_s=lifetime_s,
+    )
+
+
+def bytes_of_size(size: int | str) -> int:
+    if isinstance(size, int):
+        return size
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        raise InvalidRequest(f"{size!r:.40} is not a size such as 536870912, 512m or 1g")
+    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
+
+
+def seconds_of_duration(duration: float | str) -> float | None:
+    """None is never."""
+    if not isinstance(duration, str):
+        return float(duration)
+    if duration == "never":
+        return None
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
+        raise InvalidRequest(f"{duration!r:.40} is not a time such as 90, 30m, 1h or never")
+    return float(match[1]) * _DURATION_UNITS[match[2]]
+
+
+def _timeout(document: Mapping[str, Any], key: str, default: float | None) -> float | None:
+    if key not in document:
+        return default
+    seconds = seconds_of_duration(document[key])
+    check_timeout(key, seconds)
+    return seconds
+
+
+def _limits(document: Mapping[str, Any]) -> Limits:
+    def size(key: str) -> int | None:
+        return bytes_of_size(document[key]) if key in document else None
+
+    change = LimitChange(
+        memory_bytes=size("memory"),
+        cpus=document.get("cpus"),
+        pids=document.get("pids"),
+        tmp_bytes=size("tmp"),
+        shm_bytes=size("shm"),
+        open_files=document.get("open_files"),
+    )
+    return change.apply(Limits())
+
+
+def _pool(document: Mapping[str, Any] | None, defaults: PoolPolicy, *, is_default: bool) -> PoolPolicy:
+    if document is None:
+        return defaults if is_default else PoolPolicy(size=0, min=0, max=defaults.max)
+    size = document["size"]
+    return PoolPolicy(
+        size=size,
+        min=document.get("min", min(defaults.min, size)),
+        max=document.get("max", max(defaults.max, size)),
+    )

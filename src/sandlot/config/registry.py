@@ -1,0 +1,223 @@
+"""The registry: environments, tools, prompts and agents declared in YAML, read into domain values.
+
+    registry/environments/*.yaml   what a sandbox is made of; these become recipes
+    registry/tools/*.yaml          what an agent can be offered, with a JSON schema of its parameters
+    registry/prompts/*.yaml        text that tells a model how to work in a sandbox
+    registry/agents/*.yaml         which environment, tools and prompt go together
+    registry/schema/*.json         what each of these files may contain
+
+The shipped registry comes first; a folder of the operator's own adds to it and replaces by name. There is no
+logic in it, and every complaint names the file and the place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+
+from sandlot.config.packaged import packaged_folder
+from sandlot.config.recipes import RecipeDefaults, recipe_of
+from sandlot.domain.environment import Recipe
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
+
+KINDS = ("environments", "tools", "prompts", "agents")
+MAX_FILE_BYTES = 256 * 1024
+MAX_FILES = 1000  # in one folder
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    recipes: Mapping[str, Recipe]
+    catalogue: Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    file: Path
+    document: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Kind:
+    validator: Draft202012Validator
+    entries: dict[str, _Entry] = field(default_factory=dict)
+
+
+def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Registry:
+    shipped = packaged_folder("registry")
+    kinds = {kind: _Kind(_validator(shipped / "schema" / f"{kind}.json")) for kind in KINDS}
+    _read_folder(shipped, kinds)
+    if extra is not None:
+        if not extra.is_dir():
+            raise InvalidRequest(f"the registry folder {extra} does not exist; it would hold {_folders()}")
+        if not any((extra / kind).is_dir() for kind in KINDS):
+            raise InvalidRequest(f"the registry folder {extra} has none of {_folders()}")
+        _read_folder(extra, kinds)
+    _check_references(kinds)
+    recipes = {
+        name: _recipe(entry, defaults) for name, entry in sorted(kinds["environments"].entries.items())
+    }
+    return Registry(recipes, _catalogue(recipes, kinds))
+
+
+def _folders() -> str:
+    return ", ".join(f"{kind}/" for kind in KINDS)
+
+
+def _validator(schema: Path) -> Draft202012Validator:
+    return Draft202012Validator(json.loads(schema.read_text("utf-8")))
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _read_folder(folder: Path, kinds: Mapping[str, _Kind]) -> None:
+    for kind, read in kinds.items():
+        found: dict[str, _Entry] = {}
+        for file in _yaml_files(folder / kind):
+            document = _valid(file, _read_yaml(file), read.validator)
+            name = document["name"]
+            if name in found:
+                raise _problem(file, "name", f"{name} is also declared in {found[name].file.name}")
+            found[name] = _Entry(file, document)
+        read.entries.update(found)
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".yaml", ".yml"))
+    if len(files) > MAX_FILES:
+        raise InvalidRequest(f"{folder} has more than {MAX_FILES} files")
+    yield from files
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Data and nothing else: no aliases (a few of them make gigabytes), no key twice, text as keys."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.constructor.ConstructorError(
+                None, None, "an alias is not allowed here", self.get_mark()
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str) or key in keys:
+                fault = "stands here twice" if isinstance(key, str) else "is not text: put it in quotes"
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key} {fault}", key_node.start_mark
+                )
+            keys.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(file: Path) -> Any:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidRequest(f"{file} has more than {MAX_FILE_BYTES} bytes")
+    try:
+        document = yaml.load(content, _PlainLoader)  # noqa: S506 (a SafeLoader, and stricter)
+        json.dumps(document, allow_nan=False)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
+        raise _problem(file, place, error.problem or "not YAML") from error
+    except yaml.YAMLError as error:
+        raise InvalidRequest(f"{file}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise InvalidRequest(f"{file}: nested too deeply") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"{file}: holds what JSON cannot: {error}") from error
+    return document
+
+
+def _valid(file: Path, document: Any, validator: Draft202012Validator) -> Mapping[str, Any]:
+    error = best_match(validator.iter_errors(document))
+    if error is not None:
+        raise _problem(file, _place(error), error.message[:300])
+    assert isinstance(document, dict)  # the schema says so
+    if "parameters" in document:
+        try:
+            Draft202012Validator.check_schema(document["parameters"])
+        except SchemaError as wrong:
+            where = ".".join(["parameters", *map(str, wrong.path)])
+            raise _problem(file, where, f"not a JSON schema: {wrong.message[:300]}") from wrong
+    return document
+
+
+def _place(error: ValidationError) -> str:
+    return ".".join(map(str, error.absolute_path)) or "the whole file"
+
+
+def _problem(file: Path, place: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{file}: {place}: {what}", details={"file": str(file), "place": place})
+
+
+# --- into the domain ----------------------------------------------------------------------------
+
+
+def _check_references(kinds: Mapping[str, _Kind]) -> None:
+    """An agent names an environment, tools and a prompt that exist."""
+    for entry in kinds["agents"].entries.values():
+        document = entry.document
+        references = [("environment", "environments", document.get("environment"))]
+        references += [("prompt", "prompts", document.get("prompt"))]
+        references += [(f"tools.{i}", "tools", name) for i, name in enumerate(document.get("tools", ()))]
+        for place, kind, name in references:
+            if name is not None and name not in kinds[kind].entries:
+                known = ", ".join(sorted(kinds[kind].entries))
+                raise _problem(entry.file, place, f"{name} is not in the registry's {kind} ({known})")
+
+
+def _recipe(entry: _Entry, defaults: RecipeDefaults) -> Recipe:
+    try:
+        return recipe_of(entry.document, defaults)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{entry.file}: {error.message}", details={"file": str(entry.file)}) from error
+
+
+def _catalogue(recipes: Mapping[str, Recipe], kinds: Mapping[str, _Kind]) -> Catalogue:
+    def entries(kind: str) -> tuple[RegistryEntry, ...]:
+        return tuple(
+            RegistryEntry(
+                kind=kind.removesuffix("s"),
+                name=name,
+                description=entry.document["description"],
+                spec={k: v for k, v in entry.document.items() if k not in ("name", "description")},
+            )
+            for name, entry in sorted(kinds[kind].entries.items())
+        )
+
+    return Catalogue(
+        environments=tuple(_info(recipe) for recipe in recipes.values()),
+        tools=entries("tools"),
+        prompts=entries("prompts"),
+        agents=entries("agents"),
+    )
+
+
+def _info(recipe: Recipe) -> EnvironmentInfo:
+    return EnvironmentInfo(
+        name=recipe.environment.name,
+        image=recipe.environment.image,
+        tier=recipe.environment.tier,
+        description=recipe.description,
+        languages=recipe.languages,
+        limits=recipe.environment.limits,
+        idle_timeout_s=recipe.idle_timeout_s,
+        lifetime_s=recipe.lifetime_s,
+    )

@@ -1,0 +1,363 @@
+"""What a server can be told, and the one place that reads it from the environment.
+
+Every setting is a variable ``SANDLOT_<NAME>``; a few also answer to the names that earlier versions of this
+system used (PORT, WORKER_ID, POOL_SIZE …). docs/reference/settings.md is generated from this file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sandlot.config.recipes import RecipeDefaults
+from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.pool import (
+    DEFAULT_MAX_POOL_SIZE,
+    DEFAULT_MIN_POOL_SIZE,
+    DEFAULT_POOL_SIZE,
+    PoolPolicy,
+)
+from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, MAX_TIMEOUT_S
+
+PREFIX = "SANDLOT_"
+MAX_KEY_BYTES = 4096
+MIN_KEY_CHARACTERS = 16
+
+
+def default_data_dir() -> Path:
+    """Short in both cases: the sockets of the sandboxes lie below it, and their paths have 107 bytes."""
+    return Path("/var/lib/sandlot") if os.geteuid() == 0 else Path.home() / ".local/share/sandlot"
+
+
+class ServerSettings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+    # --- the front door -----------------------------------------------------------------------
+
+    host: str = Field(
+        "127.0.0.1",
+        description=(
+            "Address to listen on. Loopback by default, because whoever reaches the server runs commands; "
+            "any other address needs an API key."
+        ),
+    )
+    port: int = Field(
+        8000,
+        ge=1,
+        le=65535,
+        validation_alias=AliasChoices("SANDLOT_PORT", "PORT"),
+        description="TCP port to listen on.",
+    )
+    api_key: SecretStr | None = Field(
+        None,
+        description=(
+            "The key that clients must show, at least 16 characters. None: no key is asked for, on loopback "
+            "only."
+        ),
+    )
+    api_key_file: Path | None = Field(
+        None,
+        description=(
+            "A file that holds the key, for secrets that should not stand in a process's environment. Not "
+            "together with SANDLOT_API_KEY."
+        ),
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Host names that requests may carry beside the loopback ones, separated by commas. A server on "
+            "loopback takes no others, so that a web page cannot reach it under a name of its own: give the "
+            "public name here where a reverse proxy passes it on. None on any other address: any name."
+        ),
+    )
+    max_upload_bytes: int = Field(
+        1024**3,
+        ge=1024,
+        description=(
+            "Bytes in one uploaded file or archive. 1 GiB: a dataset passes, a disk is not filled by one "
+            "request."
+        ),
+    )
+
+    # --- this worker --------------------------------------------------------------------------
+
+    worker_id: str = Field(
+        "worker",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$",
+        validation_alias=AliasChoices("SANDLOT_WORKER_ID", "WORKER_ID"),
+        description=(
+            "Name of this worker, which also marks its containers. It must stay the same across restarts, "
+            "or the worker does not find its sandboxes again; workers on one engine need different ones."
+        ),
+    )
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description=(
+            "Folder of the worker's records, secrets and sockets; one for each worker. By default "
+            "/var/lib/sandlot for root and ~/.local/share/sandlot for anybody else. Keep it short: the path "
+            "of a Unix socket below it has at most 107 bytes."
+        ),
+    )
+    registry_dir: Path | None = Field(
+        None,
+        description=(
+            "Folder with environments, tools, prompts and agents of your own; one that has the name of a "
+            "shipped one replaces it."
+        ),
+    )
+    docker_host: str | None = Field(
+        None,
+        validation_alias=AliasChoices("SANDLOT_DOCKER_HOST", "DOCKER_HOST"),
+        description=(
+            "Address of the Docker engine; None is unix:///var/run/docker.sock. It must be an engine on "
+            "this machine: sandboxes reach the worker by a Unix socket."
+        ),
+    )
+
+    # --- how many -----------------------------------------------------------------------------
+
+    pool_size: int = Field(
+        DEFAULT_POOL_SIZE,
+        ge=0,
+        le=1000,
+        validation_alias=AliasChoices("SANDLOT_POOL_SIZE", "POOL_SIZE"),
+        description=(
+            "Warm sandboxes held for the default environment while demand is low or unknown. An environment "
+            "that states its own pool is not changed by this. Each costs about 7 MB of memory."
+        ),
+    )
+    min_pool_size: int = Field(
+        DEFAULT_MIN_POOL_SIZE,
+        ge=0,
+        le=1000,
+        validation_alias=AliasChoices("SANDLOT_MIN_POOL_SIZE", "MIN_POOL_SIZE"),
+        description=(
+            "The fewest warm sandboxes that low demand leaves. Not set, it is lowered to the pool's size."
+        ),
+    )
+    max_pool_size: int = Field(
+        DEFAULT_MAX_POOL_SIZE,
+        ge=0,
+        le=1000,
+        validation_alias=AliasChoices("SANDLOT_MAX_POOL_SIZE", "MAX_POOL_SIZE"),
+        description=(
+            "The most warm sandboxes that high demand makes. Not set, it is raised to the pool's size."
+        ),
+    )
+    max_sessions: int = Field(
+        1000,
+        ge=1,
+        le=100_000,
+        description=(
+            "Sessions at once on this worker; beyond it a create is answered with 503. A bound against a "
+            "client that never deletes; `sandlot doctor` compares it with what this machine has."
+        ),
+    )
+    create_concurrency: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description=(
+            "Sandboxes being made at the same time. The engine starts them one core at a time, so more only "
+            "makes each of them slower."
+        ),
+    )
+    max_execs: int = Field(
+        32,
+        ge=1,
+        le=1024,
+        description=(
+            "Commands running at once in one session; the next is answered with 429. It keeps one session "
+            "from taking the worker's streams."
+        ),
+    )
+
+    # --- how long -----------------------------------------------------------------------------
+
+    queue_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=600,
+        description=(
+            "Seconds that a create waits for a sandbox before it is answered with 503. Longer than a refill "
+            "of the pool, shorter than a client's patience."
+        ),
+    )
+    exec_timeout_s: float = Field(
+        300.0,
+        gt=0,
+        le=7 * 24 * 3600,
+        description="Seconds after which a command is ended that asked for no timeout itself.",
+    )
+    max_exec_timeout_s: float = Field(
+        3600.0,
+        gt=0,
+        le=7 * 24 * 3600,
+        description="Seconds; the longest timeout that a command may ask for.",
+    )
+    idle_timeout_s: float = Field(
+        DEFAULT_IDLE_TIMEOUT_S,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description=(
+            "Seconds without a command or file operation after which a session ends, where neither the "
+            "request nor the environment says otherwise. Half an hour outlives a person's pause for "
+            "thought."
+        ),
+    )
+    lifetime_s: float = Field(
+        DEFAULT_LIFETIME_S,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description=(
+            "Seconds after its creation at which a session ends, however busy, where neither the request "
+            "nor the environment says otherwise."
+        ),
+    )
+    allow_never: bool = Field(
+        False,
+        description=(
+            "Whether a request may ask for a session that never ends. Off, since such sessions gather until "
+            "the machine is full."
+        ),
+    )
+    drain_timeout_s: float = Field(
+        30.0,
+        ge=0,
+        le=3600,
+        description=(
+            "Seconds that a stopping server gives running commands before it goes. Sandboxes stay: the next "
+            "start takes them over."
+        ),
+    )
+    orphan_grace_s: float = Field(
+        30.0,
+        ge=1,
+        le=3600,
+        description=(
+            "Seconds between the two sightings after which a sandbox that belongs to no session is removed. "
+            "One sighting could be a create under way."
+        ),
+    )
+
+    # --- logs ---------------------------------------------------------------------------------
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe event that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="`text` for people, `json` for a log collector; one event a line in both."
+    )
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    @field_validator("api_key_file", "data_dir", "registry_dir")
+    @classmethod
+    def _expand(cls, path: Path | None) -> Path | None:
+        # A unit file or a compose file expands no ~.
+        return None if path is None else path.expanduser()
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> ServerSettings:
+        try:
+            key = self.key
+            _ = self.pool
+        except SandlotError as error:
+            raise ValueError(error.message) from error
+        if key is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host} is reachable from outside, and without an API key anybody could run "
+                "commands: set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1"
+            )
+        if self.exec_timeout_s > self.max_exec_timeout_s:
+            raise ValueError("exec_timeout_s is more than max_exec_timeout_s")
+        return self
+
+    @property
+    def key(self) -> str | None:
+        """The API key, from the environment or from its file."""
+        if self.api_key_file is None:
+            key = None if self.api_key is None else self.api_key.get_secret_value()
+        elif self.api_key is not None:
+            raise InvalidRequest("give SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, not both")
+        else:
+            key = _read_key(self.api_key_file)
+        if key is not None and (len(key) < MIN_KEY_CHARACTERS or not key.isascii() or not key.isprintable()):
+            raise InvalidRequest(
+                f"an API key has at least {MIN_KEY_CHARACTERS} printable ASCII characters; "
+                "make one with: openssl rand -hex 32"
+            )
+        return key
+
+    @property
+    def pool(self) -> PoolPolicy:
+        """A size alone is enough to set: bounds that were not given make room for it."""
+        given = self.model_fields_set
+        return PoolPolicy(
+            size=self.pool_size,
+            min=self.min_pool_size if "min_pool_size" in given else min(self.min_pool_size, self.pool_size),
+            max=self.max_pool_size if "max_pool_size" in given else max(self.max_pool_size, self.pool_size),
+        )
+
+    @property
+    def recipe_defaults(self) -> RecipeDefaults:
+        return RecipeDefaults(self.pool, self.idle_timeout_s, self.lifetime_s)
+
+
+def server_settings(**given: Any) -> ServerSettings:
+    """From the environment, with what is given (and not None) before it. Errors name the variable."""
+    try:
+        return ServerSettings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise InvalidRequest("; ".join(_sentence(problem) for problem in error.errors())) from error
+
+
+def variables(field: str) -> tuple[str, ...]:
+    """The environment variables of a setting, the preferred one first."""
+    alias = ServerSettings.model_fields[field].validation_alias
+    if isinstance(alias, AliasChoices):
+        return tuple(str(choice) for choice in alias.choices)
+    return (PREFIX + field.upper(),)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_key(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_KEY_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"the API key's file {path} cannot be read: {error.strerror}") from error
+    if len(content) > MAX_KEY_BYTES:
+        raise InvalidRequest(f"the API key's file {path} has more than {MAX_KEY_BYTES} bytes")
+    return content.decode("utf-8", "replace").strip()
+
+
+def _sentence(problem: Any) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    place = str(problem["loc"][0]) if problem["loc"] else ""
+    # Under which name it came: the field's own, or that of a variable.
+    field = place if place in ServerSettings.model_fields else place.lower().removeprefix(PREFIX.lower())
+    if field not in ServerSettings.model_fields:
+        return message
+    # The value is not repeated: it may be a secret.
+    return f"{variables(field)[0]}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,395 @@
+"""The commands that the fake's shell knows. Each does what tests need of the real one, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+
+from sandlot.domain.errors import FileProblem
+from sandlot.testing.fake.pipes import Bytes
+from sandlot.testing.fake.shell import ExitShell, Process, Program, Shell, State
+from sandlot.testing.fake.tree import USER_ID, Folder, Regular, words_of
+
+
+async def _true(process: Process) -> int:
+    return 0
+
+
+async def _false(process: Process) -> int:
+    return 1
+
+
+async def _exit(process: Process) -> int:
+    raise ExitShell(_number(process.arguments[0]) & 0xFF if process.arguments else process.state.status)
+
+
+async def _cd(process: Process) -> int:
+    target = process.arguments[0] if process.arguments else process.state.variables.get("HOME", "/")
+    path = process.path(target)
+    process.tree.folder(path)
+    process.state.cwd = process.tree.locate(path).path
+    process.state.variables["PWD"] = process.state.cwd
+    return 0
+
+
+async def _pwd(process: Process) -> int:
+    await process.out(process.state.cwd + "\n")
+    return 0
+
+
+async def _export(process: Process) -> int:
+    for argument in process.arguments:
+        name, given, value = argument.partition("=")
+        process.state.variables[name] = value if given else process.state.variables.get(name, "")
+        process.state.exported.add(name)
+    return 0
+
+
+async def _unset(process: Process) -> int:
+    for name in process.arguments:
+        process.state.variables.pop(name, None)
+        process.state.exported.discard(name)
+    return 0
+
+
+async def _env(process: Process) -> int:
+    await process.out("".join(f"{name}={value}\n" for name, value in sorted(process.variables.items())))
+    return 0
+
+
+async def _echo(process: Process) -> int:
+    words = process.arguments
+    if words[:1] == ("-n",):
+        await process.out(" ".join(words[1:]))
+    else:
+        await process.out(" ".join(words) + "\n")
+    return 0
+
+
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "\\": "\\", '"': '"'}
+
+
+def _escapes(text: str) -> bytes:
+    """printf's: characters, octal and hexadecimal bytes."""
+    made, at = b"", 0
+    for match in _ESCAPE.finditer(text):
+        made += text[at : match.start()].encode("utf-8", "surrogateescape")
+        if match[1] or match[2]:
+            made += bytes([(int(match[1], 8) if match[1] else int(match[2], 16)) & 0xFF])
+        else:
+            made += _ESCAPED.get(match[3], "\\" + match[3]).encode()
+        at = match.end()
+    return made + text[at:].encode("utf-8", "surrogateescape")
+
+
+async def _printf(process: Process) -> int:
+    """%s, %d and %%; the format is used again while there are arguments."""
+    if not process.arguments:
+        return await process.fail("usage: printf format [arguments]", 2)
+    template, waiting = process.arguments[0], list(process.arguments[1:])
+    while True:
+        printed = b""
+        for piece in re.split(r"(%[sd%])", template):
+            if piece in ("%s", "%d"):
+                value = waiting.pop(0) if waiting else ("" if piece == "%s" else "0")
+                printed += value.encode("utf-8", "surrogateescape")
+            else:
+                printed += b"%" if piece == "%%" else _escapes(piece)
+        await process.streams.stdout.write(printed)
+        if not waiting or not re.search(r"%[sd]", template):
+            return 0
+
+
+async def _each_input(process: Process, paths: tuple[str, ...]) -> tuple[list[tuple[str, Bytes | None]], int]:
+    """The named files, None for stdin; what cannot be read is told, and makes the code 1."""
+    found: list[tuple[str, Bytes | None]] = []
+    code = 0
+    for path in paths or ("-",):
+        if path == "-":
+            found.append((path, None))
+            continue
+        try:
+            found.append((path, Bytes(bytes(process.tree.content(process.path(path))))))
+        except FileProblem as error:
+            code = await process.fail(f"{path}: {words_of(error)}")
+    return found, code
+
+
+async def _cat(process: Process) -> int:
+    inputs, code = await _each_input(process, process.arguments)
+    for _, source in inputs:
+        while piece := await (source or process.streams.stdin).read():
+            await process.streams.stdout.write(piece)
+    return code
+
+
+async def _head(process: Process) -> int:
+    """-c N or -n N; ten lines without."""
+    unit, count, rest = "-n", 10, process.arguments
+    if rest[:1] in (("-c",), ("-n",)) and len(rest) > 1:
+        unit, count, rest = rest[0], _number(rest[1]), rest[2:]
+    inputs, code = await _each_input(process, rest)
+    for _, source in inputs:
+        left = count
+        while left > 0 and (piece := await (source or process.streams.stdin).read()):
+            if unit == "-c":
+                piece = piece[:left]
+                left -= len(piece)
+            else:
+                lines = piece.splitlines(keepends=True)[:left]
+                left -= sum(line.endswith(b"\n") for line in lines)
+                piece = b"".join(lines)
+            await process.streams.stdout.write(piece)
+    return code
+
+
+async def _wc(process: Process) -> int:
+    """-c or -l, of stdin or of files."""
+    unit, rest = process.arguments[:1], process.arguments[1:]
+    if unit not in (("-c",), ("-l",)):
+        return await process.fail("the fake's wc knows -c and -l")
+    inputs, code = await _each_input(process, rest)
+    for path, source in inputs:
+        count = 0
+        while piece := await (source or process.streams.stdin).read():
+            count += len(piece) if unit == ("-c",) else piece.count(b"\n")
+        await process.out(f"{count}\n" if path == "-" else f"{count} {path}\n")
+    return code
+
+
+async def _read(process: Process) -> int:
+    line = bytearray()
+    while (piece := await process.streams.stdin.read(1)) and piece != b"\n":
+        line += piece
+    if process.arguments:
+        process.state.variables[process.arguments[0]] = line.decode("utf-8", "surrogateescape").strip()
+    return 0 if piece else 1
+
+
+async def _seq(process: Process) -> int:
+    numbers = [_number(argument) for argument in process.arguments] or [0]
+    first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
+    for begin in range(first, last + 1, 1000):
+        await process.out("".join(f"{number}\n" for number in range(begin, min(begin + 1000, last + 1))))
+    return 0
+
+
+async def _yes(process: Process) -> int:
+    lines = (" ".join(process.arguments or ("y",)) + "\n") * 4000
+    while True:
+        await process.out(lines)
+        await asyncio.sleep(0)
+
+
+async def _sleep(process: Process) -> int:
+    try:
+        seconds = sum(float(argument) for argument in process.arguments)
+    except ValueError:
+        return await process.fail(f"invalid time interval '{process.arguments[0]}'")
+    await asyncio.sleep(seconds)
+    return 0
+
+
+async def _test(process: Process) -> int:
+    words = list(process.arguments)
+    if process.words[0] == "[":
+        if words[-1:] != ["]"]:
+            return await process.fail("missing `]'", 2)
+        words.pop()
+    if words[:1] == ["!"]:
+        holds = _holds(process, words[1:])
+        return 2 if holds is None else int(holds)
+    holds = _holds(process, words)
+    return 2 if holds is None else int(not holds)
+
+
+def _holds(process: Process, words: list[str]) -> bool | None:
+    """None: not an expression that is known here."""
+    match words:
+        case []:
+            return False
+        case [word]:
+            return word != ""
+        case ["-n", word]:
+            return word != ""
+        case ["-z", word]:
+            return word == ""
+        case ["-t", _]:
+            return process.shell.machine.terminal() is not None
+        case ["-e" | "-f" | "-d" | "-s" as kind, path]:
+            try:
+                node = process.tree.find(process.path(path))
+            except FileProblem:
+                return False
+            wanted = {"-e": True, "-f": isinstance(node, Regular), "-d": isinstance(node, Folder)}
+            return wanted.get(kind, isinstance(node, Regular) and bool(node.data))
+        case [left, "=" | "==", right]:
+            return left == right
+        case [left, "!=", right]:
+            return left != right
+        case [left, "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge" as operator, right]:
+            a, b = _number(left), _number(right)
+            return {
+                "-eq": a == b,
+                "-ne": a != b,
+                "-lt": a < b,
+                "-le": a <= b,
+                "-gt": a > b,
+                "-ge": a >= b,
+            }[operator]
+    return None
+
+
+async def _whoami(process: Process) -> int:
+    await process.out("sandboxuser\n")
+    return 0
+
+
+async def _id(process: Process) -> int:
+    if process.arguments[:1] in (("-u",), ("-g",)):
+        await process.out(f"{USER_ID}\n")
+    else:
+        await process.out(f"uid={USER_ID}(sandboxuser) gid={USER_ID}(sandboxuser)\n")
+    return 0
+
+
+async def _ls(process: Process) -> int:
+    """One name a line; -A and -a show hidden ones."""
+    options, paths = _options(process)
+    code = 0
+    for path in paths or ["."]:
+        try:
+            node = process.tree.find(process.path(path))
+        except FileProblem as error:
+            code = await process.fail(f"cannot access '{path}': {words_of(error)}", 2)
+            continue
+        names = sorted(node.children) if isinstance(node, Folder) else [path]
+        shown = [name for name in names if options & {"a", "A"} or not name.startswith(".")]
+        await process.out("".join(f"{name}\n" for name in shown))
+    return code
+
+
+async def _mkdir(process: Process) -> int:
+    options, paths = _options(process)
+    for path in paths:
+        try:
+            process.tree.mkdir(process.path(path), parents="p" in options)
+        except FileProblem as error:
+            return await process.fail(f"cannot create directory '{path}': {words_of(error)}")
+    return 0
+
+
+async def _rm(process: Process) -> int:
+    options, paths = _options(process)
+    code = 0
+    for path in paths:
+        try:
+            full = process.path(path)
+            if not options & {"r", "R"} and isinstance(process.tree.find(full, follow=False), Folder):
+                code = await process.fail(f"cannot remove '{path}': Is a directory")
+                continue
+            process.tree.remove(full, recursive=True)
+        except FileProblem as error:
+            if "f" not in options or error.reason != "not_found":
+                code = await process.fail(f"cannot remove '{path}': {words_of(error)}")
+    return code
+
+
+async def _mv(process: Process) -> int:
+    source, destination = process.arguments[-2:]
+    process.tree.move(process.path(source), process.path(destination), overwrite=True)
+    return 0
+
+
+async def _ln(process: Process) -> int:
+    """-s alone: a link to its first argument, under its second."""
+    options, names = _options(process)
+    if "s" not in options or len(names) != 2:
+        return await process.fail("the fake's ln knows -s TARGET NAME")
+    process.tree.link(process.path(names[1]), names[0])
+    return 0
+
+
+async def _touch(process: Process) -> int:
+    for path in process.arguments:
+        process.tree.open_file(process.path(path))
+    return 0
+
+
+async def _stty(process: Process) -> int:
+    size = process.shell.machine.terminal()
+    if size is None:
+        return await process.fail("'standard input': Inappropriate ioctl for device")
+    await process.out(f"{size[0]} {size[1]}\n")
+    return 0
+
+
+async def _bash(process: Process) -> int:
+    """``-c text``, or line by line from stdin; with a prompt where there is a terminal."""
+    arguments = [argument for argument in process.arguments if argument not in ("-l", "-i", "--login")]
+    state = State(process.state.cwd, dict(process.variables), set(process.variables))
+    shell = Shell(process.shell.machine, state)
+    try:
+        if arguments[:1] == ["-c"] and len(arguments) > 1:
+            return await shell.run_text(arguments[1], process.streams)
+        while True:
+            if process.shell.machine.terminal() is not None:
+                await process.out("$ ")
+            line = bytearray()
+            while (piece := await process.streams.stdin.read(1)) and piece != b"\n":
+                line += piece
+            if not piece and not line:
+                return state.status
+            await shell.run_text(line.decode("utf-8", "surrogateescape"), process.streams)
+    except ExitShell as ended:
+        return ended.code
+
+
+def _options(process: Process) -> tuple[set[str], list[str]]:
+    """Letters after a dash, and the rest."""
+    letters = {letter for word in process.arguments if word[:1] == "-" for letter in word[1:]}
+    return letters, [word for word in process.arguments if word[:1] != "-"]
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+COMMANDS: Mapping[str, Program] = {
+    ":": _true,
+    "true": _true,
+    "false": _false,
+    "exit": _exit,
+    "cd": _cd,
+    "pwd": _pwd,
+    "export": _export,
+    "unset": _unset,
+    "env": _env,
+    "echo": _echo,
+    "printf": _printf,
+    "cat": _cat,
+    "head": _head,
+    "wc": _wc,
+    "read": _read,
+    "seq": _seq,
+    "yes": _yes,
+    "sleep": _sleep,
+    "test": _test,
+    "[": _test,
+    "whoami": _whoami,
+    "id": _id,
+    "ls": _ls,
+    "mkdir": _mkdir,
+    "rm": _rm,
+    "mv": _mv,
+    "ln": _ln,
+    "touch": _touch,
+    "stty": _stty,
+    "bash": _bash,
+    "sh": _bash,
+}

@@ -1,0 +1,228 @@
+"""Execs of the fake: a task that runs the command, a log of its output by offset, and readers of that log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from sandlot.domain.errors import Conflict, InvalidRequest, SandlotError
+from sandlot.domain.execution import (
+    MAX_OUTPUT_LIMIT_BYTES,
+    Channel,
+    ExecEvent,
+    ExecRequest,
+    ExecResult,
+    Exited,
+    OnLimit,
+    Output,
+    PtySize,
+    ResultFold,
+    Started,
+)
+from sandlot.testing.fake.pipes import Bell, Pipe
+from sandlot.testing.fake.shell import new_pid
+
+# Of a stream without a limit: what is kept for those who attach later, and how far a reader may lag behind.
+KEPT_BYTES = 1024 * 1024
+SIGTERM = 15
+
+
+class FakeExec:
+    """``gone`` is set when the sandbox goes while it runs; readers are told that instead of an exit."""
+
+    def __init__(self, request: ExecRequest) -> None:
+        self.request = request
+        self.pid = new_pid()
+        self.stdin = Pipe()
+        self.size = request.pty
+        self.exited: Exited | None = None
+        self.gone: SandlotError | None = None
+        self.bell = Bell()
+        self.chunks: deque[Output] = deque()
+        self.task: asyncio.Task[None] | None = None
+        # What a scripted reply says about its end.
+        self.oom = False
+        self.disk_full = False
+        self.readers: set[FakeExecution] = set()
+        self._written = 0
+        self._kept = 0
+        self._began = time.monotonic()
+        self._reason = ""
+        self._signal = 0
+        if not request.stdin:
+            self.stdin.close()
+
+    @property
+    def running(self) -> bool:
+        return self.exited is None and self.gone is None
+
+    # --- output -------------------------------------------------------------------------------
+
+    async def write(self, channel: Channel, data: bytes) -> None:
+        if self.request.pty is not None:
+            channel, data = Channel.STDOUT, data.replace(b"\n", b"\r\n")
+        limit = self.request.output_limit
+        room = len(data) if limit is None else max(0, limit - self._written)
+        kept = data[:room]
+        if kept:
+            self.chunks.append(Output(channel, self._written, kept))
+            self._kept += len(kept)
+        self._written += len(data)
+        self.bell.ring()
+        if len(kept) < len(data) and self.request.on_limit is OnLimit.KILL:
+            self.stop("output_limit", SIGTERM)
+        while limit is None and self._kept > KEPT_BYTES and self._make_room():
+            await self.bell.wait()
+        await asyncio.sleep(0)
+
+    def _make_room(self) -> bool:
+        """Drops what every reader has had; says whether to wait for one that lags behind."""
+        needed = min((reader.at for reader in self.readers), default=self._written)
+        while self._kept > KEPT_BYTES and self.chunks[0].offset < needed:
+            self._kept -= len(self.chunks.popleft().data)
+        return self._kept > KEPT_BYTES
+
+    # --- its end ------------------------------------------------------------------------------
+
+    def stop(self, reason: str, signal: int) -> None:
+        """The first reason counts."""
+        if self.task is None or not self.running or self._signal:
+            return
+        self._reason, self._signal = reason, signal
+        self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+
+    def finish(self, code: int, *, shell_ended: bool = False, reason: str = "exited") -> None:
+        if self._signal:
+            code, reason = 128 + self._signal, self._reason
+        limit = self.request.output_limit
+        self.exited = Exited(
+            code=code,
+            signal=self._signal,
+            reason=reason,
+            truncated=limit is not None and self._written > limit,
+            output_bytes=self._written,
+            duration_ms=(time.monotonic() - self._began) * 1000,
+            oom=self.oom,
+            disk_full=self.disk_full,
+            shell_ended=shell_ended,
+        )
+        self.stdin.stop_reading()
+        self.bell.ring()
+
+    def lose(self, error: SandlotError) -> None:
+        """The sandbox is gone: nothing that runs comes to an end of its own."""
+        if self.running:
+            self.gone = error
+            if self.task is not None and not self.task.get_loop().is_closed():
+                self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+        self.bell.ring()
+
+    def feed(self, stdin: bytes) -> None:
+        """All of it, whatever a pipe holds; the second of two who ask for the same exec changes nothing."""
+        if not self.stdin.closed:
+            self.stdin.fill(stdin)
+            self.stdin.close()
+
+    async def wait_end(self, timeout_s: float | None = None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.running:
+                    await self.bell.wait()
+        if self.gone is not None:
+            raise self.gone
+
+    def resize(self, rows: int, cols: int) -> None:
+        if self.request.pty is None or not self.running:
+            raise InvalidRequest("this exec has no terminal, or has ended")
+        self.size = PtySize(rows, cols)
+
+
+class FakeExecution:
+    """Implements ``Execution``: one reader."""
+
+    def __init__(
+        self, running: FakeExec, offset: int, *, existing: bool, sign: Callable[[ExecResult], ExecResult]
+    ) -> None:
+        if offset < 0:
+            raise InvalidRequest("an offset cannot be negative")
+        self._exec = running
+        self._begin = self.at = offset
+        self._existing = existing
+        self._sign = sign
+        self._iterated = False
+        self._detached = False
+
+    @property
+    def exec_id(self) -> str:
+        return self._exec.request.exec_id
+
+    async def events(self) -> AsyncIterator[ExecEvent]:
+        if self._iterated:
+            raise RuntimeError("an execution's events are read once; attach for another reading")
+        self._iterated = True
+        self._exec.readers.add(self)
+        try:
+            yield Started(self._exec.pid, self._existing)
+            while not self._detached:
+                while (output := self._next()) is not None:
+                    self.at = output.offset + len(output.data)
+                    self._exec.bell.ring()
+                    yield output
+                if self._exec.gone is not None:
+                    raise self._exec.gone
+                if self._exec.exited is not None:
+                    yield self._exec.exited
+                    return
+                await self._exec.bell.wait()
+        finally:
+            self._let_go()
+
+    def _next(self) -> Output | None:
+        """What comes after what was read, from the middle of a chunk if need be."""
+        for chunk in self._exec.chunks:
+            end = chunk.offset + len(chunk.data)
+            if end > self.at:
+                skipped = max(0, self.at - chunk.offset)
+                return replace(chunk, offset=chunk.offset + skipped, data=chunk.data[skipped:])
+        return None
+
+    async def result(self) -> ExecResult:
+        fold = ResultFold(
+            self.exec_id, self._exec.request.output_limit or MAX_OUTPUT_LIMIT_BYTES, offset=self._begin
+        )
+        result = None
+        async for event in self.events():
+            result = fold.add(event) or result
+        if result is None:
+            raise Conflict("this reader was detached; attach again")
+        return self._sign(result)
+
+    async def write_stdin(self, data: bytes) -> None:
+        exec_ = self._exec
+        if not exec_.running or exec_.stdin.closed:
+            raise Conflict("the exec has ended or its stdin is closed")
+        if exec_.request.pty is None:
+            await exec_.stdin.write(data)
+            return
+        # A terminal: shows what is typed, and ^D at its end is the end of the input.
+        typed, end, _ = data.replace(b"\r", b"\n").partition(b"\x04")
+        await exec_.write(Channel.STDOUT, typed)
+        await exec_.stdin.write(typed)
+        if end:
+            exec_.stdin.close()
+
+    async def close_stdin(self) -> None:
+        if self._exec.request.pty is None:
+            self._exec.stdin.close()
+
+    async def detach(self) -> None:
+        self._detached = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._exec.readers.discard(self)
+        self._exec.bell.ring()

@@ -1,0 +1,68 @@
+"""``FakeSandlot``: sandboxes for the tests of your own code, without Docker, a server or a network.
+
+fake = FakeSandlot()
+fake.on("pytest -q", stdout="1 passed", exit_code=0)
+async with fake.client() as client:
+    session = await client.create()
+    result = await session.run("cd /workspace && pytest -q")
+assert [call.command for call in fake.calls] == ["cd /workspace && pytest -q"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandlot.testing.fake.scripts import Call, Handler, Reply
+from sandlot.testing.fake.service import FakeService
+
+if TYPE_CHECKING:
+    from sandlot.client.async_client import AsyncClient
+    from sandlot.client.async_session import AsyncSession
+    from sandlot.client.sync.client import Client
+    from sandlot.client.sync.session import Session
+
+
+class FakeSandlot:
+    def __init__(self, service: FakeService | None = None) -> None:
+        self.service = service or FakeService()
+
+    def client(self) -> AsyncClient:
+        from sandlot.client.async_client import AsyncClient
+
+        return AsyncClient(service=self.service)
+
+    def sync_client(self) -> Client:
+        from sandlot.client.sync.client import Client
+
+        return Client(service=self.service)
+
+    def on(
+        self,
+        command: str,
+        handler: Handler | None = None,
+        *,
+        stdout: str | bytes = "",
+        stderr: str | bytes = "",
+        exit_code: int = 0,
+        delay_s: float = 0.0,
+        oom: bool = False,
+        disk_full: bool = False,
+    ) -> None:
+        """What a command does: a fixed reply, or what ``handler`` answers for each of its runs.
+
+        ``command`` is met by every command that begins with its words (``on("git")`` by ``git status``), and by a
+        command text that equals it. The newest rule counts; a rule may stand in for a command the fake knows.
+        """
+        reply = Reply(stdout, stderr, exit_code, delay_s, oom, disk_full)
+        self.service.scripts.add(command, handler or (lambda invocation: reply))
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every exec that was started, in order."""
+        return self.service.calls
+
+    def lose(
+        self, session: str | AsyncSession | Session, reason: str = "the sandbox was taken away by the test"
+    ) -> None:
+        """Takes a session's sandbox away; ``session`` is a session of either client, or its id."""
+        self.service.lose(session if isinstance(session, str) else session.id, reason)

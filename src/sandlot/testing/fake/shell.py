@@ -1,0 +1,288 @@
+"""The fake's shell: runs what ``syntax`` has read, on a tree in memory, with the commands of ``commands``.
+
+It is small on purpose and documented: lists with ``;``, newline, ``&&`` and ``||``, pipes, subshells in ``( )``,
+quoting, variables, ``$( )``, redirects. It has no globs, loops, functions, arithmetic, here-documents or background
+jobs; such a command ends with code 2 and says so on stderr, and a test scripts it as a whole with ``on``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sandlot.domain.errors import FileProblem
+from sandlot.testing.fake.pipes import BrokenPipe, Buffer, Bytes, Pipe, Sink, Source
+from sandlot.testing.fake.syntax import (
+    Pipeline,
+    Redirect,
+    Script,
+    Simple,
+    Subshell,
+    Substitution,
+    SyntaxProblem,
+    Text,
+    Variable,
+    Word,
+    parse,
+)
+from sandlot.testing.fake.tree import Node, NullDevice, Tree, absolute, words_of
+
+SIGPIPE_CODE = 141
+_pids = itertools.count(100)
+
+
+def new_pid() -> int:
+    return next(_pids)
+
+
+class ExitShell(Exception):
+    """``exit``: ends the shell that it is in."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass
+class State:
+    """What a shell keeps from one command to the next."""
+
+    cwd: str
+    variables: dict[str, str]
+    exported: set[str]
+    status: int = 0
+    pid: int = field(default_factory=new_pid)
+
+    def copy(self) -> State:
+        return replace(self, variables=dict(self.variables), exported=set(self.exported))
+
+
+@dataclass(frozen=True)
+class Streams:
+    stdin: Source
+    stdout: Sink
+    stderr: Sink
+
+
+@dataclass
+class Process:
+    """One simple command that runs: its words, its surroundings, and its way to print."""
+
+    words: tuple[str, ...]
+    shell: Shell
+    streams: Streams
+    variables: dict[str, str]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return self.words[1:]
+
+    @property
+    def state(self) -> State:
+        return self.shell.state
+
+    @property
+    def tree(self) -> Tree:
+        return self.shell.machine.tree
+
+    def path(self, text: str) -> str:
+        return absolute(text, self.state.cwd)
+
+    async def out(self, text: str) -> None:
+        await self.streams.stdout.write(text.encode("utf-8", "surrogateescape"))
+
+    async def fail(self, text: str, code: int = 1) -> int:
+        """As programs complain: who, then what."""
+        await self.streams.stderr.write(f"{self.words[0]}: {text}\n".encode("utf-8", "surrogateescape"))
+        return code
+
+
+Program = Callable[[Process], Awaitable[int]]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a shell runs on. ``programs`` finds what a simple command runs; ``terminal`` is its size, if any."""
+
+    tree: Tree
+    programs: Callable[[Sequence[str]], Program | None]
+    terminal: Callable[[], tuple[int, int] | None]
+
+
+class _FileSink:
+    def __init__(self, tree: Tree, path: str, node: Node) -> None:
+        self._tree, self._path, self._node = tree, path, node
+
+    async def write(self, data: bytes) -> None:
+        self._tree.append(self._path, self._node, data)
+        await asyncio.sleep(0)
+
+
+class Shell:
+    def __init__(self, machine: Machine, state: State) -> None:
+        self.machine = machine
+        self.state = state
+
+    async def run_text(self, text: str, streams: Streams) -> int:
+        """Raises ``ExitShell`` where the text says so."""
+        try:
+            script = parse(text)
+        except SyntaxProblem as error:
+            await _complain(streams, str(error))
+            self.state.status = 2
+            return 2
+        return await self.run(script, streams)
+
+    async def run(self, script: Script, streams: Streams) -> int:
+        for connector, pipeline in script.steps:
+            if (connector == "&&" and self.state.status) or (connector == "||" and not self.state.status):
+                continue
+            status = await self._pipeline(pipeline, streams)
+            self.state.status = int(not status) if pipeline.negated else status
+        return self.state.status
+
+    async def run_words(self, words: tuple[str, ...], streams: Streams, extra: dict[str, str]) -> int:
+        """A command without a shell's reading of it."""
+        program = self.machine.programs(words)
+        if program is None:
+            return await self._no_program(words[0], streams)
+        return await self.run_program(program, words, streams, extra)
+
+    async def run_program(
+        self, program: Program, words: tuple[str, ...], streams: Streams, extra: dict[str, str] | None = None
+    ) -> int:
+        exported = {name: self.state.variables[name] for name in sorted(self.state.exported)}
+        process = Process(words, self, streams, exported | (extra or {}))
+        try:
+            return await program(process)
+        except FileProblem as error:
+            return await process.fail(f"{error.path}: {words_of(error)}")
+        except BrokenPipe:
+            return SIGPIPE_CODE
+
+    async def _no_program(self, name: str, streams: Streams) -> int:
+        if "/" not in name:
+            await _complain(streams, f"{name}: command not found")
+            return 127
+        there = self.machine.tree.locate(absolute(name, self.state.cwd)).node is not None
+        await _complain(streams, f"{name}: {'Permission denied' if there else 'No such file or directory'}")
+        return 126 if there else 127
+
+    # --- commands -----------------------------------------------------------------------------
+
+    async def _pipeline(self, pipeline: Pipeline, streams: Streams) -> int:
+        if len(pipeline.commands) == 1:
+            return await self.command(pipeline.commands[0], streams)
+        source, tasks = streams.stdin, []
+        async with asyncio.TaskGroup() as group:
+            for command in pipeline.commands:
+                pipe = Pipe() if command is not pipeline.commands[-1] else None
+                own = Streams(source, pipe or streams.stdout, streams.stderr)
+                tasks.append(group.create_task(self._piped(command, own, pipe)))
+                source = pipe or source
+        return tasks[-1].result()
+
+    async def _piped(self, command: Simple | Subshell, streams: Streams, pipe: Pipe | None) -> int:
+        try:
+            return await self._contained(command, streams)
+        finally:
+            if pipe is not None:
+                pipe.close()
+            if isinstance(streams.stdin, Pipe):
+                streams.stdin.stop_reading()
+
+    async def _contained(self, command: Simple | Subshell, streams: Streams) -> int:
+        """In a shell of its own: what it changes and where it exits is its own."""
+        try:
+            return await Shell(self.machine, self.state.copy()).command(command, streams)
+        except ExitShell as ended:
+            return ended.code
+
+    async def command(self, command: Simple | Subshell, streams: Streams) -> int:
+        try:
+            streams = await self._redirected(command.redirects, streams)
+        except FileProblem as error:
+            await _complain(streams, f"{error.path}: {words_of(error)}")
+            return 1
+        if isinstance(command, Subshell):
+            try:
+                return await Shell(self.machine, self.state.copy()).run(command.script, streams)
+            except ExitShell as ended:
+                return ended.code
+        assigned = {name: await self._joined(word, streams) for name, word in command.assignments}
+        words = tuple([field for word in command.words for field in await self._fields(word, streams)])
+        if not words:
+            self.state.variables.update(assigned)
+            return 0
+        return await self.run_words(words, streams, assigned)
+
+    async def _redirected(self, redirects: tuple[Redirect, ...], streams: Streams) -> Streams:
+        tree = self.machine.tree
+        for redirect in redirects:
+            target = await self._joined(redirect.target, streams)
+            if redirect.operator == ">&":
+                sink: Sink = streams.stderr if target == "2" else streams.stdout
+            elif redirect.operator == "<":
+                path = absolute(target, self.state.cwd)
+                null = isinstance(tree.find(path), NullDevice)
+                streams = replace(streams, stdin=Bytes(b"" if null else bytes(tree.content(path))))
+                continue
+            else:
+                path = absolute(target, self.state.cwd)
+                sink = _FileSink(tree, path, tree.open_file(path, truncate=redirect.operator == ">"))
+            if redirect.descriptor == 2:
+                streams = replace(streams, stderr=sink)
+            else:
+                streams = replace(streams, stdout=sink)
+        return streams
+
+    # --- words --------------------------------------------------------------------------------
+
+    async def _fields(self, word: Word, streams: Streams) -> list[str]:
+        """What a word comes to: values that are not quoted are split at blanks."""
+        fields: list[str] = []
+        current: str | None = None
+        for index, part in enumerate(word):
+            value = await self._value(part, streams)
+            if isinstance(part, Text) and not part.quoted and index == 0 and value.split("/")[0] == "~":
+                value = self.state.variables.get("HOME", "") + value[1:]
+            if part.quoted or isinstance(part, Text):
+                current = (current or "") + value
+                continue
+            pieces = value.split()
+            if current is not None and value[:1].isspace():
+                fields.append(current)
+                current = None
+            for number, piece in enumerate(pieces):
+                if number:
+                    fields.append(current or "")
+                    current = None
+                current = (current or "") + piece
+            if pieces and value[-1:].isspace():
+                fields.append(current or "")
+                current = None
+        return fields if current is None else [*fields, current]
+
+    async def _joined(self, word: Word, streams: Streams) -> str:
+        return "".join([await self._value(part, streams) for part in word])
+
+    async def _value(self, part: Text | Variable | Substitution, streams: Streams) -> str:
+        if isinstance(part, Text):
+            return part.value
+        if isinstance(part, Variable):
+            special = {"?": str(self.state.status), "$": str(self.state.pid), "#": "0", "0": "bash"}
+            value = special.get(part.name) or self.state.variables.get(part.name, "")
+            return value or ("" if part.default is None else await self._joined(part.default, streams))
+        buffer = Buffer()
+        inner = Shell(self.machine, self.state.copy())
+        try:
+            self.state.status = await inner.run(part.script, replace(streams, stdout=buffer))
+        except ExitShell as ended:
+            self.state.status = ended.code
+        return bytes(buffer.data).decode("utf-8", "surrogateescape").rstrip("\n")
+
+
+async def _complain(streams: Streams, text: str) -> None:
+    await streams.stderr.write(f"bash: line 1: {text}\n".encode("utf-8", "surrogateescape"))

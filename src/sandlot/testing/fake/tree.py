@@ -1,0 +1,343 @@
+"""A file system in memory: folders, files and links, with owners and modes, as the sandbox's user sees them.
+
+Paths are resolved as a kernel does it, name by name, so that links and ".." mean what they mean there. What goes
+wrong is a ``FileProblem`` with the path that was asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sandlot.domain.errors import FileProblem, InvalidRequest
+from sandlot.domain.files import FileChangeType, FileEntry, FileType
+
+USER_ID = 1000
+WORKSPACE = "/workspace"
+MAX_FILE_BYTES = 256 * 1024 * 1024  # a larger one does not fit this disk
+MAX_PATH = 4096
+MAX_NAME = 255
+MAX_LINKS = 40
+PERMISSIONS = 0o777
+
+_WORDS = {
+    "not_found": "No such file or directory",
+    "exists": "File exists",
+    "permission_denied": "Permission denied",
+    "not_a_directory": "Not a directory",
+    "is_a_directory": "Is a directory",
+    "not_regular": "Not a regular file",
+    "not_empty": "Directory not empty",
+    "no_space": "No space left on device",
+    "too_large": "File too large",
+    "invalid_path": "This cannot be a path",
+}
+
+
+def problem(reason: str, path: str) -> FileProblem:
+    return FileProblem(f"{path[:200]}: {_WORDS[reason]}", reason=reason, path=path)
+
+
+def words_of(error: FileProblem) -> str:
+    """As a program on Linux would print it."""
+    return _WORDS[error.reason]
+
+
+@dataclass(slots=True)
+class Node:
+    mode: int
+    uid: int = USER_ID
+    mtime_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    def touch(self) -> None:
+        self.mtime_ms = int(time.time() * 1000)
+
+
+@dataclass(slots=True)
+class Regular(Node):
+    data: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
+class Folder(Node):
+    children: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Link(Node):
+    target: str = ""
+
+
+@dataclass(slots=True)
+class NullDevice(Node):
+    """Takes everything and holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: a folder, a name in it, and what stands there. The root's name is empty."""
+
+    folder: Folder
+    name: str
+    node: Node | None
+    path: str
+
+
+def absolute(path: str, base: str = WORKSPACE) -> str:
+    """Empty and "." elements go; ".." stays, because after a link only the tree knows what it means."""
+    if not path or "\0" in path or len(path) > MAX_PATH:
+        raise problem("invalid_path", path)
+    full = path if path.startswith("/") else f"{base}/{path}"
+    return "/" + "/".join(_elements(full))
+
+
+def _elements(path: str) -> list[str]:
+    return [element for element in path.split("/") if element not in ("", ".")]
+
+
+class Tree:
+    def __init__(self) -> None:
+        shadow = Regular(0o600, 0, data=bytearray(b"root:*:\n"))
+        passwd = Regular(0o644, 0, data=bytearray(b"root:x:0:0\nsandboxuser:x:1000:1000\n"))
+        self._root = Folder(
+            0o755,
+            0,
+            children={
+                "dev": Folder(0o755, 0, children={"null": NullDevice(0o666, 0)}),
+                "etc": Folder(0o755, 0, children={"passwd": passwd, "shadow": shadow}),
+                "tmp": Folder(0o777, 0),
+                WORKSPACE[1:]: Folder(0o755),
+            },
+        )
+        self.listeners: list[Callable[[FileChangeType, str], None]] = []
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def locate(self, path: str, *, follow: bool = True) -> Place:
+        """``follow``: also a link at the path's end. What is missing may be the last name alone."""
+        way: list[tuple[str, Folder]] = [("", self._root)]
+        pending = _elements(path)[::-1]
+        links = 0
+        while pending:
+            name = pending.pop()
+            if name == "..":
+                way = way[:-1] if len(way) > 1 else way
+                continue
+            if len(name.encode("utf-8", "surrogateescape")) > MAX_NAME:
+                raise InvalidRequest(f"{name[:40]}…: File name too long")
+            node = way[-1][1].children.get(name)
+            if isinstance(node, Link) and (pending or follow):
+                links += 1
+                if links > MAX_LINKS:
+                    raise InvalidRequest(f"{path}: Too many levels of symbolic links")
+                way = way[:1] if node.target.startswith("/") else way
+                pending.extend(_elements(node.target)[::-1])
+                continue
+            if not pending:
+                folder = "/".join(step for step, _ in way)
+                return Place(way[-1][1], name, node, f"{folder}/{name}")
+            if node is None:
+                raise problem("not_found", path)
+            if not isinstance(node, Folder):
+                raise problem("not_a_directory", path)
+            way.append((name, node))
+        folder = "/".join(step for step, _ in way)
+        return Place(way[max(0, len(way) - 2)][1], way[-1][0], way[-1][1], folder or "/")
+
+    def find(self, path: str, *, follow: bool = True) -> Node:
+        node = self.locate(path, follow=follow).node
+        if node is None:
+            raise problem("not_found", path)
+        return node
+
+    def folder(self, path: str) -> Folder:
+        node = self.find(path)
+        if not isinstance(node, Folder):
+            raise problem("not_a_directory", path)
+        return node
+
+    def content(self, path: str) -> bytearray:
+        """Of a regular file that the user may read."""
+        node = self.find(path)
+        if isinstance(node, Folder):
+            raise problem("is_a_directory", path)
+        if not isinstance(node, Regular):
+            raise problem("not_regular", path)
+        if not node.mode & (0o400 if node.uid == USER_ID else 0o004):
+            raise problem("permission_denied", path)
+        return node.data
+
+    def entry(self, path: str, *, follow: bool = True) -> FileEntry:
+        return entry_of(path, self.find(path, follow=follow))
+
+    def walk(self, path: str) -> Iterator[tuple[str, Node]]:
+        """Everything under a folder by relative path, each folder's names before what is in its folders."""
+        pending = [("", self.folder(path))]
+        while pending:
+            prefix, folder = pending.pop()
+            below = []
+            for name, node in sorted(folder.children.items()):
+                yield prefix + name, node
+                if isinstance(node, Folder):
+                    below.append((f"{prefix}{name}/", node))
+            pending.extend(reversed(below))
+
+    # --- changing -----------------------------------------------------------------------------
+
+    def open_file(self, path: str, *, truncate: bool = False) -> Node:
+        """The file at a path, made if it is not there, to be written to."""
+        place = self.locate(path)
+        node = place.node
+        if node is None:
+            return self._put(place, Regular(0o644))
+        if isinstance(node, Folder):
+            raise problem("is_a_directory", path)
+        if node.uid != USER_ID and not node.mode & 0o002:
+            raise problem("permission_denied", path)
+        if isinstance(node, Regular) and truncate:
+            node.data.clear()
+            self._tell(FileChangeType.WRITE, place.path)
+        node.touch()
+        return node
+
+    def append(self, path: str, node: Node, data: bytes) -> None:
+        if isinstance(node, Regular):
+            if len(node.data) + len(data) > MAX_FILE_BYTES:
+                raise problem("no_space", path)
+            node.data += data
+            node.touch()
+            self._tell(FileChangeType.WRITE, self.locate(path).path)
+
+    def write(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        exclusive: bool = False,
+    ) -> FileEntry:
+        """At once: whoever reads sees the old content or the new."""
+        if parents:
+            self._make_parents(path)
+        place = self.locate(path, follow=not exclusive)
+        old = place.node
+        if isinstance(old, Folder):
+            raise problem("is_a_directory", path)
+        if old is not None and exclusive:
+            raise problem("exists", path)
+        if old is not None and not isinstance(old, Regular):
+            raise problem("not_regular", path)
+        if len(data) > MAX_FILE_BYTES:
+            raise problem("no_space", path)
+        new_mode = mode if mode is not None else old.mode if old is not None else 0o644
+        node = Regular(new_mode & PERMISSIONS, data=bytearray(data))
+        self._put(place, node)
+        return entry_of(path, node)
+
+    def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
+        if parents:
+            self._make_parents(path)
+        place = self.locate(path)
+        if place.node is not None and not (parents and isinstance(place.node, Folder)):
+            raise problem("exists", path)
+        if place.node is None:
+            self._put(place, Folder(mode & PERMISSIONS))
+        return self.entry(path)
+
+    def link(self, path: str, target: str) -> None:
+        place = self.locate(path, follow=False)
+        if place.node is not None:
+            raise problem("exists", path)
+        self._put(place, Link(PERMISSIONS, target=target))
+
+    def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
+        here = self.locate(source, follow=False)
+        there = self.locate(destination, follow=False)
+        if here.node is None:
+            raise problem("not_found", source)
+        if there.node is not None and not overwrite:
+            raise problem("exists", destination)
+        if not here.name or there.path.startswith(here.path + "/"):
+            raise InvalidRequest(f"{source} cannot be moved into itself")
+        if isinstance(there.node, Folder) and not isinstance(here.node, Folder):
+            raise problem("is_a_directory", destination)
+        if isinstance(there.node, Folder) and there.node.children:
+            raise problem("not_empty", destination)
+        self._check_writable(here)
+        self._check_writable(there)
+        del here.folder.children[here.name]
+        self._tell(FileChangeType.RENAME, here.path)
+        self._put(there, here.node)
+        return self.entry(destination, follow=False)
+
+    def remove(self, path: str, *, recursive: bool = False) -> int:
+        """How many names are gone. A link is removed, not what it leads to."""
+        place = self.locate(path, follow=False)
+        if not place.name:
+            raise InvalidRequest(f"{path} cannot be removed")
+        if place.node is None:
+            raise problem("not_found", path)
+        count = 1
+        if isinstance(place.node, Folder):
+            count += sum(1 for _ in self.walk(place.path))
+            if count > 1 and not recursive:
+                raise problem("not_empty", path)
+        self._check_writable(place)
+        del place.folder.children[place.name]
+        self._tell(FileChangeType.REMOVE, place.path)
+        return count
+
+    def _make_parents(self, path: str) -> None:
+        elements = _elements(path)
+        for count in range(1, len(elements)):
+            place = self.locate("/" + "/".join(elements[:count]))
+            if place.node is None:
+                self._put(place, Folder(0o755))
+
+    def _put(self, place: Place, node: Node) -> Node:
+        self._check_writable(place)
+        node.touch()
+        new = place.name not in place.folder.children
+        place.folder.children[place.name] = node
+        place.folder.touch()
+        if new:
+            self._tell(FileChangeType.CREATE, place.path)
+        if isinstance(node, Regular) and (node.data or not new):
+            self._tell(FileChangeType.WRITE, place.path)
+        return node
+
+    def _check_writable(self, place: Place) -> None:
+        if place.folder.uid != USER_ID and not place.folder.mode & 0o002:
+            raise problem("permission_denied", place.path)
+
+    def wake_listeners(self) -> None:
+        """The tree is no more; who listens looks and sees."""
+        self._tell(FileChangeType.OVERFLOW, "")
+
+    def _tell(self, change: FileChangeType, path: str) -> None:
+        for listener in list(self.listeners):
+            listener(change, path)
+
+
+_TYPES: dict[type[Node], FileType] = {
+    Regular: FileType.FILE,
+    Folder: FileType.DIRECTORY,
+    Link: FileType.SYMLINK,
+    NullDevice: FileType.DEVICE,
+}
+
+
+def entry_of(path: str, node: Node) -> FileEntry:
+    return FileEntry(
+        path=path,
+        name=path.rstrip("/").rpartition("/")[2],
+        type=_TYPES[type(node)],
+        size=len(node.data) if isinstance(node, Regular) else 0,
+        mode=node.mode,
+        mtime_ms=node.mtime_ms,
+        uid=node.uid,
+        gid=node.uid,
+        target=node.target if isinstance(node, Link) else None,
+    )

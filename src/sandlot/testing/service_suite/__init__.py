@@ -1,0 +1,49 @@
+"""The service conformance suite: how a ``SandboxService`` must behave, seen through the SDK, whoever implements it.
+
+Subclass ``ServiceSuite`` in a test module, give it a ``service_harness`` fixture, and pytest runs every case::
+
+    class TestFake(ServiceSuite):
+        @pytest_asyncio.fixture(loop_scope="session", scope="class")
+        @classmethod
+        async def service_harness(cls): ...
+
+Commands are of the kind that bash and the fake's small shell treat alike.
+"""
+
+from sandlot.testing.service_suite.background import BackgroundCases, TerminalCases
+from sandlot.testing.service_suite.execs import ExecCases
+from sandlot.testing.service_suite.expiry import ExpiryCases
+from sandlot.testing.service_suite.files import FileCases, FileProblemCases
+from sandlot.testing.service_suite.harness import ServiceHarness
+from sandlot.testing.service_suite.loss import LossCases
+from sandlot.testing.service_suite.over_sync import AsyncOverSync
+from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
+from sandlot.testing.service_suite.shells import ShellCases
+from sandlot.testing.service_suite.streams import StreamCases
+from sandlot.testing.service_suite.threads import ThreadCases
+from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
+from sandlot.testing.service_suite.whole import ErrorCases, WholeCases
+
+
+class ServiceSuite(
+    SessionCases,
+    IdempotencyCases,
+    ThreadCases,
+    ExecCases,
+    StreamCases,
+    BackgroundCases,
+    TerminalCases,
+    ShellCases,
+    FileCases,
+    FileProblemCases,
+    TransferCases,
+    WatchCases,
+    LossCases,
+    ExpiryCases,
+    ErrorCases,
+    WholeCases,
+):
+    """Every case. A service passes all of them."""
+
+
+__all__ = ["AsyncOverSync", "ServiceHarness", "ServiceSuite"]

@@ -1,0 +1,119 @@
+"""The service itself: its errors, its catalogue, its health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.domain.errors import (
+    Conflict,
+    FileProblem,
+    InvalidRequest,
+    NotFound,
+    SandlotError,
+    SessionEnded,
+)
+from sandlot.domain.ids import new_session_id
+from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.testing.service_suite.harness import Cases, check_three_fields, eventually, unique
+
+
+class ErrorCases(Cases):
+    async def test_unknown_session(self, client: AsyncClient) -> None:
+        with pytest.raises(NotFound) as caught:
+            await client.get(new_session_id())
+        assert type(caught.value) is NotFound
+        check_three_fields(caught.value)
+
+    @pytest.mark.parametrize(
+        "session_id", ["x", "ses_", "../..", "ses_" + "g" * 32, "x" * 1000, "a b", "%2e%2e"]
+    )
+    async def test_malformed_session_id(self, client: AsyncClient, session_id: str) -> None:
+        with pytest.raises((NotFound, InvalidRequest)):
+            await client.get(session_id)
+
+    @pytest.mark.parametrize("exec_id", ["../..", "a b", "x" * 65, "ü"])
+    async def test_malformed_exec_id(self, session: AsyncSession, exec_id: str) -> None:
+        with pytest.raises((NotFound, InvalidRequest)):
+            await (await session.exec(exec_id)).status()
+
+    @pytest.mark.parametrize("name", ["../..", "a b", "x" * 65])
+    async def test_malformed_shell_name(self, session: AsyncSession, name: str) -> None:
+        with pytest.raises((NotFound, InvalidRequest)):
+            await session.shell(name).close()
+
+    @pytest.mark.parametrize(
+        ("kind", "call"),
+        [
+            (InvalidRequest, lambda client, session: session.run("true", timeout_s=-1)),
+            (InvalidRequest, lambda client, session: client.thread("two words")),
+            (NotFound, lambda client, session: session.shell("none").close()),
+            (Conflict, lambda client, session: session.recreate()),
+            (FileProblem, lambda client, session: session.files.read("none")),
+        ],
+        ids=["exec", "thread", "shell", "conflict", "file"],
+    )
+    async def test_three_fields_on_each(
+        self,
+        client: AsyncClient,
+        session: AsyncSession,
+        kind: type[SandlotError],
+        call: Callable[[AsyncClient, AsyncSession], Awaitable[object]],
+    ) -> None:
+        with pytest.raises(kind) as caught:
+            await call(client, session)
+        check_three_fields(caught.value)
+        assert not caught.value.retryable
+        assert not caught.value.may_have_executed
+
+    async def test_ended_is_not_unknown(self, client: AsyncClient) -> None:
+        session = await client.create()
+        await session.delete()
+        with pytest.raises(SessionEnded) as caught:
+            await session.run("true")
+        check_three_fields(caught.value)
+        assert set(caught.value.details) >= {"reason", "ended_at"}
+        assert session.id in caught.value.message
+
+    async def test_delete_of_what_never_was(self, client: AsyncClient, session: AsyncSession) -> None:
+        found = await client.get(session.id)
+        assert found.id == session.id
+        with pytest.raises(NotFound):
+            await client.get("ses_" + "0" * 32)
+
+
+class WholeCases(Cases):
+    async def test_catalogue(self, client: AsyncClient) -> None:
+        catalogue = await client.catalogue()
+        environment = next(e for e in catalogue.environments if e.name == DEFAULT_ENVIRONMENT)
+        assert environment.image
+        assert environment.limits.memory_bytes > 0
+
+    async def test_health(self, client: AsyncClient, session: AsyncSession) -> None:
+        health = await client.health()
+        assert health.ready
+        assert health.worker_id
+        assert health.version
+        assert health.active_sessions >= 1
+        assert DEFAULT_ENVIRONMENT in health.pools
+
+    async def test_health_counts_sessions(self, client: AsyncClient) -> None:
+        before = (await client.health()).active_sessions
+        async with await client.thread(unique()):
+            assert (await client.health()).active_sessions == before + 1
+        assert (await client.health()).active_sessions == before
+
+    async def test_health_counts_execs(self, client: AsyncClient, fresh: AsyncSession) -> None:
+        before = (await client.health()).running_execs
+        running = asyncio.create_task(fresh.run("sleep 1"))
+
+        async def counted() -> bool:
+            return (await client.health()).running_execs > before
+
+        await eventually(counted, 0.9, "the exec is counted")
+        assert (await running).ok
+        assert (await client.health()).running_execs == before

@@ -1,0 +1,29 @@
+"""Named steps at which a test may end the process, to show that the next start finishes what was begun.
+
+A worker that dies between two steps is not a special case: start-up is recovery. The names are the list of
+what the tests go through; in a worker that nobody tests, ``reached`` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    SANDBOX_RECORDED = "sandbox recorded"
+    SANDBOX_MADE = "sandbox made"
+    SESSION_RECORDED = "session recorded"
+    SESSION_BOUND = "session bound"
+    LOSS_RECORDED = "loss recorded"
+    END_RECORDED = "end recorded"
+    SANDBOX_REMOVED = "sandbox removed"
+    ADOPTED = "adopted"
+
+
+hook: Callable[[Step], None] | None = None
+
+
+def reached(step: Step) -> None:
+    if hook is not None:
+        hook(step)

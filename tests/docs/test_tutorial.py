@@ -1,0 +1,136 @@
+"""Every block of the tutorial is run, in order, by one bash, against a server that the tutorial itself starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.rig import free_port
+
+ROOT = Path(__file__).parents[2]
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-steps.md"
+BLOCK = re.compile(r"^```(\w+)( \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Block:
+    language: str
+    role: str
+    text: str
+    expected: str | None = None
+
+
+def blocks() -> list[Block]:
+    found: list[Block] = []
+    for language, role, text in BLOCK.findall(TUTORIAL.read_text()):
+        if language == "text":
+            found[-1].expected = text
+        else:
+            found.append(Block(language, role.strip(), text))
+    return found
+
+
+def matches(expected: str, printed: str) -> bool:
+    """`…` stands for anything, within a line or as a line of its own."""
+    printed = printed.replace("\r\n", "\n")
+    lines = ("(?:.*\n)*?" if line == "…" else _pattern(line) + "\n" for line in expected.strip().splitlines())
+    pattern = "".join(lines).removesuffix("\n")
+    return re.search(pattern, printed) is not None
+
+
+def _pattern(line: str) -> str:
+    return ".*?".join(re.escape(part) for part in line.split("…"))
+
+
+@pytest.fixture
+def workplace() -> Iterator[tuple[Path, dict[str, str]]]:
+    folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    port = free_port()
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SANDLOT_PORT": str(port),
+        "SANDLOT_URL": f"http://127.0.0.1:{port}",
+        "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",
+        "SANDLOT_DATA_DIR": str(folder / "data"),
+        "HOME": str(folder),
+    }
+    yield folder, environ
+    # A tutorial that fails midway has not reached its own clean-up.
+    mine = ["docker", "ps", "-aq", "--filter", f"label=sandlot.owner={environ['SANDLOT_WORKER_ID']}"]
+    for container in subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split():
+        subprocess.run(["docker", "rm", "-f", "--volumes", container], capture_output=True, check=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_ready(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        assert server.poll() is None, "the server ended"
+        try:
+            with urllib.request.urlopen(f"{url}/ready"):
+                return
+        except OSError:
+            assert time.monotonic() < deadline, "the server does not become ready"
+            time.sleep(0.1)
+
+
+def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
+    """The install block is what test_package.py does; the others run here as they stand."""
+    folder, environ = workplace
+    found = blocks()
+    assert len(found) >= 9
+    server: subprocess.Popen[bytes] | None = None
+    variables = folder / "variables"
+    variables.touch()
+    try:
+        for block in found:
+            if block.role == "install":
+                assert "pip install" in block.text
+                continue
+            if block.role == "server":
+                server = subprocess.Popen(
+                    ["bash", "-c", f"exec {block.text.strip()}"],
+                    cwd=folder,
+                    env=environ,
+                    stderr=subprocess.DEVNULL,
+                )
+                wait_ready(environ["SANDLOT_URL"], server)
+                continue
+            if block.language == "python":
+                command = [sys.executable, "-c", block.text]
+            else:
+                # One shell for the reader, several for the test: what a block sets is there for the next.
+                script = f"set -eo pipefail; . {variables}; {block.text}\ndeclare -p SESSION >{variables} 2>&1 || :>{variables}"
+                command = ["bash", "-c", script]
+            ran = subprocess.run(
+                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
+            )
+            assert ran.returncode == 0, f"{block.text}\n{ran.stdout}\n{ran.stderr}"
+            if block.expected is not None:
+                assert matches(block.expected, ran.stdout), f"{block.text}\nprinted\n{ran.stdout}{ran.stderr}"
+    finally:
+        if server is not None:
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+
+
+def test_the_comparison_can_fail() -> None:
+    assert matches("a\n…\nc\n", "a\nb\nb\nc\n")
+    assert matches("…x…", "1x2")
+    assert not matches("a\nb\n", "a\nc\n")

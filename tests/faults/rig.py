@@ -1,0 +1,209 @@
+"""A real server as a process of its own, which tests may kill, stop and start again, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.domain.recovery import LIVE_STATES
+from tests.faults.invariants import Footprint, unforeseen
+
+HERE = Path(__file__).parent
+SERVE = [sys.executable, "-m", "sandlot", "serve"]
+SETTLED_WITHIN_S = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class ServerProcess:
+    """``docker_host``: another engine than the machine's."""
+
+    def __init__(
+        self, *, docker_host: str | None = None, registry: Path | None = None, **settings: str
+    ) -> None:
+        self.owner = f"test-{secrets.token_hex(4)}"
+        self.data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.docker_host = docker_host
+        self.log = self.data_dir / "server.log"
+        self.environ = {
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("SANDLOT_", "DOCKER_"))
+            },
+            "SANDLOT_PORT": str(self.port),
+            "SANDLOT_WORKER_ID": self.owner,
+            "SANDLOT_DATA_DIR": str(self.data_dir),
+            "SANDLOT_ORPHAN_GRACE_S": "2",
+            "SANDLOT_DRAIN_TIMEOUT_S": "5",
+            "SANDLOT_POOL_SIZE": "2",
+            "SANDLOT_MIN_POOL_SIZE": "1",
+            **({"SANDLOT_DOCKER_HOST": docker_host} if docker_host else {}),
+            **({"SANDLOT_REGISTRY_DIR": str(registry)} if registry else {}),
+            **{f"SANDLOT_{name.upper()}": value for name, value in settings.items()},
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+        self.baseline: Footprint | None = None
+
+    async def start(self, command: list[str] | None = None, *, ready: bool = True) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command or SERVE, env=self.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        if ready:
+            await self.wait_ready()
+            self.baseline = Footprint.of(self.pid)
+
+    async def wait_ready(self, seconds: float = 20.0) -> None:
+        async with httpx.AsyncClient() as http:
+            deadline = time.monotonic() + seconds
+            while True:
+                assert self.process is not None
+                assert self.process.poll() is None, self.log.read_text()
+                try:
+                    if (await http.get(f"{self.url}/ready")).status_code == 200:
+                        return
+                except httpx.HTTPError:
+                    pass
+                assert time.monotonic() < deadline, self.log.read_text()
+                await asyncio.sleep(0.05)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    async def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        await self.wait_ended()
+
+    async def terminate(self, seconds: float = 20.0) -> int:
+        os.kill(self.pid, signal.SIGTERM)
+        return await self.wait_ended(seconds)
+
+    async def wait_ended(self, seconds: float = 20.0) -> int:
+        process = self.process
+        assert process is not None
+        code = await asyncio.to_thread(process.wait, seconds)
+        self.process = None
+        return code
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.url)
+
+    def containers(self) -> dict[str, str]:
+        """Sandbox id → state, as the engine itself lists them."""
+        rows = self.docker(
+            "ps", "-a", "--filter", f"label=sandlot.owner={self.owner}", "--format", "{{json .}}"
+        )
+        found = {}
+        for line in rows.splitlines():
+            row = json.loads(line)
+            labels = dict(part.partition("=")[::2] for part in row["Labels"].split(","))
+            found[labels["sandlot.sandbox"]] = row["State"]
+        return found
+
+    def container_of(self, session: AsyncSession) -> str:
+        return self.docker(
+            "ps", "-aq", "--filter", f"label=sandlot.sandbox={session.info.sandbox_id}"
+        ).strip()
+
+    def init_of(self, session: AsyncSession) -> int:
+        """The host's number of its sandbox's PID 1."""
+        return int(self.docker("inspect", "-f", "{{.State.Pid}}", self.container_of(session)))
+
+    def docker(self, *arguments: str) -> str:
+        client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
+        host = ["-H", self.docker_host] if self.docker_host else []
+        return subprocess.run(
+            [client, *host, *arguments], capture_output=True, text=True, check=True, timeout=120
+        ).stdout
+
+    def volumes(self) -> set[str]:
+        rows = self.docker(
+            "volume", "ls", "--filter", f"label=sandlot.owner={self.owner}", "--format", "{{.Name}}"
+        )
+        return {name.removeprefix("sandlot-") for name in rows.split()}
+
+    def folders(self) -> set[str]:
+        """The sandboxes' own folders, by the part of the id that names them."""
+        return {folder.name for folder in (self.data_dir / "docker" / "s").iterdir()}
+
+    async def settle(self, seconds: float = SETTLED_WITHIN_S) -> None:
+        """I1, I5, I9: what the engine has, what the worker knows and what the API lists become the same, and the
+        server holds no more than it did; nothing that it could not foresee has happened to it.
+        """
+
+        async def same() -> bool:
+            async with self.client() as client:
+                sessions = [session async for session in client.sessions()]
+                health = await client.health()
+            threads = [session.thread for session in sessions if session.thread is not None]
+            assert len(threads) == len(set(threads)), "two sessions of one thread"
+            expected = {session.info.sandbox_id for session in sessions if session.info.sandbox_id}
+            warm = sum(pool.ready for pool in health.pools.values())
+            making = sum(pool.making + pool.waiting for pool in health.pools.values())
+            found, volumes, folders = self.containers(), self.volumes(), self.folders()
+            footprint = Footprint.of(self.pid)
+            self._seen = (
+                f"sessions {expected}, warm {warm}, making {making}, engine {found}, "
+                f"volumes {volumes}, folders {folders}, {footprint} after {self.baseline}"
+            )
+            return (
+                making == 0
+                and expected <= found.keys()
+                and len(found) == len(expected) + warm
+                and all(state in LIVE_STATES for state in found.values())
+                and volumes == found.keys()
+                and folders == {sandbox_id.removeprefix("sbx_")[:16] for sandbox_id in found}
+                and (self.baseline is None or footprint.is_near(self.baseline, len(found)))
+            )
+
+        await eventually(same, seconds, lambda: self._seen)
+        log = self.log.read_text()
+        assert not unforeseen(log), log
+
+    async def clean(self) -> None:
+        if self.process is not None:
+            await self.kill()
+        for container in self.docker("ps", "-aq", "--filter", f"label=sandlot.owner={self.owner}").split():
+            self.docker("rm", "-f", container)
+        for volume in self.docker(
+            "volume", "ls", "-q", "--filter", f"label=sandlot.owner={self.owner}"
+        ).split():
+            self.docker("volume", "rm", "-f", volume)
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+async def eventually(
+    check: Callable[[], Awaitable[bool]], seconds: float, what: Callable[[], str] | str
+) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        began = time.monotonic()
+        if await check():
+            return
+        told = what if isinstance(what, str) else what()
+        assert began < deadline, f"not within {seconds} s: {told}"
+        await asyncio.sleep(0.1)

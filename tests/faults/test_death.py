@@ -1,0 +1,218 @@
+"""The server dies or is stopped, at any moment: nothing is lost, nothing runs twice, nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import httpx
+import pytest
+
+from sandlot.domain import errors
+from sandlot.client.async_client import AsyncClient
+from sandlot.domain.execution import Exited, Output
+from sandlot.domain.ids import new_exec_id
+from sandlot.worker.failpoints import Step
+from tests.faults.invariants import counted, times_run, told
+from tests.faults.rig import HERE, ServerProcess, eventually
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+DYING = [sys.executable, str(HERE / "dying_server.py")]
+
+
+async def test_killed_with_twenty_execs_and_five_creates(server: ServerProcess) -> None:
+    """Faults 1, 2, 4: every exec has one result, had by its id; every session is there; no orphan is."""
+    async with server.client() as client:
+        sessions = [await client.create(thread=f"t{i}") for i in range(4)]
+        ids = {new_exec_id(): sessions[i % 4] for i in range(20)}
+        for exec_id, session in ids.items():
+            await session.start(counted(exec_id, 3), exec_id=exec_id)
+        running = [
+            asyncio.create_task(s.run(counted(f"w{i}", 3), exec_id=f"w{i}")) for i, s in enumerate(sessions)
+        ]
+        creating = [
+            asyncio.create_task(client.create(thread=f"new{i}", idempotency_key=f"new{i}")) for i in range(5)
+        ]
+        await asyncio.sleep(0.05)
+        await server.kill()
+        await server.start()
+        began = time.monotonic()
+        # The client that was cut off mid-run gets its one result by itself: the exec id makes asking again safe.
+        for i, result in enumerate(await asyncio.gather(*running)):
+            assert (result.exit_code, result.output) == (0, f"done w{i}\n")
+        assert time.monotonic() - began < 10
+        for exec_id, session in ids.items():
+            status = await (await session.exec(exec_id)).status(wait_s=10)
+            assert status.result is not None
+            assert status.result.output == f"done {exec_id}\n".encode()
+            assert await times_run(session, exec_id) == 1
+        for i, session in enumerate(sessions):
+            assert await times_run(session, f"w{i}") == 1
+            assert (await client.get(session.id)).info.generation == 1
+        for i, answer in enumerate(await asyncio.gather(*creating, return_exceptions=True)):
+            # Refused or done: asked again with its key, there is one session.
+            again = await client.create(thread=f"new{i}", idempotency_key=f"new{i}")
+            if isinstance(answer, BaseException):
+                assert told(answer).retryable
+            else:
+                assert again.id == answer.id
+            assert (await client.thread(f"new{i}")).id == again.id
+    await server.settle()
+
+
+@pytest.mark.parametrize("step", [step for step in Step if step is not Step.LOSS_RECORDED])
+async def test_dies_at_every_step(step: Step) -> None:
+    """Faults 2-6: one loop over all named steps. The next start finishes or undoes what was begun."""
+    server = ServerProcess()
+    try:
+        await server.start()
+        async with server.client() as client:
+            keeper = await client.create(thread="keeper", env={"WHO": "keeper"})
+            await keeper.files.write("kept.txt", "still here")
+            await server.terminate()
+            # The pool's own sandbox is the first to pass the making steps; the session's is a later one.
+            await server.start([*DYING, step.value], ready=False)
+            began = time.monotonic()
+            while server.process is not None and server.process.poll() is None:
+                assert time.monotonic() - began < 30, f"never reached {step}"
+                try:
+                    session = await client.create(env={"WHO": "stranger"})
+                    await session.delete()
+                except errors.SandlotError:
+                    await asyncio.sleep(0.1)
+            assert await server.wait_ended() == -signal.SIGKILL
+            await server.start()
+            result = await keeper.run("cat kept.txt; echo; echo $WHO")
+            assert result.output == "still here\nkeeper\n"
+            # Whatever was half made for the stranger is nobody's pool: a new session sees none of it.
+            fresh = await client.create()
+            assert (await fresh.run('echo "[$WHO]"; ls -A /workspace | wc -l')).output == "[]\n0\n"
+            await fresh.delete()
+        await server.settle()
+    finally:
+        await server.clean()
+
+
+async def test_dies_while_a_loss_is_recorded() -> None:
+    server = ServerProcess()
+    try:
+        await server.start([*DYING, Step.LOSS_RECORDED.value])
+        async with server.client() as client:
+            session = await client.create(thread="t")
+            server.docker("rm", "-f", server.container_of(session))
+            assert await server.wait_ended() == -signal.SIGKILL
+            await server.start()
+            lost = await client.thread("t")
+            assert (lost.id, lost.state) == (session.id, "lost")
+            await lost.recreate()
+            assert lost.generation == 2
+            assert (await lost.run("echo new")).output == "new\n"
+        await server.settle()
+    finally:
+        await server.clean()
+
+
+async def test_sigterm_drains_and_keeps(server: ServerProcess) -> None:
+    """Fault 7: readiness goes at once, a stream is finished, the process ends in time, sandboxes stay."""
+    async with server.client() as client, httpx.AsyncClient() as http:
+        session = await client.create(thread="t")
+        await session.run("true")
+
+        async def read() -> str:
+            text = b""
+            async for event in session.stream("for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done"):
+                if isinstance(event, Output):
+                    text += event.data
+                if isinstance(event, Exited):
+                    assert event.code == 0
+            return text.decode()
+
+        reading = asyncio.create_task(read())
+        waiting = asyncio.create_task(session.run("sleep 1.5; echo slept"))
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        os.kill(server.pid, signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        assert (await http.get(f"{server.url}/ready")).status_code == 503
+        with pytest.raises(errors.Unavailable):
+            await client.create(idempotency_key="while-stopping")
+        assert await reading == "1\n2\n3\n4\n5\n6\n"
+        assert (await waiting).output == "slept\n"
+        assert await server.wait_ended() == 0
+        assert time.monotonic() - began < 5 + 3
+        assert session.info.sandbox_id in server.containers()
+        await server.start()
+        assert (await (await client.thread("t")).run("echo back")).output == "back\n"
+        assert (await client.thread("t")).id == session.id
+    await server.settle()
+
+
+async def test_a_command_longer_than_the_drain_goes_on_without_the_server(server: ServerProcess) -> None:
+    async with server.client() as client:
+        session = await client.create(thread="t")
+        await session.start(counted("long", 8), exec_id="long")
+        assert await server.terminate() == 0
+        await server.start()
+        result = await (await session.exec("long")).wait(timeout_s=20)
+        assert result.output == "done long\n"
+        assert await times_run(session, "long") == 1
+
+
+async def test_two_servers_with_one_folder(server: ServerProcess) -> None:
+    """Fault 10: the second refuses to start, and says why."""
+    second = ServerProcess()
+    second.environ |= {"SANDLOT_DATA_DIR": str(server.data_dir), "SANDLOT_WORKER_ID": server.owner}
+    try:
+        await second.start(ready=False)
+        assert await second.wait_ended() != 0
+        assert "another" in second.log.read_text()
+    finally:
+        await second.clean()
+    async with server.client() as client:
+        assert (await (await client.create()).run("echo ok")).output == "ok\n"
+
+
+async def test_frozen_and_thawed(server: ServerProcess) -> None:
+    """A server that stood still for a while goes on: nothing expires at once, nothing is lost."""
+    async with server.client() as client:
+        session = await client.create(thread="t")
+        os.kill(server.pid, signal.SIGSTOP)
+        await asyncio.sleep(3)
+        os.kill(server.pid, signal.SIGCONT)
+        assert (await session.run("echo on")).output == "on\n"
+    await server.settle()
+
+
+async def test_out_of_file_descriptors(server: ServerProcess) -> None:
+    """Fault 51: it sheds load and recovers."""
+    import resource
+
+    async with server.client() as client:
+        session = await client.create(thread="t")
+        await session.run("true")
+        open_now = len(os.listdir(f"/proc/{server.pid}/fd"))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now + 6, 4096))
+        connections = []
+        try:
+            for _ in range(30):
+                connections.append(await asyncio.open_connection("127.0.0.1", server.port))
+            await asyncio.sleep(0.5)
+        finally:
+            for _, writer in connections:
+                writer.close()
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1024, 4096))
+
+        async def works() -> bool:
+            try:
+                async with AsyncClient(server.url) as fresh:
+                    return (await (await fresh.thread("t")).run("echo ok")).output == "ok\n"
+            except errors.SandlotError:
+                return False
+
+        await eventually(works, 10, "the server works again")
+        async with AsyncClient(server.url) as fresh:
+            assert (await fresh.thread("t")).id == session.id
+    await server.settle()

@@ -1,0 +1,114 @@
+"""The service suite on everything that implements the contract, and through both clients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+import pytest_asyncio
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.sync.client import Client
+from sandlot.domain.service import SandboxService
+from sandlot.testing import FakeService
+from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
+from sandlot.testing.service_suite.over_sync import THREADS
+from tests.service.served import served
+from tests.service.workers import remove_sandbox, worker
+
+MAX_EXECS = 12
+KEY = "a-key-for-the-tests-alone"
+
+
+def test_no_case_hides_another() -> None:
+    """The groups are bases of one class: two cases of one name would be one case."""
+    names = Counter(
+        name for group in ServiceSuite.__mro__ for name in vars(group) if name.startswith("test_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+    assert len(names) >= 120
+
+
+def fake_harness(service: FakeService, client: object, *, direct: SandboxService | None) -> ServiceHarness:
+    async def lose(session_id: str) -> None:
+        service.lose(session_id)
+
+    return ServiceHarness(cast(AsyncClient, client), lose, MAX_EXECS, direct, short_s=0.4)
+
+
+def worker_harness(service: SandboxService, client: AsyncClient) -> ServiceHarness:
+    async def lose(session_id: str) -> None:
+        await remove_sandbox(service, session_id)
+
+    return ServiceHarness(client, lose, MAX_EXECS, client.service, short_s=1.0)
+
+
+class TestFake(ServiceSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        service = FakeService(max_execs=MAX_EXECS)
+        async with AsyncClient(service=service) as client:
+            yield fake_harness(service, client, direct=service)
+        await service.close()
+
+
+class TestFakeOverHttp(ServiceSuite):
+    """The server and the client between them, without Docker."""
+
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        service = FakeService(max_execs=MAX_EXECS)
+        async with served(service, api_key=KEY) as url, AsyncClient(url, api_key=KEY) as client:
+            yield fake_harness(service, client, direct=client.service)
+        await service.close()
+
+
+class TestFakeBySyncClient(ServiceSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        service = FakeService(max_execs=MAX_EXECS)
+        with ThreadPoolExecutor(THREADS) as threads:
+            async with AsyncOverSync(Client(service=service), threads) as client:
+                yield fake_harness(service, client, direct=None)
+
+
+class TestFakeOverHttpBySyncClient(ServiceSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        service = FakeService(max_execs=MAX_EXECS)
+        with ThreadPoolExecutor(THREADS) as threads:
+            async with (
+                served(service, api_key=KEY) as url,
+                AsyncOverSync(Client(url, api_key=KEY), threads) as client,
+            ):
+                yield fake_harness(service, client, direct=None)
+        await service.close()
+
+
+@pytest.mark.docker
+class TestWorker(ServiceSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        async with worker(max_execs=MAX_EXECS) as service, AsyncClient(service=service) as client:
+            yield worker_harness(service, client)
+
+
+@pytest.mark.docker
+class TestWorkerOverHttp(ServiceSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        async with (
+            worker(max_execs=MAX_EXECS) as service,
+            served(service, api_key=KEY) as url,
+            AsyncClient(url, api_key=KEY) as client,
+        ):
+            yield worker_harness(service, client)

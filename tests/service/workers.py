@@ -1,0 +1,42 @@
+"""A real worker on the Docker engine of this machine, with an owner and a data directory of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from sandlot.domain.service import SandboxService
+from sandlot.wiring import local_service
+from tests.docker.conftest import docker
+
+
+@contextlib.asynccontextmanager
+async def worker(*, max_execs: int) -> AsyncIterator[SandboxService]:
+    data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    try:
+        service = await local_service(
+            worker_id=f"test-service-{secrets.token_hex(4)}",
+            data_dir=data_dir,
+            max_execs=max_execs,
+            allow_never=True,
+            pool_size=4,
+            min_pool_size=2,
+            max_pool_size=6,
+        )
+        try:
+            yield service
+        finally:
+            await service.close()
+    finally:
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+async def remove_sandbox(service: SandboxService, session_id: str) -> None:
+    """As somebody does who knows nothing of us: the engine is told to remove the container."""
+    sandbox_id = (await service.get_session(session_id)).sandbox_id
+    await asyncio.to_thread(docker, "rm", "--force", f"sandlot-{sandbox_id}")

@@ -1,0 +1,266 @@
+"""The command line against a real server, each command a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import SANDLOT, SECONDS, Served, environment
+
+
+def failed(served: Served, *arguments: str, code: int = 1, **variables: str) -> str:
+    ran = subprocess.run(
+        [*SANDLOT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=served.environment(**variables),
+    )
+    assert ran.returncode == code, (ran.returncode, ran.stdout, ran.stderr)
+    assert "Traceback" not in ran.stderr
+    return ran.stderr
+
+
+def ids(served: Served) -> set[str]:
+    return {session["id"] for session in json.loads(served.sandlot("sessions", "list", "--json"))}
+
+
+# --- run --------------------------------------------------------------------------------------
+
+
+def test_run_prints_ends_with_the_commands_code_and_leaves_nothing(served: Served) -> None:
+    before = ids(served)
+    process = served.start("run", "echo out; echo err >&2; exit 3")
+    out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out, err) == (3, b"out\n", b"err\n")
+    assert ids(served) == before
+
+
+def test_several_words_are_taken_as_they_are(served: Served) -> None:
+    assert served.sandlot("run", "--", "echo", "-n", "$HOME  ; exit 4") == b"$HOME  ; exit 4"
+    assert served.sandlot("run", "echo", "--json", "--keep") == b"--json --keep\n"
+
+
+def test_output_arrives_while_the_command_runs(served: Served) -> None:
+    process = served.start("run", "echo first; sleep 60")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"first\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + signal.SIGINT
+
+
+def test_run_json_is_the_whole_result(served: Served) -> None:
+    result = json.loads(served.sandlot("run", "--json", "echo hi; exit 2", code=2))
+    assert (result["stdout"], result["exit_code"], result["verdict"]) == ("hi\n", 2, "nonzero")
+
+
+def test_a_timeout_is_said(served: Served) -> None:
+    message = failed(served, "run", "--timeout", "0.2", "sleep 60", code=128 + signal.SIGTERM)
+    assert "its time was over" in message
+
+
+def test_a_kept_session_is_named_and_lives(served: Served) -> None:
+    process = served.start("run", "--keep", "echo x > /workspace/x")
+    _, err = process.communicate(timeout=SECONDS)
+    session_id = err.split()[2].decode()
+    assert served.sandlot("files", "cat", f"{session_id}:x") == b"x\n"
+    assert served.sandlot("sessions", "delete", session_id).split() == [session_id.encode()]
+    assert session_id not in ids(served)
+
+
+def test_a_thread_is_one_session(served: Served) -> None:
+    served.sandlot("run", "--thread", "talk-1", "echo kept > /workspace/note")
+    assert served.sandlot("run", "--thread", "talk-1", "cat /workspace/note") == b"kept\n"
+    listed = json.loads(served.sandlot("sessions", "list", "--thread", "talk-1", "--json"))
+    assert [session["thread"] for session in listed] == ["talk-1"]
+
+
+def test_a_reader_that_goes_ends_the_command(served: Served) -> None:
+    process = served.start("run", "yes")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(SECONDS) == 128 + signal.SIGPIPE
+    assert process.stderr is not None
+    assert b"Traceback" not in process.stderr.read()
+    process.communicate()
+
+
+# --- exec -------------------------------------------------------------------------------------
+
+
+def test_exec_forwards_input_and_its_end_and_keeps_the_pipes_apart(served: Served) -> None:
+    session_id = served.create()
+    process = served.start("exec", "-i", session_id, "--", "bash", "-c", "cat; echo done >&2; exit 5")
+    out, err = process.communicate(b"one\n\x00\xff two", timeout=SECONDS)
+    assert (process.returncode, out, err) == (5, b"one\n\x00\xff two", b"done\n")
+
+
+def test_exec_answers_line_by_line(served: Served) -> None:
+    session_id = served.create()
+    process = served.start("exec", "-i", session_id, "cat")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line in (b"ping\n", b"pong\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == line
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+
+
+def test_exec_without_i_reads_nothing(served: Served) -> None:
+    session_id = served.create()
+    assert served.sandlot("exec", session_id, "cat; echo end", stdin=b"unread") == b"end\n"
+
+
+def test_exec_takes_a_file_as_input(served: Served, tmp_path: Path) -> None:
+    session_id = served.create()
+    (tmp_path / "in").write_bytes(b"x" * 300_000)
+    with (tmp_path / "in").open("rb") as file:
+        ran = subprocess.run(
+            [*SANDLOT, "exec", "-i", session_id, "wc", "-c"],
+            stdin=file,
+            capture_output=True,
+            timeout=SECONDS,
+            env=served.environment(),
+        )
+    assert ran.stdout.split()[0] == b"300000", ran.stderr
+
+
+def test_exec_ends_although_our_input_stays_open(served: Served) -> None:
+    session_id = served.create()
+    process = served.start("exec", "-i", session_id, "echo", "gone")
+    assert process.wait(SECONDS) == 0
+    assert process.communicate()[0] == b"gone\n"
+
+
+# --- sessions ---------------------------------------------------------------------------------
+
+
+def test_show_extend_recreate(served: Served) -> None:
+    session_id = served.create()
+    shown = served.sandlot("sessions", "show", session_id).decode()
+    assert "512 MiB" in shown
+    before = json.loads(served.sandlot("sessions", "show", "--json", session_id))
+    after = json.loads(served.sandlot("sessions", "extend", "--json", session_id, "2h"))
+    assert after["lifetime_s"] > before["lifetime_s"]
+    assert "give a time" in failed(served, "sessions", "extend", session_id, "never", code=2)
+    served.service.lose(session_id)
+    assert "sessions recreate" in failed(served, "exec", session_id, "true")
+    assert "lost" in served.sandlot("sessions", "list").decode()
+    assert json.loads(served.sandlot("sessions", "recreate", "--json", session_id))["generation"] == 2
+
+
+def test_a_table_in_a_pipe_is_lines_with_tabs(served: Served) -> None:
+    session_id = served.create()
+    head, *rows = served.sandlot("sessions", "list").decode().splitlines()
+    assert head.split("\t")[0] == "SESSION"
+    assert session_id in {row.split("\t")[0] for row in rows}
+    assert "\x1b" not in head + "".join(rows)
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_files_there_and_back(served: Served, tmp_path: Path) -> None:
+    session_id = served.create()
+    content = os.urandom(1_000_000)
+    (tmp_path / "data.bin").write_bytes(content)
+    served.sandlot("files", "put", str(tmp_path / "data.bin"), f"{session_id}:deep/copy.bin")
+    served.sandlot("files", "put", str(tmp_path / "data.bin"), f"{session_id}:deep/")
+    listed = json.loads(served.sandlot("files", "ls", "--json", f"{session_id}:deep"))
+    assert {entry["name"] for entry in listed} == {"copy.bin", "data.bin"}
+    served.sandlot("files", "get", f"{session_id}:deep/copy.bin", str(tmp_path / "back.bin"))
+    assert (tmp_path / "back.bin").read_bytes() == content
+    assert served.sandlot("files", "cat", f"{session_id}:deep/copy.bin") == content
+    failed(served, "files", "rm", f"{session_id}:deep")
+    served.sandlot("files", "rm", "-r", f"{session_id}:deep")
+    assert "deep" not in served.sandlot("files", "ls", session_id).decode()
+
+
+def test_folders_there_and_back(served: Served, tmp_path: Path) -> None:
+    session_id = served.create()
+    (tmp_path / "tree/below").mkdir(parents=True)
+    (tmp_path / "tree/below/a").write_text("a")
+    served.sandlot("files", "put", str(tmp_path / "tree"), f"{session_id}:tree")
+    assert served.sandlot("files", "cat", f"{session_id}:tree/below/a") == b"a"
+    served.sandlot("files", "get", f"{session_id}:tree", str(tmp_path / "copy"))
+    assert (tmp_path / "copy/below/a").read_text() == "a"
+
+
+def test_a_failed_download_leaves_what_was_there(served: Served, tmp_path: Path) -> None:
+    session_id = served.create()
+    (tmp_path / "kept").write_text("before")
+    failed(served, "files", "get", f"{session_id}:none", str(tmp_path / "kept"))
+    assert (tmp_path / "kept").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_hostile_names_do_not_steer_the_terminal(served: Served) -> None:
+    session_id = served.create()
+    served.sandlot("run", "--thread", "evil", "true")
+    served.sandlot("exec", session_id, "printf x > '/workspace/\x1b]0;owned\x07'")
+    shown = served.sandlot("files", "ls", session_id)
+    assert b"owned" in shown
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+
+
+@pytest.mark.parametrize("remote", ["nothing", ":path", "ses_1:"])
+def test_a_place_needs_a_session_and_a_path(served: Served, remote: str) -> None:
+    assert "SESSION:path" in failed(served, "files", "cat", remote, code=2)
+
+
+# --- catalogue --------------------------------------------------------------------------------
+
+
+def test_environments_and_registry(served: Served) -> None:
+    assert {e["name"] for e in json.loads(served.sandlot("env", "list", "--json"))} == {
+        "base",
+        "slim",
+        "gvisor",
+    }
+    assert "runsc" in served.sandlot("env", "show", "gvisor").decode()
+    assert "the server has base" in failed(served, "env", "show", "windows")
+    assert "environment\tbase" in served.sandlot("registry", "list").decode()
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def test_errors_are_one_line_and_what_to_do(served: Served) -> None:
+    missing = failed(served, "sessions", "show", "ses_" + "0" * 32)
+    assert missing.startswith("sandlot: ")
+    wrong_key = failed(served, "sessions", "list", SANDLOT_API_KEY="not-the-key-at-all")
+    assert "--api-key" in wrong_key
+    nobody = failed(served, "sessions", "list", SANDLOT_URL="http://127.0.0.1:1")
+    assert "sandlot serve" in nobody
+    assert len(nobody.splitlines()) == 2
+    assert "environment" in failed(served, "run", "--env", "windows", "true")
+
+
+def test_options_win_over_the_environment(served: Served) -> None:
+    ran = subprocess.run(
+        [*SANDLOT, "--url", served.url, "--api-key", "a-key-for-the-tests", "env", "list"],
+        capture_output=True,
+        env=environment(SANDLOT_URL="http://127.0.0.1:1", SANDLOT_API_KEY="wrong"),
+        timeout=SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_usage_errors_end_with_2(served: Served) -> None:
+    failed(served, "run", code=2)
+    failed(served, "frobnicate", code=2)
+    failed(served, "shell", "--session", "x", "--thread", "y", code=2)
+
+
+def test_a_terminal_is_asked_for_where_none_is(served: Served) -> None:
+    session_id = served.create()
+    assert "leave out -t" in failed(served, "exec", "-t", session_id, "bash")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import SANDLOT, Served, environment
+
+from sandlot.cli import checks
+from sandlot.cli.checks import GIB, Status
+from sandlot.config.recipes import RecipeDefaults
+from sandlot.config.registry import load_registry
+from sandlot.domain.environment import Tier
+
+RECIPES = load_registry(defaults=RecipeDefaults()).recipes
+
+
+def doctor(*, code: int, **variables: str) -> dict[str, dict[str, str]]:
+    ran = subprocess.run(
+        [*SANDLOT, "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(**variables),
+    )
+    assert ran.returncode == code, (ran.returncode, ran.stdout, ran.stderr)
+    answer = json.loads(ran.stdout)
+    assert answer["ok"] is (code == 0)
+    return {check["name"]: check for check in answer["checks"]}
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return str(listening.getsockname()[1])
+
+
+# --- on this machine --------------------------------------------------------------------------
+
+
+@pytest.mark.docker
+def test_this_machine_is_fit(tmp_path: Path) -> None:
+    found = doctor(code=0, SANDLOT_PORT=free_port(), SANDLOT_DATA_DIR="/tmp/sandlot-test-doctor")
+    assert found["engine"]["status"] == "ok"
+    assert found["runtime runc"]["status"] == "ok"
+    assert found["image sandlot/base"]["status"] == "ok"
+    assert not Path("/tmp/sandlot-test-doctor").exists(), "it must change nothing"
+    assert all(check["fix"] for check in found.values() if check["status"] != "ok")
+
+
+@pytest.mark.docker
+def test_people_read_it_too(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*SANDLOT, "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(SANDLOT_PORT=free_port(), SANDLOT_DATA_DIR=str(tmp_path)),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ok    engine: answers" in ran.stdout
+    assert "\x1b" not in ran.stdout
+
+
+def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
+    found = doctor(
+        code=1,
+        SANDLOT_PORT=free_port(),
+        SANDLOT_DATA_DIR=str(tmp_path),
+        DOCKER_HOST=f"unix://{tmp_path}/none",
+    )
+    assert found["engine"]["status"] == "fail"
+    assert "docker" in found["engine"]["fix"].lower()
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        found = doctor(code=1, SANDLOT_PORT=str(listening.getsockname()[1]), SANDLOT_DATA_DIR=str(tmp_path))
+    assert found["port"]["status"] == "fail"
+
+
+@pytest.mark.docker
+def test_a_port_that_is_ours(served: Served, tmp_path: Path) -> None:
+    found = doctor(code=0, SANDLOT_PORT=served.url.rpartition(":")[2], SANDLOT_DATA_DIR=str(tmp_path))
+    assert "Sandlot server" in found["port"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"SANDLOT_HOST": "0.0.0.0"}, "settings"),
+        ({"SANDLOT_REGISTRY_DIR": "/nowhere"}, "registry"),
+        ({"SANDLOT_DATA_DIR": "/dev/null/none"}, "data folder"),
+        ({"SANDLOT_DATA_DIR": "/tmp/" + "long" * 30}, "data folder"),
+    ],
+)
+def test_what_is_set_wrong(variables: dict[str, str], name: str) -> None:
+    found = doctor(code=1, **{"SANDLOT_PORT": free_port(), **variables})
+    assert found[name]["status"] == "fail"
+    assert found[name]["fix"]
+
+
+# --- what follows from what is seen -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("free", "status"),
+    [(100 * GIB, Status.OK), (5 * GIB, Status.WARN), (GIB // 2, Status.FAIL), (None, Status.WARN)],
+)
+def test_disk(free: int | None, status: Status) -> None:
+    assert checks.check_disk("/var/lib/docker", free).status is status
+
+
+def test_processes() -> None:
+    assert checks.check_processes(4_194_304, 1000, 256).status is Status.OK
+    short = checks.check_processes(32_768, 1000, 256)
+    assert short.status is Status.WARN
+    assert "kernel.pid_max=256000" in short.fix
+    assert "128 sandboxes" in short.message
+
+
+def test_memory() -> None:
+    base = RECIPES["base"]
+    assert checks.check_memory(16 * GIB, base).status is Status.OK
+    assert checks.check_memory(2 * GIB, base).status is Status.WARN
+    small = replace(base, pool=replace(base.pool, size=1, min=0))
+    assert checks.check_memory(2 * GIB, small).status is Status.OK
+
+
+def test_runtimes() -> None:
+    tiers = [Tier.RUNC, Tier.RUNSC]
+    missing = checks.check_runtimes({"Runtimes": {"runc": {}}}, tiers)
+    assert [check.status for check in missing] == [Status.OK, Status.WARN]
+    half = checks.check_runtimes(
+        {"Runtimes": {"runc": {}, "runsc": {"runtimeArgs": ["--network=none"]}}}, tiers
+    )
+    assert half[1].status is Status.WARN
+    whole = {"Runtimes": {"runc": {}, "runsc": {"runtimeArgs": ["--host-uds=open"]}}}
+    assert {check.status for check in checks.check_runtimes(whole, tiers)} == {Status.OK}
+    assert checks.check_runtimes({}, tiers)[0].status is Status.FAIL
+    assert len(checks.check_runtimes({"Runtimes": {"runc": {}}}, [Tier.RUNC])) == 1
+
+
+def test_kernel() -> None:
+    good = {"CgroupVersion": "2", "SecurityOptions": ["name=seccomp,profile=builtin"]}
+    assert {check.status for check in checks.check_kernel(good)} == {Status.OK}
+    bad = checks.check_kernel({"CgroupVersion": "1", "SecurityOptions": []})
+    assert [check.status for check in bad] == [Status.WARN, Status.FAIL]
+
+
+def test_images() -> None:
+    found = checks.check_images({"sandlot/base": False, "sandlot/slim": False}, RECIPES)
+    assert [check.status for check in found] == [Status.FAIL, Status.WARN]
+    assert found[0].fix == "sandlot images build base"
+
+
+def test_access() -> None:
+    denied = checks.check_access("unix:///x", "no", denied=True, user="ada")
+    assert denied.status is Status.FAIL
+    assert "usermod -aG docker ada" in denied.fix
+    assert checks.check_local("tcp://10.0.0.1:2375").status is Status.FAIL
+
+
+def test_versions() -> None:
+    assert checks.check_versions({"Version": "29.5.1"}, [])[0].status is Status.OK
+    assert checks.check_versions({}, ["old"])[0].status is Status.WARN

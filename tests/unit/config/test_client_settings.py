@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sandlot.config.client_settings import DEFAULT_URL, client_settings
+
+
+def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDLOT_URL", "http://there:1/")
+    monkeypatch.setenv("SANDLOT_API_KEY", "from-environment")
+    assert client_settings().url == "http://there:1"
+    assert client_settings().api_key == "from-environment"
+    given = client_settings("http://here:2", "given")
+    assert (given.url, given.api_key) == ("http://here:2", "given")
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDLOT_URL", "")
+    monkeypatch.setenv("SANDLOT_API_KEY", "")
+    assert client_settings().url == DEFAULT_URL
+    assert client_settings().api_key is None
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "secret" not in repr(client_settings("http://x", "secret"))
+
+
+def test_the_sdk_gets_no_server_library_by_it() -> None:
+    code = "import sys, sandlot.config.client_settings; print({'pydantic', 'yaml', 'jsonschema'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandlot.config.recipes import RecipeDefaults, bytes_of_size, seconds_of_duration
+from sandlot.config.registry import KINDS, MAX_FILE_BYTES, load_registry
+from sandlot.domain.environment import Tier
+from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.limits import Limits
+from sandlot.domain.pool import PoolPolicy
+
+DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
+
+
+def declare(folder: Path, kind: str, text: str, name: str = "mine.yaml") -> Path:
+    file = folder / kind / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(InvalidRequest) as raised:
+        load_registry(folder, defaults=DEFAULTS)
+    return raised.value.message
+
+
+def test_the_shipped_registry() -> None:
+    registry = load_registry(defaults=DEFAULTS)
+    assert set(registry.recipes) == {"base", "slim", "gvisor"}
+    base, slim, gvisor = (registry.recipes[name] for name in ("base", "slim", "gvisor"))
+    assert base.environment.limits == Limits()
+    assert base.pool == DEFAULTS.pool, "the settings' pool is the default environment's"
+    assert slim.pool.size == slim.pool.min == 0
+    assert (gvisor.environment.tier, gvisor.environment.image) == (Tier.RUNSC, "sandlot/base")
+    assert gvisor.pool.size == gvisor.pool.min == 0
+    assert (base.idle_timeout_s, base.lifetime_s) == (100, 200)
+    assert {entry.kind for entry in registry.catalogue.tools} == {"tool"}
+    assert json.dumps([dict(entry.spec) for entry in registry.catalogue.tools])
+    agent = registry.catalogue.agents[0]
+    assert set(agent.spec["tools"]) <= {entry.name for entry in registry.catalogue.tools}
+
+
+def test_a_folder_of_ones_own_adds_and_replaces(tmp_path: Path) -> None:
+    declare(
+        tmp_path,
+        "environments",
+        """
+name: data
+description: with numpy
+image: mine/data:1
+limits: {memory: 2g, cpus: 2, pids: 512, tmp: 128m, shm: 64m, open_files: 4096}
+idle_timeout: 10m
+lifetime: never
+pool: {size: 3}
+""",
+    )
+    declare(tmp_path, "environments", "{name: slim, description: other, image: mine/slim}", "slim.yml")
+    registry = load_registry(tmp_path, defaults=DEFAULTS)
+    data = registry.recipes["data"]
+    assert data.environment.limits == Limits(2 * 1024**3, 2, 512, 128 * 1024**2, 64 * 1024**2, 4096)
+    assert (data.idle_timeout_s, data.lifetime_s, data.pool) == (600, None, PoolPolicy(3, 1, 9))
+    assert registry.recipes["slim"].environment.image == "mine/slim"
+    assert registry.recipes["slim"].pool == PoolPolicy(0, 0, 9), "the settings' pool is not for others"
+    assert [e.name for e in registry.catalogue.environments] == ["base", "data", "gvisor", "slim"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("name: a\ndescription: b\nimage: [", "line 3"),
+        ("name: a\ndescription: b", "image"),
+        ("name: A b\ndescription: b\nimage: c", "name"),
+        ("name: a\ndescription: b\nimage: c\ntier: weak", "tier"),
+        ("name: a\ndescription: b\nimage: c\nimagination: d", "imagination"),
+        ("name: a\ndescription: b\nimage: c\nlimits: {memory: lots}", "limits.memory"),
+        ("name: a\ndescription: b\nimage: c\nlimits: {memory: 1m}", "memory_bytes"),
+        ("name: a\ndescription: b\nimage: c\nlimits: {cpus: .nan}", "JSON"),
+        ("name: a\ndescription: b\nimage: c\nidle_timeout: soon", "idle_timeout"),
+        ("name: a\ndescription: b\nimage: c\nidle_timeout: 900d", "idle_timeout"),
+        ("name: a\ndescription: b\nimage: c\npool: {size: 1, min: 2}", "min ≤ size ≤ max"),
+        ("name: a\ndescription: b\nimage: c\nimage: d", "line 4"),
+        ("name: a\ndescription: b\nimage: c\n1: d", "line 4"),
+        ("name: 2024-01-01\ndescription: b\nimage: c", "JSON"),
+        ("- a\n- b", "whole file"),
+        ("", "whole file"),
+        ("name: !!python/object/apply:os.system ['true']\ndescription: b\nimage: c", "line 1"),
+        ("x: &x [a, a]\ny: [*x, *x]", "alias"),
+        ("a: " + "[" * 5000, "deep"),
+        ("\x00", "YAML"),
+    ],
+)
+def test_a_complaint_names_the_file_and_the_place(tmp_path: Path, text: str, place: str) -> None:
+    file = declare(tmp_path, "environments", text)
+    message = complaint(tmp_path)
+    assert str(file) in message
+    assert place in message
+
+
+def test_a_file_has_a_bounded_size(tmp_path: Path) -> None:
+    declare(tmp_path, "prompts", "name: a\ndescription: b\ntext: " + "x" * MAX_FILE_BYTES)
+    assert "bytes" in complaint(tmp_path)
+
+
+def test_one_name_twice_in_one_folder(tmp_path: Path) -> None:
+    declare(tmp_path, "prompts", "{name: a, description: b, text: c}", "one.yaml")
+    declare(tmp_path, "prompts", "{name: a, description: b, text: c}", "two.yaml")
+    assert "one.yaml" in complaint(tmp_path)
+
+
+def test_an_agent_names_what_exists(tmp_path: Path) -> None:
+    declare(tmp_path, "agents", "{name: a, description: b, environment: base, tools: [bash, telepathy]}")
+    message = complaint(tmp_path)
+    assert "tools.1" in message
+    assert "telepathy" in message
+
+
+def test_a_tools_parameters_are_a_schema(tmp_path: Path) -> None:
+    declare(
+        tmp_path,
+        "tools",
+        "{name: a, description: b, operation: exec, parameters: {properties: {x: {type: 7}}}}",
+    )
+    assert "parameters.properties.x.type" in complaint(tmp_path)
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    assert "does not exist" in complaint(tmp_path / "nowhere")
+    assert "has none of" in complaint(tmp_path)
+
+
+def test_every_schema_names_what_is_required() -> None:
+    for kind in KINDS:
+        schema = json.loads((Path(__file__).parents[3] / f"registry/schema/{kind}.json").read_text())
+        assert schema["additionalProperties"] is False
+        assert {"name", "description"} <= set(schema["required"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("512m", 512 * 1024**2), ("1G", 1024**3), ("1.5k", 1536), ("64MiB", 64 * 1024**2), (7, 7)],
+)
+def test_sizes(text: str | int, expected: int) -> None:
+    assert bytes_of_size(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("30m", 1800), ("1h", 3600), ("2d", 172800), ("90s", 90), (5, 5), ("never", None)]
+)
+def test_durations(text: str | float, expected: float | None) -> None:
+    assert seconds_of_duration(text) == expected
+
+
+@given(st.text())
+def test_any_text_is_a_value_or_our_error(text: str) -> None:
+    for convert in (bytes_of_size, seconds_of_duration):
+        try:
+            convert(text)
+        except SandlotError:
+            continue

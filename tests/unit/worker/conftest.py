@@ -1,0 +1,101 @@
+"""Workers on a scripted engine, with a clock that ticks fast; whatever a test leaves open is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.worker.scripted import Engine
+
+from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.pool import PoolPolicy
+from sandlot.domain.service import Catalogue
+from sandlot.worker import reaper, startup
+from sandlot.worker.options import WorkerOptions
+from sandlot.worker.service import WorkerService
+
+ENVIRONMENT = Environment(name="base", image="sandlot/base")
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def engine() -> Engine:
+    return Engine()
+
+
+class Scene:
+    """``start`` begins a life of the worker on the same engine and the same memory."""
+
+    def __init__(self, engine: Engine, data_dir: Path) -> None:
+        self.engine = engine
+        self.database = data_dir / "worker.db"
+        self.lives: list[WorkerService] = []
+
+    def worker(
+        self, *, pool: PoolPolicy | None = None, recipe: dict[str, Any] | None = None, **options: Any
+    ) -> WorkerService:
+        made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
+        worker = WorkerService(
+            self.engine.provider(),
+            database=self.database,
+            recipes={"base": made},
+            catalogue=Catalogue(()),
+            options=WorkerOptions(**options),
+        )
+        self.lives.append(worker)
+        return worker
+
+    async def start(self, **options: Any) -> WorkerService:
+        worker = self.worker(**options)
+        await worker.open()
+        return worker
+
+    async def restart(self, worker: WorkerService, **options: Any) -> WorkerService:
+        await worker.close()
+        self.lives.remove(worker)
+        return await self.start(**options)
+
+
+@pytest.fixture
+async def scene(engine: Engine, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(reaper, "TICK_S", 0.02)
+    monkeypatch.setattr(startup, "ADOPT_AGAIN_S", 0.05)
+    scene = Scene(engine, data_dir)
+    yield scene
+    for worker in scene.lives:
+        await worker.close()
+
+
+async def eventually(holds: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 3.0) -> None:
+    deadline = time.monotonic() + within_s
+    while True:
+        held = holds()
+        if await held if asyncio.iscoroutine(held) else held:
+            return
+        assert time.monotonic() < deadline, f"did not come true within {within_s} s"
+        await asyncio.sleep(0.01)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process grows beyond what the store's has already: as a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12 * 1024, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,281 @@
+"""An engine in memory that does what a test tells it: slow, failing, or with sandboxes that die.
+
+The real one is tested elsewhere; this one is for what cannot be timed or broken at will in it. It outlives
+the worker, as an engine does: ``ScriptedProvider`` is one life's hold on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from sandlot.domain.computer import ExecSummary
+from sandlot.domain.environment import Environment, Tier
+from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
+from sandlot.domain.execution import (
+    Channel,
+    ExecEvent,
+    ExecRequest,
+    ExecResult,
+    Exited,
+    Output,
+    ResultFold,
+    Started,
+)
+from sandlot.domain.limits import Limits
+from sandlot.providers.base import FoundSandbox, SandboxSpec
+
+
+class Switch:
+    """One call of the engine: let through, held up until released, or failing."""
+
+    def __init__(self) -> None:
+        self.error: SandlotError | None = None
+        self.delay_s = 0.0
+        self.calls = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def passed(self) -> None:
+        self.calls += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(self.delay_s)
+            await self._open.wait()
+        finally:
+            self.at_once -= 1
+        if self.error is not None:
+            raise self.error
+
+
+class ScriptedExec:
+    """A command: ``sleep N`` takes as long, ``wait`` runs until it is told to finish, any other ends at once.
+
+    It belongs to the sandbox: no reader keeps it from going on. Its output is what the command was.
+    """
+
+    def __init__(self, request: ExecRequest) -> None:
+        self.request = request
+        self.runs = 1
+        self.done = asyncio.Event()
+        command = request.command or ""
+        if command.startswith("sleep "):
+            asyncio.get_running_loop().call_later(float(command.split()[1]), self.done.set)
+        elif command != "wait":
+            self.done.set()
+
+
+class ScriptedExecution:
+    def __init__(self, sandbox: ScriptedSandbox, run: ScriptedExec) -> None:
+        self._sandbox = sandbox
+        self._run = run
+
+    @property
+    def exec_id(self) -> str:
+        return self._run.request.exec_id
+
+    async def events(self) -> AsyncIterator[ExecEvent]:
+        yield Started(1, existing=False)
+        await self._sandbox.unless_lost(self._run.done.wait())
+        data = (self._run.request.command or "").encode()
+        yield Output(Channel.STDOUT, 0, data)
+        yield Exited(0, 0, "exited", output_bytes=len(data))
+
+    async def result(self) -> ExecResult:
+        fold = ResultFold(self.exec_id)
+        async for event in self.events():
+            if (result := fold.add(event)) is not None:
+                return result
+        raise AssertionError
+
+    async def write_stdin(self, data: bytes) -> None:
+        await self._sandbox.unless_lost(asyncio.sleep(0))
+
+    async def close_stdin(self) -> None: ...
+
+    async def detach(self) -> None: ...
+
+
+class ScriptedFiles:
+    def __init__(self, sandbox: ScriptedSandbox) -> None:
+        self._sandbox = sandbox
+
+    async def read_bytes(self, path: str, *, max_bytes: int = 0) -> bytes:
+        await self._sandbox.unless_lost(asyncio.sleep(0))
+        return path.encode()
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        for piece in (b"first", b"second"):
+            await self._sandbox.unless_lost(asyncio.sleep(0))
+            yield piece
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[AsyncIterator[Any]]:
+        async def changes() -> AsyncIterator[Any]:
+            await self._sandbox.unless_lost(asyncio.Event().wait())
+            yield None
+
+        yield changes()
+
+
+class ScriptedSandbox:
+    """What is in it stays over lives of the worker; ``die`` is the end of it."""
+
+    tier = Tier.RUNC
+
+    def __init__(self, engine: Engine, sandbox_id: str, limits: Limits) -> None:
+        self._engine = engine
+        self.id = sandbox_id
+        self.limits = limits
+        self.env: Mapping[str, str] | None = None
+        self.max_execs: int | None = None
+        self.execs: dict[str, ScriptedExec] = {}
+        self.bind_error: SandlotError | None = None
+        self.files = ScriptedFiles(self)
+        self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def die(self, reason: str = "it was killed") -> None:
+        if not self._death.done():
+            self._death.set_result(reason)
+
+    @property
+    def lost(self) -> bool:
+        return self._death.done()
+
+    async def wait_lost(self) -> str:
+        return await asyncio.shield(self._death)
+
+    async def unless_lost(self, work: Any) -> None:
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([working, self._death], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+        if self.lost:
+            raise SandboxLost(self._death.result())
+        await working
+
+    async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
+        await self.unless_lost(self._engine.binding.passed())
+        if self.bind_error is not None:
+            raise self.bind_error
+        self.env, self.max_execs = dict(env), max_execs
+
+    async def start(self, request: ExecRequest, *, offset: int = 0) -> ScriptedExecution:
+        await self.unless_lost(asyncio.sleep(0))
+        run = self.execs.setdefault(request.exec_id, ScriptedExec(request))
+        return ScriptedExecution(self, run)
+
+    async def attach(self, exec_id: str, *, offset: int = 0) -> ScriptedExecution:
+        if exec_id not in self.execs:
+            raise NotFound(f"there is no exec {exec_id}")
+        return ScriptedExecution(self, self.execs[exec_id])
+
+    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        return await (await self.start(request)).result()
+
+    async def signal(self, exec_id: str, signal: int) -> int:
+        self.execs[exec_id].done.set()
+        return 1
+
+    async def kill(self, exec_id: str) -> int:
+        return await self.signal(exec_id, 9)
+
+    async def list_execs(self) -> Sequence[ExecSummary]:
+        await self.unless_lost(self._engine.asking.passed())
+        return [ExecSummary(name, not run.done.is_set(), None) for name, run in self.execs.items()]
+
+
+class Engine:
+    """``made`` and ``destroyed``: every id, in order."""
+
+    def __init__(self) -> None:
+        self.sandboxes: dict[str, ScriptedSandbox] = {}
+        self.created_at: dict[str, float] = {}
+        self.states: dict[str, str] = {}
+        self.made: list[str] = []
+        self.destroyed: list[str] = []
+        self.creating, self.destroying, self.updating, self.adopting, self.listing = (
+            Switch() for _ in range(5)
+        )
+        self.binding, self.asking = Switch(), Switch()  # the agents' own calls
+
+    def provider(self) -> ScriptedProvider:
+        return ScriptedProvider(self)
+
+    def put(self, sandbox_id: str, *, age_s: float = 0.0, limits: Limits | None = None) -> ScriptedSandbox:
+        sandbox = ScriptedSandbox(self, sandbox_id, limits or Limits())
+        self.sandboxes[sandbox_id] = sandbox
+        self.created_at[sandbox_id] = time.time() - age_s
+        self.states[sandbox_id] = "running"
+        return sandbox
+
+    def remove(self, sandbox_id: str) -> None:
+        """Also from outside, as by an operator."""
+        sandbox = self.sandboxes.pop(sandbox_id, None)
+        self.states.pop(sandbox_id, None)
+        if sandbox is not None:
+            self.destroyed.append(sandbox_id)
+            sandbox.die("its container is gone")
+
+
+class ScriptedProvider:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.closed = False
+
+    async def open(self) -> None: ...
+
+    async def prepare(self, environment: Environment) -> None: ...
+
+    async def create(self, spec: SandboxSpec) -> ScriptedSandbox:
+        await self.engine.creating.passed()
+        self.engine.made.append(spec.id)
+        return self.engine.put(spec.id, limits=spec.environment.limits)
+
+    async def adopt(self, sandbox_id: str) -> ScriptedSandbox:
+        await self.engine.adopting.passed()
+        if sandbox_id not in self.engine.sandboxes:
+            raise NotFound(f"there is no sandbox {sandbox_id}")
+        return self.engine.sandboxes[sandbox_id]
+
+    async def destroy(self, sandbox_id: str) -> None:
+        assert not self.closed
+        await self.engine.destroying.passed()
+        self.engine.remove(sandbox_id)
+
+    async def list(self) -> Sequence[FoundSandbox]:
+        await self.engine.listing.passed()
+        return [
+            FoundSandbox(name, state, "base", Tier.RUNC, "", self.engine.created_at[name])
+            for name, state in self.engine.states.items()
+        ]
+
+    def can_update(self, environment: Environment, limits: Limits) -> bool:
+        return limits.shm_bytes == environment.limits.shm_bytes
+
+    async def update_limits(self, sandbox_id: str, limits: Limits) -> None:
+        await self.engine.updating.passed()
+        self.engine.sandboxes[sandbox_id].limits = limits
+
+    async def warnings(self) -> Sequence[str]:
+        return ()
+
+    async def stats(self, sandbox_id: str) -> Any:
+        return SimpleNamespace()
+
+    async def close(self) -> None:
+        self.closed = True
