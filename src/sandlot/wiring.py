@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 
 from sandlot.api import create_app
+from sandlot.api.protocol import BoundedHttpProtocol
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings, is_loopback, server_settings
 from sandlot.domain.service import Opened
@@ -24,6 +25,10 @@ from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
 
 log = structlog.get_logger("sandlot.server")
+
+# What uvicorn may hold of one message before the application sees it; stdin comes in pieces smaller than
+# this.
+MAX_WEBSOCKET_MESSAGE_BYTES = 1024 * 1024
 
 
 def build_worker(settings: ServerSettings) -> WorkerService:
@@ -122,8 +127,9 @@ async def serve(settings: ServerSettings) -> None:
             app,
             host=settings.host,
             port=settings.port,
-            http="httptools",
+            http=BoundedHttpProtocol,
             ws="websockets-sansio",
+            ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -160,7 +166,7 @@ class _Server(uvicorn.Server):
         try:
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                log.info("stopping", running=(await worker.health()).running_execs)
+                log.info("stopping", running=(await worker.health()).calls_under_way)
                 await worker.drain()
         finally:
             stopping.cancel()

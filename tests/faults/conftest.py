@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tests.faults.rig import ServerProcess
@@ -12,8 +14,19 @@ from tests.faults.rig import ServerProcess
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[ServerProcess]:
     process = ServerProcess()
-    await process.start()
     try:
+        await process.start()
         yield process
     finally:
         await process.clean()
+
+
+@pytest.fixture
+def slim_registry(tmp_path: Path) -> Path:
+    """For an engine that has the small image alone: the default environment on it."""
+    folder = tmp_path / "registry"
+    (folder / "environments").mkdir(parents=True)
+    (folder / "environments" / "base.yaml").write_text(
+        "name: base\ndescription: A shell.\nimage: sandlot/slim\n"
+    )
+    return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -15,17 +16,20 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
-from tests.faults.invariants import Footprint, unforeseen
+from tests.faults.invariants import Footprint, told, unforeseen
 
 HERE = Path(__file__).parent
 SERVE = [sys.executable, "-m", "sandlot", "serve"]
 SETTLED_WITHIN_S = 20.0
+CLEANED_WITHIN_S = 20.0
 
 
 def free_port() -> int:
@@ -35,10 +39,15 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """``docker_host``: another engine than the machine's."""
+    """``docker_host``: another engine than the machine's. ``through``: what the server takes for it."""
 
     def __init__(
-        self, *, docker_host: str | None = None, registry: Path | None = None, **settings: str
+        self,
+        *,
+        docker_host: str | None = None,
+        through: str | None = None,
+        registry: Path | None = None,
+        **settings: str,
     ) -> None:
         self.owner = f"test-{secrets.token_hex(4)}"
         self.data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
@@ -59,7 +68,7 @@ class ServerProcess:
             "SANDLOT_DRAIN_TIMEOUT_S": "5",
             "SANDLOT_POOL_SIZE": "2",
             "SANDLOT_MIN_POOL_SIZE": "1",
-            **({"SANDLOT_DOCKER_HOST": docker_host} if docker_host else {}),
+            "SANDLOT_DOCKER_HOST": through or docker_host or "",
             **({"SANDLOT_REGISTRY_DIR": str(registry)} if registry else {}),
             **{f"SANDLOT_{name.upper()}": value for name, value in settings.items()},
         }
@@ -187,13 +196,33 @@ class ServerProcess:
     async def clean(self) -> None:
         if self.process is not None:
             await self.kill()
-        for container in self.docker("ps", "-aq", "--filter", f"label=sandlot.owner={self.owner}").split():
-            self.docker("rm", "-f", container)
-        for volume in self.docker(
-            "volume", "ls", "-q", "--filter", f"label=sandlot.owner={self.owner}"
-        ).split():
-            self.docker("volume", "rm", "-f", volume)
+        # Again and again: what the server asked of the engine may still come to be.
+        deadline = time.monotonic() + CLEANED_WITHIN_S
+        ours = ("-q", "--filter", f"label=sandlot.owner={self.owner}")
+        while True:
+            containers = self.docker("ps", "-a", *ours).split()
+            volumes = self.docker("volume", "ls", *ours).split()
+            if not containers and not volumes:
+                break
+            assert time.monotonic() < deadline, f"{containers} and {volumes} cannot be removed"
+            with contextlib.suppress(subprocess.CalledProcessError):
+                if containers:
+                    self.docker("rm", "-f", *containers)
+                if volumes:
+                    self.docker("volume", "rm", "-f", *volumes)
         shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+async def created_at_last(client: AsyncClient, seconds: float = 30.0, **options: Any) -> AsyncSession:
+    """Asked for again and again, as a client does that is told to; every refusal must tell."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await client.create(**options)
+        except SandlotError as error:
+            assert not told(error).may_have_executed
+            assert time.monotonic() < deadline, f"not within {seconds} s: {error.message}"
+            await asyncio.sleep(0.3)
 
 
 async def eventually(
@@ -204,6 +233,6 @@ async def eventually(
         began = time.monotonic()
         if await check():
             return
-        told = what if isinstance(what, str) else what()
-        assert began < deadline, f"not within {seconds} s: {told}"
+        found = what if isinstance(what, str) else what()
+        assert began < deadline, f"not within {seconds} s: {found}"
         await asyncio.sleep(0.1)

@@ -13,14 +13,16 @@ from pathlib import Path
 MACHINES_SOCKET = "/var/run/docker.sock"
 PIECE_BYTES = 256 * 1024
 REASON = b'{"message":"Conflict: the name is already in use"}'
-CONFLICT = (
-    b"HTTP/1.1 409 Conflict\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-    % (len(REASON), REASON)
+CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(REASON),
+    REASON,
 )
 
 
 class Valve:
     """``creates_late_by``: seconds that a create is held before the engine gets it, whoever still waits.
+
+    ``answers_late_by``: seconds that the engine's answer to a create is held: it is done, and not told.
 
     ``conflicts``: every create is answered with 409 and never reaches the engine.
     """
@@ -29,6 +31,7 @@ class Valve:
         self.folder = tempfile.TemporaryDirectory(prefix="sandlot-test-valve-")
         self.host = f"unix://{self.folder.name}/docker.sock"
         self.creates_late_by = 0.0
+        self.answers_late_by = 0.0
         self.conflicts = False
         self.creates = 0
         self.most_at_once = 0
@@ -120,6 +123,8 @@ class Valve:
     ) -> None:
         with contextlib.suppress(OSError):
             while piece := await engine.read(PIECE_BYTES):
+                if making.is_set():
+                    await asyncio.sleep(self.answers_late_by)
                 self._made(making)
                 client.write(piece)
                 await client.drain()

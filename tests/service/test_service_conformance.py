@@ -56,29 +56,9 @@ class TestFake(ServiceSuite):
         await service.close()
 
 
-class TestFakeOverHttp(ServiceSuite):
-    """The server and the client between them, without Docker."""
+class TestSyncClient(ServiceSuite):
+    """The facade without await, and the server and the client below it, without Docker."""
 
-    @pytest_asyncio.fixture(loop_scope="session", scope="class")
-    @classmethod
-    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        service = FakeService(max_execs=MAX_EXECS)
-        async with served(service, api_key=KEY) as url, AsyncClient(url, api_key=KEY) as client:
-            yield fake_harness(service, client, direct=client.service)
-        await service.close()
-
-
-class TestFakeBySyncClient(ServiceSuite):
-    @pytest_asyncio.fixture(loop_scope="session", scope="class")
-    @classmethod
-    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        service = FakeService(max_execs=MAX_EXECS)
-        with ThreadPoolExecutor(THREADS) as threads:
-            async with AsyncOverSync(Client(service=service), threads) as client:
-                yield fake_harness(service, client, direct=None)
-
-
-class TestFakeOverHttpBySyncClient(ServiceSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:

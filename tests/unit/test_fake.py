@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -238,6 +240,20 @@ async def test_running_exec_holds_an_idle_session() -> None:
         await service.get_session(session.id)
 
 
+async def test_idle_time_counts_from_the_end_of_an_exec() -> None:
+    clock = Clock()
+    service = FakeService(clock=clock)
+    session = (await service.create_session(CreateSession(idle_timeout_s=10))).session
+    await service.start_exec(session.id, ExecRequest(command="sleep 0.05"))
+    clock.now += 100
+    await asyncio.sleep(0.3)
+    clock.now += 9
+    assert (await service.get_session(session.id)).last_active_at == 1100
+    clock.now += 1
+    with pytest.raises(SessionEnded):
+        await service.get_session(session.id)
+
+
 async def test_never_can_be_forbidden() -> None:
     service = FakeService(allow_never=False)
     with pytest.raises(InvalidRequest):
@@ -324,3 +340,37 @@ async def test_slow_reader_without_a_limit_misses_nothing() -> None:
     request = ExecRequest(command="seq 400000", output_limit=None)
     result = await (await service.start_exec(session.id, request)).result()
     assert result.output == "".join(f"{i}\n" for i in range(1, 400_001)).encode()
+
+
+# --- the front ------------------------------------------------------------------------------------
+
+
+def test_needs_neither_pytest_nor_a_server() -> None:
+    check = (
+        "import sys, sandlot.testing; sandlot.testing.FakeSandlot().client(); "
+        "print(sorted({'pytest', 'aiodocker', 'fastapi', 'pydantic'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout == "[]\n"
+
+
+async def test_async_client() -> None:
+    fake = FakeSandlot()
+    fake.on("tool", stdout="scripted")
+    async with fake.client() as client, await client.create() as session:
+        assert (await session.run("tool")).output == "scripted"
+        fake.lose(session, "unplugged")
+        with pytest.raises(SandboxLost, match="unplugged"):
+            await session.run("true")
+
+
+def test_sync_client() -> None:
+    fake = FakeSandlot()
+    fake.on("tool", stdout="scripted")
+    with fake.sync_client() as client, client.create() as session:
+        assert session.run("tool").output == "scripted"
+        fake.lose(session)
+        with pytest.raises(SandboxLost):
+            session.run("true")

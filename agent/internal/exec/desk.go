@@ -95,12 +95,14 @@ func (d *desk) output(name string) (reader *os.File, err error) {
 
 // line is what bash executes for one exec. Under `set -e` a failing command ends bash here, as it ends any script.
 // In a folder that cannot be entered nothing is run: the command was not meant for another one.
+// The report is a line of its own: after a quote that is never closed, bash drops the rest of the line that it was on,
+// and ends instead of reading the next one.
 func (d *desk) line(cwd string) string {
 	enter := ""
 	if cwd != "" {
 		enter = fmt.Sprintf("builtin cd -- %s 2>%s/err && ", quote(cwd), d.dir)
 	}
-	return fmt.Sprintf(`%[1]s{ IFS= builtin read -r -d '' __sandlot <%[2]s/command || :; builtin eval "$__sandlot" <%[3]s >%[2]s/out 2>%[2]s/err; }; `+
+	return fmt.Sprintf(`%[1]s{ IFS= builtin read -r -d '' __sandlot <%[2]s/command || :; builtin eval "$__sandlot" <%[3]s >%[2]s/out 2>%[2]s/err; }`+"\n"+
 		`builtin printf '%%d %%s\0' "$?" "${PWD:0:%[4]d}" >%[5]s`+"\n", enter, d.dir, d.input, maxFolder, d.statusName)
 }
 

@@ -22,16 +22,18 @@ type pump struct {
 	file    *os.File
 	channel byte
 	done    chan struct{} // closed when everything up to the command's end is in the ring
+	ended   chan struct{} // closed when the command has ended
 }
 
 func startPump(file *os.File, channel byte, sink func(byte, []byte), linger func(io.Closer) (release func())) *pump {
-	p := &pump{file: file, channel: channel, done: make(chan struct{})}
+	p := &pump{file: file, channel: channel, done: make(chan struct{}), ended: make(chan struct{})}
 	go p.run(sink, linger)
 	return p
 }
 
-// ending tells the pump that the command has ended.
+// ending tells the pump that the command has ended. Once.
 func (p *pump) ending() {
+	close(p.ended)
 	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // wakes the read; a closed file needs no waking
 }
 
@@ -48,6 +50,8 @@ func (p *pump) run(sink func(byte, []byte), linger func(io.Closer) func()) {
 		}
 		if err != nil { // the last writer is gone; a terminal says EIO
 			close(p.done)
+			// A terminal that is closed under a command which is only just ending would end it with SIGHUP.
+			<-p.ended
 			return
 		}
 	}

@@ -23,6 +23,7 @@ from sandlot.wire.http_bodies import (
     ExecBody,
     ExecListBody,
     ExecStatusBody,
+    PtyBody,
     ResultBody,
     ShellListBody,
     SignalBody,
@@ -152,6 +153,12 @@ async def kill_exec(service: Service, session_id: str, exec_id: str) -> Response
 async def signal_exec(service: Service, session_id: str, exec_id: str, body: SignalBody) -> Response:
     within("signal", body.signal, 1, MAX_SIGNAL)
     return answer(SignalledBody(await service.signal_exec(session_id, exec_id, body.signal)))
+
+
+@router.post("/execs/{exec_id}/resize", status_code=204)
+async def resize_exec(service: Service, session_id: str, exec_id: str, body: PtyBody) -> Response:
+    await service.resize_exec(session_id, exec_id, rows=body.rows, cols=body.cols)
+    return Response(status_code=204)
 
 
 @router.get("/shells", response_model=ShellListBody)

@@ -94,7 +94,7 @@ class ServiceHealth:
     worker_id: str
     version: str
     active_sessions: int
-    running_execs: int
+    calls_under_way: int
     pools: Mapping[str, PoolStats]
     problems: tuple[str, ...] = ()
 

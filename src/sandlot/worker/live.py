@@ -56,17 +56,18 @@ class Live:
     async def usable(self) -> Sandbox:
         """Its sandbox, waited for while it is being prepared."""
         if self.preparing is not None:
-            _, late = await asyncio.wait([self.preparing], timeout=USABLE_WITHIN_S)
-            if late:
-                raise LinkInterrupted(
-                    f"session {self.session.id} is being taken over after a restart; try again",
-                    may_have_executed=False,
-                    retry_after_s=1.0,
-                )
+            await asyncio.wait([self.preparing], timeout=USABLE_WITHIN_S)
         if self.session.state is SessionState.ENDED:
             raise ended_error(self.session)
-        if self.session.state is SessionState.LOST or self.sandbox is None:
+        if self.session.state is SessionState.LOST:
             raise self.lost_error(may_have_executed=False)
+        if self.sandbox is None or self.preparing is not None:
+            # Not done in time, or the worker stops: no reason to call it lost.
+            raise LinkInterrupted(
+                f"session {self.session.id} is being taken over after a restart; try again",
+                may_have_executed=False,
+                retry_after_s=1.0,
+            )
         return self.sandbox
 
     def lost_error(self, *, may_have_executed: bool) -> SandboxLost:

@@ -385,7 +385,7 @@ class WorkerService:
             worker_id=self._options.worker_id,
             version=__version__,
             active_sessions=len(self._sessions.table),
-            running_execs=self._sessions.calls,
+            calls_under_way=self._sessions.calls,
             pools=pools,
             problems=("stopping", *problems) if self._draining else problems,
         )

@@ -5,8 +5,9 @@ session's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from sandlot.domain.errors import SandboxLost
 from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
 from sandlot.providers.base import Sandbox
 from sandlot.worker.live import Live
@@ -82,10 +83,19 @@ class SessionFiles:
     @asynccontextmanager
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[AsyncIterator[FileChange]]:
         # Not held as a call: somebody who only looks must not keep a session alive for ever.
-        async with self._use() as (_, sandbox):
-            watching = sandbox.files.watch(path, recursive=recursive)
-        async with watching as changes:
-            yield changes
+        async with AsyncExitStack() as watching:
+            async with self._use() as (live, sandbox):
+                entered = sandbox.files.watch(path, recursive=recursive)
+                changes = await watching.enter_async_context(entered)
+
+            async def explained() -> AsyncIterator[FileChange]:
+                try:
+                    async for change in changes:
+                        yield change
+                except SandboxLost as error:
+                    raise await self._sessions.explain(live, sandbox, error) from error
+
+            yield explained()
 
     async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
         async with self._use() as (_, sandbox):

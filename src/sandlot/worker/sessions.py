@@ -156,6 +156,7 @@ class Sessions:
             owned = SandboxRecord(sandbox.id, recipe.environment.name, Purpose.SESSION)
             self._sandboxes.know(owned)
             try:
+                await self._save_late()  # the thread may still be on record as that of a session which ended
                 await self._store.claim(equipped, owned)
                 reached(Step.SESSION_RECORDED)
                 async with asyncio.timeout(BIND_WITHIN_S):
@@ -378,6 +379,11 @@ class Sessions:
             log.warning("not written yet", session=record.session.id, error=error.message)
             self._unsaved[record.session.id] = record
 
+    async def _save_late(self) -> None:
+        for session_id, record in list(self._unsaved.items()):
+            await self._store.save([record])
+            self._unsaved.pop(session_id, None)
+
     async def expire(self, live: Live) -> None:
         """Ends a session whose time is over, unless something still runs in it: that was accepted, and is let
         finish."""
@@ -434,9 +440,7 @@ class Sessions:
         """When sessions were last active: written in bulk, now and then; with it what could not be written
         before.
         """
-        for session_id, record in list(self._unsaved.items()):
-            await self._store.save([record])
-            del self._unsaved[session_id]
+        await self._save_late()
         unsaved = [live for live in self.table if live.unsaved]
         if unsaved:
             await self._store.save_activity([live.session for live in unsaved])

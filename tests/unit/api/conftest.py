@@ -61,7 +61,14 @@ async def serving(service: SandboxService, **options: Any) -> AsyncIterator[int]
     app = _app(tuple(sorted({"api_key": KEY, **options}.items())))
     app.state.service = service
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="critical", lifespan="off", ws_max_size=2**21
+        app,
+        host="127.0.0.1",
+        port=0,
+        http="httptools",
+        ws="websockets-sansio",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
     )
     config.load()
     server = uvicorn.Server(config)

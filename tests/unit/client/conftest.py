@@ -84,6 +84,7 @@ class CuttingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
         self.cut = 0
+        self.writers: list[asyncio.StreamWriter] = []
         self.url = ""
 
     async def __aenter__(self) -> CuttingProxy:
@@ -103,6 +104,7 @@ class CuttingProxy:
         self._tasks.add(task)
         left = self._cuts(self.connections)
         self.connections += 1
+        self.writers.append(writer)
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
         asking = asyncio.create_task(_pass(reader, up_writer))
         try:
@@ -132,9 +134,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.fixture
-async def cutting(
-    server: Server,
-) -> AsyncIterator[Callable[[Cuts], contextlib.AbstractAsyncContextManager[CutClient]]]:
+def cutting(server: Server) -> Callable[[Cuts], contextlib.AbstractAsyncContextManager[CutClient]]:
     @contextlib.asynccontextmanager
     async def make(cuts: Cuts) -> AsyncIterator[CutClient]:
         async with CuttingProxy(server.port, cuts) as proxy:
@@ -144,7 +144,7 @@ async def cutting(
             finally:
                 await service.close()
 
-    yield make
+    return make
 
 
 @dataclass

@@ -269,6 +269,8 @@ class ScriptedProvider:
 
     async def update_limits(self, sandbox_id: str, limits: Limits) -> None:
         await self.engine.updating.passed()
+        if sandbox_id not in self.engine.sandboxes:
+            raise NotFound(f"there is no sandbox {sandbox_id}")
         self.engine.sandboxes[sandbox_id].limits = limits
 
     async def warnings(self) -> Sequence[str]:

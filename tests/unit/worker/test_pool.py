@@ -254,7 +254,7 @@ async def test_broken_image_fails_fast_with_its_cause(pool_of, engine: Engine, c
 
 
 async def test_attempts_at_a_broken_image_back_off(pool_of, engine: Engine, clock: Clock) -> None:
-    pool = pool_of(PoolPolicy(size=5, min=5), clock=clock, create_concurrency=1)
+    pool = pool_of(PoolPolicy(size=5, min=5), clock=clock, create_concurrency=4)
     engine.creating.error = ImageMissing("no image")
     pool.fill()
     await eventually(lambda: pool.stats().failures == 1)

@@ -12,7 +12,7 @@ import contextlib
 import re
 import ssl
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -182,15 +182,19 @@ class Connection:
     async def close(self) -> None:
         """Those of other loops too, as far as these still run."""
         self._closed = True
-        here = asyncio.get_running_loop()
         with self._lock:
             pools = list(self._pools.items())
             self._pools.clear()
         for loop, pool in pools:
-            if loop is here:
-                await pool.close()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(pool.close(), loop))
+            await on_loop(loop, pool.close)
+
+
+async def on_loop(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Closes what belongs to a loop; if that loop does not run any more, there is nothing to be done."""
+    if loop is asyncio.get_running_loop():
+        await close()
+    elif loop.is_running():
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(close(), loop))
 
 
 class _Pool:
@@ -203,7 +207,7 @@ class _Pool:
                 max_connections=None, max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_S
             ),
         )
-        self._held = _hold(self.client)
+        self._held = held(self.client.aclose)
 
     async def bind(self) -> None:
         await anext(self._held)
@@ -212,11 +216,12 @@ class _Pool:
         await self._held.aclose()
 
 
-async def _hold(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+async def held(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
+    """Once it has begun, it closes what it holds when it is closed itself, at the latest by its loop."""
     try:
         yield
     finally:
-        await client.aclose()
+        await close()
 
 
 async def _read(response: httpx.Response, max_bytes: int, url: str) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from sandlot.client.http.lines import Line, WebSocketLine
+from sandlot.client.http.lines import Line
 from sandlot.client.http.retries import backoff, pause_before_retry
 from sandlot.domain.errors import LinkInterrupted, NotFound, SandlotError, Unavailable
 from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
@@ -24,7 +24,12 @@ Dial = Callable[[int], Awaitable[Line]]
 class HttpExecution:
     """Implements ``Execution``."""
 
-    def __init__(self, session_id: str, exec_id: str, redial: Dial, offset: int) -> None:
+    def __init__(
+        self, session_id: str, exec_id: str, redial: Dial, offset: int, held: set[HttpExecution]
+    ) -> None:
+        """``held``: where it stands as long as it has a line, so that somebody can close it."""
+        self.loop = asyncio.get_running_loop()
+        self._held = held
         self._session_id = session_id
         self._exec_id = exec_id
         self._redial = redial
@@ -39,8 +44,7 @@ class HttpExecution:
         while self._events is None:
             tries += 1
             try:
-                self._line = await dial(self._next)
-                events = self._line.events()
+                events = await self._dial(dial)
                 first = await anext(events, None)
                 if first is None:
                     raise LinkInterrupted("the server ended the stream before the exec was confirmed")
@@ -68,9 +72,9 @@ class HttpExecution:
             while True:
                 try:
                     async for event in self._events or await self._dial_again():
-                        fruitless = 0
                         fresh = self._fresh(event)
                         if fresh is not None:
+                            fruitless = 0
                             yield fresh
                         if isinstance(event, Exited):
                             return
@@ -105,10 +109,14 @@ class HttpExecution:
         if self._detached:
             raise LinkInterrupted("this reader is detached")
         try:
-            self._line = await self._redial(self._next)
+            return await self._dial(self._redial)
         except NotFound as error:
             error.may_have_executed = True  # it was confirmed, and is forgotten since
             raise
+
+    async def _dial(self, dial: Dial) -> AsyncIterator[ExecEvent]:
+        self._line = await dial(self._next)
+        self._held.add(self)
         return self._line.events()
 
     def _given_up(self, error: SandlotError) -> LinkInterrupted:
@@ -134,12 +142,6 @@ class HttpExecution:
     async def close_stdin(self) -> None:
         await self.send('{"type":"stdin_end"}')
 
-    def holds(self, session_id: str, exec_id: str) -> bool:
-        """Whether it has a line to this exec that takes messages."""
-        return (session_id, exec_id) == (self._session_id, self._exec_id) and isinstance(
-            self._line, WebSocketLine
-        )
-
     async def send(self, message: bytes | str) -> None:
         if self._input_lost or self._line is None:
             raise LinkInterrupted(
@@ -153,6 +155,7 @@ class HttpExecution:
         await self._hang_up()
 
     async def _hang_up(self) -> None:
+        self._held.discard(self)
         line, self._line, self._events = self._line, None, None
         if line is not None:
             await line.close()

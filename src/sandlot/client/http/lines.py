@@ -14,7 +14,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from sandlot.client.http.connection import Connection
+from sandlot.client.http.connection import Connection, held
 from sandlot.client.http.problems import (
     error_of_answer,
     error_of_problem,
@@ -106,6 +106,7 @@ class WebSocketLine:
     def __init__(self, connection: Connection, socket: ClientConnection) -> None:
         self._connection = connection
         self._socket = socket
+        self._held = held(self._abort)  # if nobody closes it before its loop ends
 
     @classmethod
     async def open(cls, connection: Connection, path: str) -> WebSocketLine:
@@ -130,7 +131,9 @@ class WebSocketLine:
             raise unreachable(url, str(error) or "no answer") from error
         except WebSocketException as error:
             raise interrupted(url, error) from error
-        return cls(connection, socket)
+        line = cls(connection, socket)
+        await anext(line._held)
+        return line
 
     async def events(self) -> AsyncIterator[ExecEvent]:
         try:
@@ -171,3 +174,7 @@ class WebSocketLine:
 
     async def close(self) -> None:
         await self._socket.close()
+        await self._held.aclose()
+
+    async def _abort(self) -> None:
+        self._socket.transport.abort()

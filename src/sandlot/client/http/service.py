@@ -10,11 +10,10 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
-from weakref import WeakSet
 
 import msgspec
 
-from sandlot.client.http.connection import Connection
+from sandlot.client.http.connection import Connection, on_loop
 from sandlot.client.http.execution import MAX_FRUITLESS_BREAKS, HttpExecution
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
@@ -38,6 +37,7 @@ from sandlot.wire.http_bodies import (
     ExecBody,
     ExecListBody,
     ExecStatusBody,
+    PtyBody,
     ResultBody,
     SessionBody,
     SessionChangeBody,
@@ -74,7 +74,7 @@ class HttpService:
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self._connection = Connection(url, api_key)
-        self._executions: WeakSet[HttpExecution] = WeakSet()
+        self._executions: set[HttpExecution] = set()
 
     @property
     def url(self) -> str:
@@ -191,7 +191,9 @@ class HttpService:
             again = _exec_path(session_id, request.exec_id) + query(offset=offset)
             return await EventStreamLine.open(self._connection, "GET", again)
 
-        return await self._open(HttpExecution(session_id, request.exec_id, attach, offset), start)
+        execution = HttpExecution(session_id, request.exec_id, attach, offset, self._executions)
+        await execution.open(start)
+        return execution
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
         if offset < 0:
@@ -200,11 +202,8 @@ class HttpService:
         async def attach(offset: int) -> Line:
             return await self._websocket(session_id, exec_id, offset)
 
-        return await self._open(HttpExecution(session_id, exec_id, attach, offset), attach)
-
-    async def _open(self, execution: HttpExecution, dial: Callable[[int], Awaitable[Line]]) -> Execution:
-        await execution.open(dial)
-        self._executions.add(execution)
+        execution = HttpExecution(session_id, exec_id, attach, offset, self._executions)
+        await execution.open(attach)
         return execution
 
     async def _websocket(self, session_id: str, exec_id: str, offset: int) -> WebSocketLine:
@@ -242,17 +241,8 @@ class HttpService:
         return processes
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
-        """Goes over the WebSocket of whoever holds the exec here, or over one of its own."""
-        message = encode({"type": "resize", "rows": rows, "cols": cols}).decode()
-        for execution in list(self._executions):
-            if execution.holds(session_id, exec_id):
-                await execution.send(message)
-                return
-        line = await self._websocket(session_id, exec_id, 0)
-        try:
-            await line.send(message)
-        finally:
-            await line.close()
+        body = encode(PtyBody(rows, cols))
+        await self._call("POST", _exec_path(session_id, exec_id) + "/resize", body, repeatable=True)
 
     # shells and files
 
@@ -279,7 +269,7 @@ class HttpService:
 
     async def close(self) -> None:
         for execution in list(self._executions):
-            await execution.detach()
+            await on_loop(execution.loop, execution.detach)
         await self._connection.close()
 
     # one call

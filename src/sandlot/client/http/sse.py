@@ -33,7 +33,9 @@ class EventParser:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        if self._after_cr and chunk:
+        if not chunk:
+            return []
+        if self._after_cr:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
         events = []

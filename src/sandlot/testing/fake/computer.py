@@ -48,6 +48,7 @@ class FakeComputer:
         max_execs: int,
         scripts: Scripts,
         sign: Callable[[ExecResult], ExecResult],
+        ended: Callable[[], None],
     ) -> None:
         self.id = new_sandbox_id()
         self.tree = Tree()
@@ -61,6 +62,7 @@ class FakeComputer:
         self._max_execs = max_execs
         self._scripts = scripts
         self._sign = sign
+        self._ended = ended  # called whenever an exec has come to its end
         self._execs: dict[str, FakeExec] = {}
         self._shells: dict[str, KeptShell] = {}
 
@@ -154,6 +156,7 @@ class FakeComputer:
         finally:
             if timer is not None:
                 timer.cancel()
+            self._ended()
 
     async def _run_in_shell(self, running: FakeExec, name: str) -> None:
         shell = self._shells.setdefault(name, KeptShell(name))

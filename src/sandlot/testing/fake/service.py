@@ -146,7 +146,11 @@ class FakeService:
         if record.session.state is SessionState.LOST:
             generation += 1
         record.computer = FakeComputer(
-            env=record.request.env, max_execs=self._max_execs, scripts=self.scripts, sign=sign
+            env=record.request.env,
+            max_execs=self._max_execs,
+            scripts=self.scripts,
+            sign=sign,
+            ended=lambda: self._touch(record),
         )
         return record.computer.id
 
@@ -218,10 +222,7 @@ class FakeService:
         reader = self._start(session_id, request, 0)
         if stdin is not None:
             self._computer(session_id).exec(request.exec_id).feed(stdin)
-        try:
-            return await reader.result()
-        finally:
-            self._touch(self._records[session_id])
+        return await reader.result()
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
@@ -291,7 +292,7 @@ class FakeService:
             worker_id="fake",
             version=__version__,
             active_sessions=len(live),
-            running_execs=sum(record.computer.running for record in live if record.computer is not None),
+            calls_under_way=sum(record.computer.running for record in live if record.computer is not None),
             pools={name: _pool(recipe) for name, recipe in self._recipes.items()},
         )
 

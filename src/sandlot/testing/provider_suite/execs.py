@@ -228,6 +228,12 @@ class ExecCases(Cases):
         assert b"40 120" in heard
         assert b"got word" in heard
 
+    async def test_terminal_is_not_hung_up_on_a_command_that_ends(self, sandbox: Sandbox) -> None:
+        for _ in range(20):
+            execution = await sandbox.start(ExecRequest(argv=("cat",), stdin=True, pty=PtySize()))
+            await execution.write_stdin(b"hi\n\x04")
+            assert (await asyncio.wait_for(execution.result(), 10)).exit_code == 0
+
     async def test_usage_is_told(self, sandbox: Sandbox) -> None:
         result = await run(sandbox, "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done")
         assert result.exited.duration_ms > 20

@@ -27,6 +27,16 @@ class ShellCases(Cases):
             assert await ok(sandbox, f"V=$((V+1)); f {i}; pwd", shell="state") == f"f:{i}:{i + 2}\n/tmp/a\n"
         assert await ok(sandbox, "echo ${arr[1]}; sh -c 'echo $V'", shell="state") == "y\n51\n"
 
+    @pytest.mark.parametrize("broken", ["echo 'open", 'echo "open', "echo )", "cat <<END", "if true"])
+    async def test_a_command_that_bash_cannot_read_leaves_it_alive(
+        self, sandbox: Sandbox, broken: str
+    ) -> None:
+        await ok(sandbox, "X=1", shell="syntax")
+        result = await run(sandbox, broken, shell="syntax")
+        assert result.exit_code != 0 or broken.startswith("cat")  # bash takes the end of a text as its end
+        assert not result.exited.shell_ended
+        assert await ok(sandbox, "echo $X", shell="syntax") == "1\n"
+
     async def test_each_command_has_its_own_code(self, sandbox: Sandbox) -> None:
         codes = [
             (await run(sandbox, c, shell="codes")).exit_code for c in ("true", "false", "(exit 7)", "true")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -142,6 +141,8 @@ class BackgroundCases(Cases):
         with pytest.raises(NotFound):
             await running.signal(15)
         with pytest.raises(NotFound):
+            await running.resize(10, 10)
+        with pytest.raises(NotFound):
             await running.wait(5)
         with pytest.raises(NotFound):
             [event async for event in running.events()]
@@ -184,7 +185,7 @@ class TerminalCases(Cases):
 
     async def test_resize_without_a_terminal_harms_nothing(self, session: AsyncSession) -> None:
         running = await session.start("sleep 0.5; echo done")
-        with contextlib.suppress(InvalidRequest):  # told by those who are asked directly
+        with pytest.raises(InvalidRequest):
             await running.resize(10, 10)
         assert (await running.wait(10)).output == "done\n"
 

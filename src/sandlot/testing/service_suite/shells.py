@@ -73,10 +73,11 @@ class ShellCases(Cases):
         assert result.raw.exited.shell_ended
         assert (await shell.run('pwd; echo "[$X]"')).output == "/tmp/deep\n[]\n"
 
-    async def test_syntax_error_leaves_it_alive(self, session: AsyncSession) -> None:
+    @pytest.mark.parametrize("broken", ["echo )", "echo 'open"])
+    async def test_syntax_error_leaves_it_alive(self, session: AsyncSession, broken: str) -> None:
         shell = session.shell(unique())
         await shell.run("X=1")
-        result = await shell.run("echo )")
+        result = await shell.run(broken)
         assert result.exit_code != 0
         assert not result.raw.exited.shell_ended
         assert (await shell.run("echo $X")).output == "1\n"

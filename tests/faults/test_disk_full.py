@@ -1,0 +1,94 @@
+"""Fault 49: the engine's disk is full. What runs goes on, what is new is refused, and what ends makes room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from sandlot.client.async_client import AsyncClient
+from tests.faults.disk import SmallDisk
+from tests.faults.engine import OwnEngine
+from tests.faults.invariants import problem
+from tests.faults.rig import ServerProcess, created_at_last, eventually
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    disk = SmallDisk(700)
+    yield disk
+    disk.clean()
+
+
+@pytest.fixture
+def engine(disk: SmallDisk) -> Iterator[OwnEngine]:
+    engine = OwnEngine(data_root=disk.path / "docker")
+    try:
+        engine.start()
+        engine.load()
+        yield engine
+    finally:
+        engine.clean()
+
+
+@pytest_asyncio.fixture
+async def server(engine: OwnEngine, slim_registry: Path) -> AsyncIterator[ServerProcess]:
+    server = ServerProcess(
+        docker_host=engine.host,
+        registry=slim_registry,
+        queue_timeout_s="4",
+        pool_size="0",
+        min_pool_size="0",
+        max_pool_size="0",
+    )
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.clean()
+
+
+async def test_no_room(disk: SmallDisk, server: ServerProcess) -> None:
+    async with server.client() as client, httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        kept, doomed = await created_at_last(client), await created_at_last(client)
+        await kept.files.write("kept.txt", "here")
+        await asyncio.to_thread(disk.fill)
+        codes = set()
+        for _ in range(6):
+            answer = await http.post("/v1/sessions", json={})
+            body = problem(
+                answer,
+                answer.status_code,
+                {503: "unavailable", 507: "storage_full"}.get(answer.status_code, ""),
+            )
+            codes.add(body["code"])
+            assert body["retryable"]
+            assert not body["may_have_executed"]
+        assert codes
+        # What runs goes on; what it writes is its own trouble, and is told so.
+        result = await kept.run("cat kept.txt; echo; seq 3 | sort -r | tr -d '\\n'")
+        assert result.output == "here\n321"
+        full = await kept.run("head -c 50000000 /dev/zero > big")
+        assert (full.verdict, full.ok) == ("disk_full", False)
+        await kept.run("rm -f big")
+        await doomed.delete()
+        assert doomed.info.sandbox_id not in server.containers()
+        await asyncio.to_thread(disk.make_room)
+        after = await created_at_last(client)
+        assert (await after.run("echo room")).output == "room\n"
+        assert (await kept.refresh()).generation == 1
+        await healthy(client)
+    await server.settle()
+
+
+async def healthy(client: AsyncClient) -> None:
+    async def well() -> bool:
+        return not (await client.health()).problems
+
+    await eventually(well, 10, "no problems are left")

@@ -1,0 +1,80 @@
+"""Heads that never end are refused, in time and in bytes; ordinary requests pass, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+import uvicorn
+
+from sandlot.api import create_app, protocol
+from sandlot.testing.fake import FakeService
+
+
+@pytest_asyncio.fixture
+async def port() -> AsyncIterator[int]:
+    service = FakeService()
+    config = uvicorn.Config(
+        create_app(service), port=0, http=protocol.BoundedHttpProtocol, lifespan="off", log_config=None
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await serving
+    await service.close()
+
+
+async def test_a_head_that_never_ends_in_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 0.5)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        writer.write(b"X-Slow: 1\r\n")
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_connection_that_says_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_head_that_never_ends_in_bytes(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+    answer = b""
+    for _ in range(100):
+        try:
+            writer.write(b"a" * 4096)
+            await writer.drain()
+            answer = await asyncio.wait_for(reader.read(100), 0.01)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            break
+        if answer:
+            break
+    assert answer.startswith(b"HTTP/1.1 431 ") or reader.at_eof()
+    writer.close()
+
+
+async def test_ordinary_requests_on_one_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause between requests is not a slow head, and a large body is not a large head."""
+    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 0.3)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        session = (await http.post("/v1/sessions", json={})).json()["id"]
+        await asyncio.sleep(0.5)
+        path = f"/v1/sessions/{session}/files/content"
+        assert (await http.put(path, params={"path": "f"}, content=b"x" * 500_000)).status_code == 200
+        await asyncio.sleep(0.5)
+        assert len((await http.get(path, params={"path": "f"})).content) == 500_000

@@ -1,0 +1,236 @@
+"""Connections that are cut: the one result still comes, and a stream goes on without gap or duplicate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from sandlot import AsyncClient, Exited, Output, Started
+from sandlot.client.http import execution as http_execution
+from sandlot.client.http import service as http_service
+from sandlot.domain.errors import LinkInterrupted
+from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
+from sandlot.domain.session import CreateSession
+
+Cutting = Callable[[Callable[[int], int | None]], Any]
+
+
+async def new_session(server: Any, **options: Any) -> str:
+    async with AsyncClient(server.url) as client:
+        return (await client.create(**options)).id
+
+
+def runs(server: Any, exec_id: str) -> int:
+    return sum(call.request.exec_id == exec_id for call in server.fake.calls)
+
+
+@pytest.mark.parametrize("passed", [1, 40, 200, 350])
+async def test_execute_gives_the_one_result(server: Any, cutting: Cutting, passed: int) -> None:
+    """Cut within the head and within the body of the answer."""
+    session = await new_session(server)
+    request = ExecRequest(command="echo one; sleep 0.05; echo two")
+    async with cutting(lambda n: passed if n == 0 else None) as cut:
+        result = await cut.service.execute(session, request)
+        assert cut.proxy.cut == 1
+    assert result.stdout == b"one\ntwo\n"
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_execute_that_never_arrived_is_given_again(server: Any, cutting: Cutting) -> None:
+    """The first connection is closed before the server hears of it; asking by id says 404."""
+    session = await new_session(server)
+    request = ExecRequest(command="echo once")
+    async with cutting(lambda n: 0 if n == 0 else None) as cut:
+        deaf, cut.proxy._port = cut.proxy._port, await _deaf_port()
+        swap = asyncio.create_task(_swap(cut.proxy, deaf))
+        result = await cut.service.execute(session, request)
+        await swap
+    assert result.stdout == b"once\n"
+    assert runs(server, request.exec_id) == 1
+
+
+_deaf: list[asyncio.Server] = []
+
+
+async def _deaf_port() -> int:
+    """Takes the request and hangs up without an answer."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.close()
+
+    _deaf.append(await asyncio.start_server(hang_up, "127.0.0.1", 0))
+    port: int = _deaf[-1].sockets[0].getsockname()[1]
+    return port
+
+
+async def _swap(proxy: Any, port: int) -> None:
+    while proxy.connections == 0:
+        await asyncio.sleep(0.001)
+    proxy._port = port
+    await asyncio.sleep(0.1)
+    _deaf.pop().close()
+
+
+async def test_thread_exec_gives_the_one_result(server: Any, cutting: Cutting) -> None:
+    request = ExecRequest(command="echo in thread")
+    async with cutting(lambda n: 100 if n == 0 else None) as cut:
+        run = await cut.service.execute_in_thread(CreateSession(thread="cut-off"), request)
+        assert cut.proxy.cut == 1
+    assert run.result.stdout == b"in thread\n"
+    assert run.opened.session.thread == "cut-off"
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_create_makes_one_session(server: Any, cutting: Cutting) -> None:
+    before = (await server.fake.health()).active_sessions
+    async with cutting(lambda n: 100 if n < 2 else None) as cut:
+        opened = await cut.service.create_session(CreateSession(metadata={"a": "b"}))
+        assert cut.proxy.cut == 2
+    assert opened.session.metadata == {"a": "b"}
+    assert (await server.fake.health()).active_sessions == before + 1
+
+
+async def test_a_silent_execute_is_asked_about(
+    server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that holds no request for long."""
+    monkeypatch.setattr(http_service, "EXECUTE_READ_S", 0.1)
+    monkeypatch.setattr(http_service, "WAIT_PIECE_S", 0.2)
+    session = await new_session(server)
+    request = ExecRequest(command="sleep 0.7; echo late")
+    async with cutting(lambda n: None) as cut:
+        assert (await cut.service.execute(session, request)).stdout == b"late\n"
+        assert cut.proxy.connections > 1
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_what_is_never_answered_is_told_with_its_id(
+    server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_service, "backoff", lambda tries: 0.0)
+    session = await new_session(server)
+    request = ExecRequest(command="echo x")
+    async with cutting(lambda n: 10) as cut:
+        with pytest.raises(LinkInterrupted, match=request.exec_id) as told:
+            await cut.service.execute(session, request)
+    assert told.value.may_have_executed
+    assert told.value.details["exec_id"] == request.exec_id
+    assert runs(server, request.exec_id) == 1
+
+
+async def read(execution: Any) -> tuple[bytes, list[Any]]:
+    """All output, which must have neither gap nor duplicate, and the other events."""
+    heard, others = b"", []
+    async for event in execution.events():
+        if isinstance(event, Output):
+            assert event.offset == len(heard)
+            heard += event.data
+        else:
+            others.append(event)
+    return heard, others
+
+
+LINES = b"".join(b"%d\n" % n for n in range(1, 20_001))
+
+
+@pytest.mark.parametrize("stdin", [False, True], ids=["event-stream", "websocket"])
+@pytest.mark.parametrize("passed", [3_000, 20_000])
+async def test_a_stream_goes_on_where_it_was_cut(
+    server: Any, cutting: Cutting, passed: int, stdin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.0)
+    session = await new_session(server)
+    request = ExecRequest(command="seq 20000", stdin=stdin)
+    async with cutting(lambda n: None if n % 5 == 4 else passed) as cut:
+        heard, others = await read(await cut.service.start_exec(session, request))
+        assert cut.proxy.cut >= 3
+    assert heard == LINES
+    assert [type(event) for event in others] == [Started, Exited]
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_a_stream_outlives_a_pause_in_the_middle(server: Any, cutting: Cutting) -> None:
+    """Cut while the command is silent, so that the rest comes from the live command."""
+    session = await new_session(server)
+    request = ExecRequest(command="echo a; sleep 0.2; echo b; sleep 0.2; echo c")
+    async with cutting(lambda n: 500 + 40 * n if n < 4 else None) as cut:
+        heard, _ = await read(await cut.service.start_exec(session, request))
+        assert cut.proxy.cut >= 1
+    assert heard == b"a\nb\nc\n"
+
+
+async def test_input_is_not_resumed(server: Any, cutting: Cutting) -> None:
+    """How much of it arrived is not known; reading goes on, writing says so."""
+    session = await new_session(server)
+    request = ExecRequest(command="cat", stdin=True, timeout_s=30)
+    async with cutting(lambda n: None) as cut:
+        execution = await cut.service.start_exec(session, request)
+        events = execution.events()
+        assert isinstance(await anext(events), Started)
+        await execution.write_stdin(b"before")
+        assert (await anext(events)).data == b"before"
+        for writer in cut.proxy.writers:
+            writer.transport.abort()
+        following = asyncio.create_task(anext(events))
+        await asyncio.sleep(0.5)
+        with pytest.raises(LinkInterrupted, match="attach"):
+            await execution.write_stdin(b"after")
+        again = await cut.service.attach_exec(session, request.exec_id, offset=6)
+        await again.write_stdin(b" again")
+        assert (await following).data == b" again"
+        await again.close_stdin()
+        assert isinstance(await anext(events), Exited)
+        await again.detach()
+
+
+async def test_a_stream_that_cannot_go_on_says_where_it_was(
+    server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.0)
+    session = await new_session(server)
+    request = ExecRequest(command="echo first; sleep 30", timeout_s=30)
+    async with cutting(lambda n: None if n == 0 else 1) as cut:
+        events = (await cut.service.start_exec(session, request)).events()
+        assert isinstance(await anext(events), Started)
+        assert (await anext(events)).data == b"first\n"
+        cut.proxy.writers[0].transport.abort()
+        with pytest.raises(LinkInterrupted, match="offset 6") as told:
+            await anext(events)
+    assert told.value.details == {"exec_id": request.exec_id, "offset": 6}
+    await server.fake.kill_exec(session, request.exec_id)
+
+
+async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that confirm the exec, repeat what is known and break: not for ever."""
+    monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.0)
+
+    class RepeatingLine:
+        async def events(self) -> AsyncIterator[ExecEvent]:
+            yield Started(1, False)
+            yield Output(Channel.STDOUT, 0, b"abc")
+            raise LinkInterrupted("cut")
+
+        async def send(self, message: bytes | str) -> None: ...
+
+        async def close(self) -> None: ...
+
+    dials = []
+
+    async def dial(offset: int) -> RepeatingLine:
+        dials.append(offset)
+        return RepeatingLine()
+
+    execution = http_execution.HttpExecution("ses_1", "e1", dial, 0, set())
+    await execution.open(dial)
+    events = execution.events()
+    assert [await anext(events), await anext(events)] == [
+        Started(1, False),
+        Output(Channel.STDOUT, 0, b"abc"),
+    ]
+    with pytest.raises(LinkInterrupted, match="offset 3"):
+        await anext(events)
+    assert dials == [0] + [3] * (http_execution.MAX_FRUITLESS_BREAKS - 1)
