@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -13,24 +14,80 @@ ROOT = Path(__file__).parents[1]
 ELF_MACHINE = {"amd64": 62, "arm64": 183}
 
 
-@pytest.mark.timeout(600)
-def test_wheel_carries_the_agent(tmp_path: Path) -> None:
+# Of the server alone; none of them may come with the SDK.
+SERVER_PACKAGES = {
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "pydantic",
+    "aiodocker",
+    "aiohttp",
+    "pyyaml",
+    "redis",
+    "structlog",
+}
+MAX_SDK_PACKAGES = 18
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run(pip, check=True, stdin=subprocess.DEVNULL)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def test_the_sdk_is_light(wheel: Path, tmp_path: Path) -> None:
+    """`pip install sandlot`, as a user does it: what comes with it, and that the command line works."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path)], check=True)
+    python = tmp_path / "bin" / "python"
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--wheel-dir",
-            str(tmp_path),
-            str(ROOT),
-        ],
-        check=True,
-        stdin=subprocess.DEVNULL,
+        [python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, stdin=subprocess.DEVNULL
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    listed = subprocess.run(
+        [python, "-m", "pip", "list", "--format=json"], check=True, capture_output=True, text=True
+    )
+    packages = {row["name"].lower() for row in json.loads(listed.stdout)} - {"pip", "setuptools"}
+    assert len(packages) <= MAX_SDK_PACKAGES, sorted(packages)
+    assert not packages & SERVER_PACKAGES
+    told = subprocess.run(
+        [tmp_path / "bin" / "sandlot", "version"], check=True, capture_output=True, text=True
+    )
+    assert told.stdout.startswith("sandlot ")
+    serve = subprocess.run(
+        [tmp_path / "bin" / "sandlot", "serve"], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert serve.returncode == 1
+    assert "pip install 'sandlot[server]'" in serve.stderr
+
+
+def test_importing_costs_little() -> None:
+    """Beside httpx, which every client of HTTP imports; the figure itself is in docs/benchmarks.md."""
+
+    def seconds(statement: str) -> float:
+        timed = f"import time; began = time.perf_counter(); {statement}; print(time.perf_counter() - began)"
+        runs = [
+            subprocess.run([sys.executable, "-c", timed], check=True, capture_output=True) for _ in range(5)
+        ]
+        return min(float(run.stdout) for run in runs)
+
+    assert seconds("import sandlot") < seconds("import httpx") / 2
+
+
+def test_wheel_carries_the_agent(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -41,4 +98,6 @@ def test_wheel_carries_the_agent(tmp_path: Path) -> None:
             assert b"/lib64/ld-linux" not in program, "the agent is static"
     assert "sandlot/py.typed" in names
     assert "sandlot/providers/docker/seccomp.toml" in names
+    assert "sandlot/registry_data/environments/base.yaml" in names
+    assert "sandlot/images_data/base/Dockerfile" in names
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]

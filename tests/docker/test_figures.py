@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from pathlib import Path
-
 import pytest
 from bench import density, files
 from bench import exec as exec_bench
@@ -35,10 +31,3 @@ async def test_many_sandboxes_at_once(tier: str, count: int) -> None:
     figures = await density.measure(Tier(tier), count)
     assert (figures["all_answered"], figures["left"]) == (count, 0), figures
     assert figures["ratio"] >= 0.9 / 2, figures
-
-
-async def test_first_example_runs() -> None:
-    example = Path(__file__).parents[2] / "examples" / "first_sandbox.py"
-    ran = await asyncio.create_subprocess_exec(sys.executable, str(example), stdout=asyncio.subprocess.PIPE)
-    out, _ = await asyncio.wait_for(ran.communicate(), 60)
-    assert (ran.returncode, out) == (0, b"42\nAda in /tmp\ntimeout\n")

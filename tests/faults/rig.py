@@ -220,9 +220,10 @@ async def created_at_last(client: AsyncClient, seconds: float = 30.0, **options:
         try:
             return await client.create(**options)
         except SandlotError as error:
-            assert not told(error).may_have_executed
-            assert time.monotonic() < deadline, f"not within {seconds} s: {error.message}"
-            await asyncio.sleep(0.3)
+            refusal = told(error)
+        assert not refusal.may_have_executed
+        assert time.monotonic() < deadline, f"not within {seconds} s: {refusal.message}"
+        await asyncio.sleep(0.3)
 
 
 async def eventually(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import time
@@ -11,8 +12,8 @@ import time
 import httpx
 import pytest
 
-from sandlot.domain import errors
 from sandlot.client.async_client import AsyncClient
+from sandlot.domain import errors
 from sandlot.domain.execution import Exited, Output
 from sandlot.domain.ids import new_exec_id
 from sandlot.worker.failpoints import Step
@@ -188,17 +189,15 @@ async def test_frozen_and_thawed(server: ServerProcess) -> None:
 
 async def test_out_of_file_descriptors(server: ServerProcess) -> None:
     """Fault 51: it sheds load and recovers."""
-    import resource
-
     async with server.client() as client:
         session = await client.create(thread="t")
         await session.run("true")
         open_now = len(os.listdir(f"/proc/{server.pid}/fd"))
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now + 6, 4096))
-        connections = []
+        connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
-            for _ in range(30):
-                connections.append(await asyncio.open_connection("127.0.0.1", server.port))
+            while len(connections) < 30:
+                connections += [await asyncio.open_connection("127.0.0.1", server.port)]
             await asyncio.sleep(0.5)
         finally:
             for _, writer in connections:

@@ -31,7 +31,7 @@ async def valve() -> AsyncIterator[Valve]:
 async def behind(valve: Valve) -> AsyncIterator[ServerProcess]:
     """A server that reaches its engine through the valve alone, and holds nothing warm that is not asked for."""
     server = ServerProcess(
-        through=valve.host, queue_timeout_s="4", pool_size="0", min_pool_size="0", max_pool_size="1"
+        through=valve.host, queue_timeout_s="2", pool_size="0", min_pool_size="0", max_pool_size="1"
     )
     try:
         yield server
@@ -100,7 +100,7 @@ async def test_every_name_is_taken(behind: ServerProcess, valve: Valve) -> None:
         valve.conflicts = True
         before = valve.creates
         began = time.monotonic()
-        while time.monotonic() - began < 5:
+        while time.monotonic() - began < 4:
             with pytest.raises(errors.Unavailable) as refused:
                 await client.create(idempotency_key=os.urandom(8).hex())
             assert not told(refused.value).may_have_executed

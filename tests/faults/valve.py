@@ -72,7 +72,7 @@ class Valve:
             try:
                 await asyncio.wait({forth, back}, return_when=asyncio.FIRST_COMPLETED)
                 # A client that gave up has still asked: the engine is not told that nobody waits for it.
-                while making.is_set() and not back.done():  # noqa: ASYNC110
+                while making.is_set() and not back.done():
                     await asyncio.sleep(0.05)
             finally:
                 for half in (forth, back):

@@ -60,7 +60,9 @@ class _ServiceCollector(Collector):
         yield GaugeMetricFamily(
             "sandlot_active_sessions", "Sessions that live or are lost.", value=health.active_sessions
         )
-        yield GaugeMetricFamily("sandlot_calls_under_way", "Calls on sandboxes under way.", value=health.calls_under_way)
+        yield GaugeMetricFamily(
+            "sandlot_calls_under_way", "Calls on sandboxes under way.", value=health.calls_under_way
+        )
         info = GaugeMetricFamily("sandlot_info", "Who this is.", labels=("worker_id", "version"))
         info.add_metric((health.worker_id, health.version), 1)
         yield info

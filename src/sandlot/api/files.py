@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.answers import answer
-from sandlot.api.context import Service, within
+from sandlot.api.context import MAX_OFFSET, Service, within
 from sandlot.api.download import download_answer, flow_answer
 from sandlot.api.problems import PROBLEMS, RANGE_PROBLEM
 from sandlot.api.request_body import JsonRoute
@@ -146,10 +146,12 @@ async def write_archive(
     request: Request,
     session_id: str,
     path: FilePath = ".",
+    max_bytes: Annotated[int | None, Query(ge=1, le=MAX_OFFSET)] = None,
     max_files: Annotated[int | None, Query(ge=1, le=MAX_FILES)] = None,
 ) -> Response:
     """Unpacks a tar inside the sandbox, as its user."""
-    return answer(await service.files(session_id).write_archive(path, request.stream(), max_files=max_files))
+    files = service.files(session_id)
+    return answer(await files.write_archive(path, request.stream(), max_bytes=max_bytes, max_files=max_files))
 
 
 @router.get(

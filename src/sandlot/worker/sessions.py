@@ -296,6 +296,7 @@ class Sessions:
                 )
 
             await self._store.save([replace(live.record, session=changed(live.session))])
+            self._unsaved.pop(live.session.id, None)
             live.session = changed(live.session)  # a call may have touched it meanwhile
         live.touch()
         return live.session
@@ -373,6 +374,7 @@ class Sessions:
 
     async def _save(self, record: SessionRecord, removing: SandboxRecord | None) -> None:
         """A disk that is full must not keep anybody from ending what uses it: it is written later."""
+        self._unsaved.pop(record.session.id, None)  # this is later
         try:
             await self._store.save([record], removing)
         except StorageFull as error:
@@ -380,9 +382,11 @@ class Sessions:
             self._unsaved[record.session.id] = record
 
     async def _save_late(self) -> None:
-        for session_id, record in list(self._unsaved.items()):
+        while self._unsaved:
+            session_id, record = next(iter(self._unsaved.items()))
             await self._store.save([record])
-            self._unsaved.pop(session_id, None)
+            if self._unsaved.get(session_id) is record:
+                del self._unsaved[session_id]
 
     async def expire(self, live: Live) -> None:
         """Ends a session whose time is over, unless something still runs in it: that was accepted, and is let

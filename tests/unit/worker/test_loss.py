@@ -273,6 +273,19 @@ async def test_full_disk_keeps_nobody_from_deleting(scene: Scene) -> None:
         await worker.get_session(session.id)
 
 
+async def test_what_a_full_disk_did_not_take_never_overwrites_what_came_after(scene: Scene) -> None:
+    worker, session, sandbox = await opened(scene)
+    with full_disk():
+        sandbox.die()
+        await eventually(lambda: is_lost(worker, session))
+        await eventually(lambda: sandbox.id in scene.engine.destroyed)
+    await worker.delete_session(session.id)
+    await worker._sessions.save_activity()
+    worker = await scene.restart(worker)
+    with pytest.raises(SessionEnded, match="deleted"):
+        await worker.get_session(session.id)
+
+
 async def test_thread_is_free_again_once_the_disk_has_room(scene: Scene) -> None:
     worker, session, _ = await opened(scene)
     with full_disk():
