@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from sandlot.client.async_session import AsyncSession
+from sandlot import AsyncSession
 from sandlot.domain.errors import SandlotError
 
 # I9, generously: what one sandbox keeps open in its server, and what is not worth a question.

@@ -20,8 +20,7 @@ from typing import Any
 
 import httpx
 
-from sandlot.client.async_client import AsyncClient
-from sandlot.client.async_session import AsyncSession
+from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
 from tests.faults.invariants import Footprint, told, unforeseen
@@ -194,7 +193,7 @@ class ServerProcess:
         assert not unforeseen(log), log
 
     async def clean(self) -> None:
-        if self.process is not None:
+        if self.process is not None and self.process.poll() is None:
             await self.kill()
         # Again and again: what the server asked of the engine may still come to be.
         deadline = time.monotonic() + CLEANED_WITHIN_S

@@ -173,7 +173,7 @@ async def test_the_same_exec_twice(server: ServerProcess, http: httpx.AsyncClien
     later = await http.post(path, json=body, headers=key)
     assert later.json() == at_once[0].json()
     other = await http.post(path, json={"command": "echo other"}, headers=key)
-    assert not problem(other, 409, "conflict")["retryable"]
+    assert not problem(other, 422, "idempotency_mismatch")["retryable"]
     async with server.client() as client:
         assert await times_run(await client.get(session), "once") == 1
     await server.settle()

@@ -12,8 +12,7 @@ import time
 import httpx
 import pytest
 
-from sandlot.client.async_client import AsyncClient
-from sandlot.domain import errors
+from sandlot import AsyncClient, errors
 from sandlot.domain.execution import Exited, Output
 from sandlot.domain.ids import new_exec_id
 from sandlot.worker.failpoints import Step

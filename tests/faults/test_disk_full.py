@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from sandlot.client.async_client import AsyncClient
+from sandlot import AsyncClient
 from tests.faults.disk import SmallDisk
 from tests.faults.engine import OwnEngine
 from tests.faults.invariants import problem

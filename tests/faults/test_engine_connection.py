@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from sandlot.domain import errors
+from sandlot import errors
 from tests.faults.invariants import told
 from tests.faults.rig import HERE, ServerProcess, created_at_last, eventually
 from tests.faults.valve import Valve

@@ -13,8 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from sandlot.client.async_session import AsyncSession
-from sandlot.domain import errors
+from sandlot import AsyncSession, errors
 from tests.faults.engine import OwnEngine
 from tests.faults.invariants import counted, problem, times_run, told
 from tests.faults.rig import ServerProcess, created_at_last, eventually

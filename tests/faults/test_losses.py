@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandlot.client.async_session import AsyncSession
-from sandlot.domain import errors
+from sandlot import AsyncSession, errors
 from sandlot.domain.execution import Started
 from sandlot.domain.limits import MIB, LimitChange
 from tests.faults.invariants import counted, times_run, told

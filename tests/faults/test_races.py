@@ -10,8 +10,7 @@ import aiohttp
 import httpx
 import pytest
 
-from sandlot.client.async_client import AsyncClient
-from sandlot.domain import errors
+from sandlot import AsyncClient, errors
 from tests.faults.invariants import problem, told
 from tests.faults.rig import ServerProcess
 

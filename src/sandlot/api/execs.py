@@ -16,7 +16,7 @@ from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
 from sandlot.api.streams import EVENT_STREAM, events_answer, exec_events
 from sandlot.domain.computer import Execution
-from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.errors import Conflict, IdempotencyMismatch, InvalidRequest, SandlotError
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.service import ExecStatus
 from sandlot.wire.http_bodies import (
@@ -71,7 +71,19 @@ async def execute(
 
     The idempotency key is the exec's id where the body has none.
     """
-    asked = wanted(body, idempotency_key)
+    try:
+        return await _execute(service, request, session_id, body, offset, wanted(body, idempotency_key))
+    except Conflict as error:
+        if body.exec_id is None and idempotency_key is not None:
+            raise IdempotencyMismatch(
+                "the idempotency key was used for another command here; take a new key for a new one"
+            ) from error
+        raise
+
+
+async def _execute(
+    service: Service, request: Request, session_id: str, body: ExecBody, offset: int, asked: ExecRequest
+) -> Response:
     stdin = body.stdin_bytes
     if body.background:
         execution = await service.start_exec(session_id, asked)

@@ -13,7 +13,7 @@ from typing import Final
 
 from sandlot.client.http.lines import Line
 from sandlot.client.http.retries import backoff, pause_before_retry
-from sandlot.domain.errors import LinkInterrupted, NotFound, SandlotError, Unavailable
+from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
 
 MAX_FRUITLESS_BREAKS: Final = 6  # in a row, without a single event between them; some four seconds
@@ -110,8 +110,8 @@ class HttpExecution:
             raise LinkInterrupted("this reader is detached")
         try:
             return await self._dial(self._redial)
-        except NotFound as error:
-            error.may_have_executed = True  # it was confirmed, and is forgotten since
+        except SandlotError as error:
+            error.may_have_executed = True  # it was confirmed, whatever became of it since
             raise
 
     async def _dial(self, dial: Dial) -> AsyncIterator[ExecEvent]:

@@ -25,6 +25,7 @@ from sandlot.domain.errors import (
     InvalidRequest,
     LinkInterrupted,
     NotFound,
+    SandboxLost,
     SandlotError,
     SessionEnded,
     Unavailable,
@@ -294,7 +295,7 @@ async def _ask_until_known(exec_id: str, ask: Callable[[], Awaitable[T | None]])
             if (result := await ask()) is not None:
                 return result
             fruitless = 0
-        except SessionEnded as error:
+        except (SessionEnded, SandboxLost) as error:
             error.may_have_executed = True
             raise
         except NotFound:

@@ -354,7 +354,13 @@ class DockerProvider:
 
     async def _remove_namesake(self, sandbox_id: str) -> None:
         """A container with our name but without our folder: a remnant, since the folder is made first."""
-        await self._inspect(sandbox_id)  # NotFound if it is not ours to remove
+        try:
+            await self._inspect(sandbox_id)
+        except NotFound as error:  # gone since, or not ours to remove
+            raise EngineProblem(
+                f"the engine says that the name of {sandbox_id} is taken, and shows nothing of ours under it",
+                retryable=True,
+            ) from error
         await self._engine.remove(container_name(sandbox_id))
 
     async def _destroy(self, sandbox_id: str) -> None:
