@@ -20,6 +20,7 @@ from pathlib import Path
 from bench.rig import docker, progress, rss_bytes
 from sandlot import AsyncClient
 
+REMOVERS = 4
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,20 +77,24 @@ async def serving(**settings: object) -> AsyncIterator[Served]:
         await _wait_ready(served, process, data_dir / "log")
         yield served
     finally:
-        async with served.client() as client:
-            progress("removing what is left")
-            slots = asyncio.Semaphore(16)
-
-            async def delete(session: object) -> None:
-                async with slots:
-                    await session.delete()  # type: ignore[attr-defined]
-
-            await asyncio.gather(
-                *[delete(session) async for session in client.sessions()], return_exceptions=True
-            )
+        # Stopped first, or its pool would fill up again while the sessions go.
         process.send_signal(signal.SIGTERM)
         process.wait(300)
+        progress("removing what is left")
+        await _remove(owner, ("ps", "-aq"), ("rm", "-f"))
+        await _remove(owner, ("volume", "ls", "-q"), ("volume", "rm", "-f"))
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+async def _remove(owner: str, listing: tuple[str, ...], removal: tuple[str, ...]) -> None:
+    names = docker(*listing, "--filter", f"label=sandlot.owner={owner}").stdout.decode().split()
+    slots = asyncio.Semaphore(REMOVERS)
+
+    async def remove(some: list[str]) -> None:
+        async with slots:
+            await asyncio.to_thread(docker, *removal, *some)
+
+    await asyncio.gather(*(remove(names[begin : begin + 20]) for begin in range(0, len(names), 20)))
 
 
 async def _wait_ready(served: Served, process: subprocess.Popen[bytes], log: Path) -> None:
