@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import re
+import sys
 import time
 from urllib.parse import urlsplit
 
@@ -53,10 +53,14 @@ async def _creates(url: str, count: int, at_once: int) -> dict[str, float]:
     }
 
 
-def _in_own_process(url: str, count: int, at_once: int) -> dict[str, float]:
-    import uvloop
-
-    return uvloop.run(_creates(url, count, at_once))
+async def _from_own_process(url: str, count: int, at_once: int) -> dict[str, float]:
+    arguments = ["--against", url, "--count", str(count), "--at-once", str(at_once), "--json"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.load", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    figures: dict[str, float] = json.loads(printed)
+    return figures
 
 
 async def measure(count: int, at_once: int) -> dict[str, float]:
@@ -73,8 +77,7 @@ async def measure(count: int, at_once: int) -> dict[str, float]:
         warmed = time.perf_counter() - began
         progress(f"warm after {warmed:.0f} s; now {count} creates, {at_once} at a time")
         cpu = served.cpu_seconds()
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            figures = await asyncio.to_thread(pool.apply, _in_own_process, (served.url, count, at_once))
+        figures = await _from_own_process(served.url, count, at_once)
         figures["server_cpu_ms_per_create"] = (served.cpu_seconds() - cpu) * 1000 / count
         async with served.client() as client:
             stats = (await client.health()).pools["base"]
@@ -87,9 +90,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=50)
+    parser.add_argument("--against", metavar="URL", help="only send the load, to a server that is there")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    figures = asyncio.run(measure(arguments.count, arguments.at_once))
+    if arguments.against:
+        figures = asyncio.run(_creates(arguments.against, arguments.count, arguments.at_once))
+    else:
+        figures = asyncio.run(measure(arguments.count, arguments.at_once))
     if arguments.json:
         print(json.dumps(figures))
         return

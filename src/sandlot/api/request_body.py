@@ -23,8 +23,8 @@ MAX_FORM_BYTES: Final = 64 * MIB
 DEFAULT_MAX_UPLOAD_BYTES: Final = 1024 * MIB
 DEFAULT_BODY_TIMEOUT_S: Final = 30.0
 MIN_BYTES_PER_S: Final = 1024  # below this a body is not slow but an attack
-DRAIN_BYTES: Final = 8 * MIB
-DRAIN_S: Final = 2.0
+DRAIN_BYTES: Final = 64 * MIB
+DRAIN_S: Final = 5.0
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
