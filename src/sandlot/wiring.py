@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import structlog
@@ -17,8 +18,7 @@ from sandlot.api import create_app
 from sandlot.api.protocol import BoundedHttpProtocol
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings, is_loopback, server_settings
-from sandlot.domain.service import Opened
-from sandlot.domain.session import CreateSession
+from sandlot.domain.errors import Conflict
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.worker.options import WorkerOptions
@@ -26,6 +26,9 @@ from sandlot.worker.service import WorkerService
 
 log = structlog.get_logger("sandlot.server")
 
+LISTEN_BACKLOG = 2048
+# Seconds for connections once the worker has drained: what is still open then only looks, or does not read.
+GRACEFUL_SHUTDOWN_S = 2
 # What uvicorn may hold of one message before the application sees it; stdin comes in pieces smaller than
 # this.
 MAX_WEBSOCKET_MESSAGE_BYTES = 1024 * 1024
@@ -73,17 +76,16 @@ class LocalWorker(WorkerService):
     def __init__(self, *, keep_sessions: bool, **parts: Any) -> None:
         super().__init__(**parts)
         self._keep_sessions = keep_sessions
-        self._made: set[str] = set()
+        self._found: set[str] = set()
 
-    async def create_session(self, request: CreateSession) -> Opened:
-        opened = await super().create_session(request)
-        if opened.created:
-            self._made.add(opened.session.id)
-        return opened
+    async def open(self) -> None:
+        await super().open()
+        self._found = self.session_ids
 
     async def close(self) -> None:
         if not self._keep_sessions:
-            await self.delete_sessions(self._made)
+            await self.stop_opening()
+            await self.delete_sessions(self.session_ids - self._found)
         await super().close()
 
 
@@ -115,6 +117,7 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
 async def serve(settings: ServerSettings) -> None:
     """Until SIGTERM or SIGINT: then no new sessions, what runs is given its time, and sandboxes stay."""
     _configure_logs(settings.log_level, settings.log_format)
+    listener = _listen(settings)
     worker = build_worker(settings)
     app = create_app(
         worker,
@@ -125,17 +128,16 @@ async def serve(settings: ServerSettings) -> None:
     server = _Server(
         uvicorn.Config(
             app,
-            host=settings.host,
-            port=settings.port,
             http=BoundedHttpProtocol,
             ws="websockets-sansio",
             ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
+            ws_ping_timeout=None,  # a client that does not read for a while answers no ping, and is not gone
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         )
     )
     try:
@@ -148,29 +150,45 @@ async def serve(settings: ServerSettings) -> None:
             environments=", ".join(e.name for e in (await worker.catalogue()).environments),
             key="asked for" if settings.key else "not asked for (loopback only)",
         )
-        await server.serve_until_told(worker)
+        await server.serve_until_told(worker, listener)
     finally:
+        listener.close()
         await worker.close()
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    """Before anything else is begun: a port that is taken is told at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=LISTEN_BACKLOG)
+    except OSError as error:
+        raise Conflict(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "is a server running there already? --port takes another one"
+        ) from error
 
 
 class _Server(uvicorn.Server):
     """uvicorn, told to stop by us: readiness goes first, then connections, then the process."""
 
-    async def serve_until_told(self, worker: WorkerService) -> None:
+    async def serve_until_told(self, worker: WorkerService, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        told = asyncio.Event()
+        told, hurried = asyncio.Event(), asyncio.Event()
+
+        def tell() -> None:
+            (hurried if told.is_set() else told).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, told.set)
-        serving = asyncio.create_task(self.serve(), name="http server")
-        stopping = asyncio.create_task(told.wait(), name="wait for a signal")
+            loop.add_signal_handler(number, tell)
+        serving = asyncio.create_task(self.serve([listener]), name="http server")
         try:
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await _first(serving, told.wait())
             if not serving.done():
-                log.info("stopping", running=(await worker.health()).calls_under_way)
-                await worker.drain()
+                log.info("stopping; once more stops at once", calls=(await worker.health()).calls_under_way)
+                await _first(serving, worker.drain(), hurried.wait())
         finally:
-            stopping.cancel()
             self.should_exit = True
+            self.force_exit = hurried.is_set()
             await serving
 
     @contextlib.contextmanager
@@ -179,11 +197,21 @@ class _Server(uvicorn.Server):
         yield
 
 
+async def _first(task: asyncio.Task[None], *waits: Coroutine[Any, Any, Any]) -> None:
+    """Until one of them is done; what was only waited for is given up."""
+    waiting = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait({task, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waiting:
+        wait.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def allowed_hosts(settings: ServerSettings) -> tuple[str, ...] | None:
     """None takes any name: a server that listens beyond loopback is guarded by its key, and has names that we
     do not know unless we are told."""
     if is_loopback(settings.host) or settings.allowed_hosts:
-        return ("localhost", "127.0.0.1", "[::1]", *settings.allowed_hosts)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return ("localhost", "127.0.0.1", "[::1]", host, *settings.allowed_hosts)
     return None
 
 

@@ -79,7 +79,12 @@ func (r *Registry) serveStart(s *mux.Stream) error {
 	if err != nil {
 		return err
 	}
-	e.serve(s, q.Offset, existing)
+	// Whoever asks for the same exec again brings the same input: it has it, or is being given it, already.
+	takes := e.takeInput
+	if existing {
+		takes = ignoreInput
+	}
+	e.serve(s, q.Offset, existing, takes)
 	return nil
 }
 
@@ -95,19 +100,19 @@ func (r *Registry) serveAttach(s *mux.Stream) error {
 	if err != nil {
 		return err
 	}
-	e.serve(s, q.Offset, true)
+	e.serve(s, q.Offset, true, e.takeInput)
 	return nil
 }
 
 // serve sends an exec's events to one reader and takes its input, until the exec has ended or the reader leaves.
-func (e *Exec) serve(s *mux.Stream, offset uint64, existing bool) {
+func (e *Exec) serve(s *mux.Stream, offset uint64, existing bool, takeInput func(*mux.Stream)) {
 	rd := e.ring.attach(offset)
 	defer rd.detach()
 	go func() {
 		<-s.Done()
 		rd.detach()
 	}()
-	go e.takeInput(s)
+	go takeInput(s)
 	select {
 	case <-e.begun:
 	case <-s.Done():
@@ -165,6 +170,15 @@ func (e *Exec) takeInput(s *mux.Stream) {
 		}
 		if item.Kind == frame.Data && item.Channel == 0 && stdin != nil {
 			_, _ = stdin.Write(item.Payload) // a command that does not read any more is no error
+		}
+	}
+}
+
+// ignoreInput reads on, so that the sender is not held up, and drops what comes.
+func ignoreInput(s *mux.Stream) {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return
 		}
 	}
 }

@@ -16,7 +16,7 @@ from typing import Final
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-OPEN_PATHS: Final = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

@@ -58,8 +58,8 @@ def routed_app() -> FastAPI:
         title="Sandlot",
         version="1",
         description="Self-hosted sandboxes for AI agents: sessions, execs and files.",
+        docs_url=None,  # its page would load a stranger's script into our origin
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
     problems.install(app)

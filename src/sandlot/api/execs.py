@@ -30,7 +30,7 @@ from sandlot.wire.http_bodies import (
     SignalledBody,
 )
 
-MAX_WAIT_S = 3600.0
+MAX_WAIT_S = 60.0  # one that has gone is not noticed before; who wants to wait longer asks again
 MAX_SIGNAL = 64
 MAX_PTY = 65_535
 

@@ -31,7 +31,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES:  # of a head, or of the trailers after a chunked body
             self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
@@ -43,11 +43,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_ends()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
     def _head_begins(self) -> None:
         self._head_bytes = 0
         self._head_timer = self.loop.call_later(HEAD_WITHIN_S, self._refuse, b"408 Request Timeout")
 
     def _head_ends(self) -> None:
+        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

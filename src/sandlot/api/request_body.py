@@ -18,6 +18,7 @@ from sandlot.domain.errors import TooLarge
 
 MIB: Final = 1024 * 1024
 MAX_JSON_BYTES: Final = 4 * MIB
+MAX_JSON_VALUES: Final = 10_000
 # A form is kept on this machine's disk until it is whole; bigger files go by PUT, which streams them.
 MAX_FORM_BYTES: Final = 64 * MIB
 DEFAULT_MAX_UPLOAD_BYTES: Final = 1024 * MIB
@@ -120,6 +121,23 @@ class JsonRoute(APIRoute):
 
 def decoded(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise HTTPException(422, f"the body is not the JSON that is wanted: {error}") from None
+    if _more_values_than(MAX_JSON_VALUES, value):
+        raise HTTPException(422, f"the body has more than {MAX_JSON_VALUES} values")
+    return value
+
+
+def _more_values_than(most: int, value: Any) -> bool:
+    """Validation looks at every one and complains of each: a body of nothing else would stall us."""
+    waiting = [value]
+    seen = 0
+    while waiting:
+        value = waiting.pop()
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        seen += len(inside)
+        if seen > most:
+            return True
+        waiting.extend(inside)
+    return False

@@ -28,6 +28,7 @@ class SessionExecution:
         return self._inner.exec_id
 
     async def events(self) -> AsyncIterator[ExecEvent]:
+        self._live.readers += 1
         try:
             async for event in self._inner.events():
                 if isinstance(event, Exited):
@@ -35,6 +36,8 @@ class SessionExecution:
                 yield event
         except SandboxLost as error:
             raise await self._explain(error) from error
+        finally:
+            self._live.readers -= 1
 
     async def result(self) -> ExecResult:
         fold = ResultFold(self.exec_id, MAX_OUTPUT_LIMIT_BYTES, self._offset)

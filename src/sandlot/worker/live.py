@@ -33,6 +33,7 @@ class Live:
         self.watcher: asyncio.Task[None] | None = None
         self.changing = asyncio.Lock()  # one transition at a time
         self.calls = 0
+        self.readers = 0  # of execs' events
         self.unsaved = False
         self._clock = clock
 

@@ -127,7 +127,7 @@ class WorkerService:
         """Takes no new sessions, and waits a while for calls under way; their commands go on without us."""
         self._draining = True
         deadline = time.monotonic() + self._options.drain_timeout_s
-        while self._sessions.calls and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
+        while self._sessions.in_use and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
             await asyncio.sleep(DRAIN_LOOK_S)
 
     async def close(self) -> None:
@@ -149,10 +149,17 @@ class WorkerService:
         if self._opening:
             await asyncio.wait(set(self._opening))
 
-    async def delete_sessions(self, session_ids: Collection[str]) -> None:
-        """Ends these, as a worker that lives only as long as its program does before it closes."""
+    @property
+    def session_ids(self) -> set[str]:
+        return {live.session.id for live in self._sessions.table}
+
+    async def stop_opening(self) -> None:
+        """No new sessions; those that are being opened are open when it returns."""
         self._draining = True
         await self._finish_opening()
+
+    async def delete_sessions(self, session_ids: Collection[str]) -> None:
+        """Ends these, as a worker that lives only as long as its program does before it closes."""
         lives = [live for live in self._sessions.table if live.session.id in session_ids]
         ends = (self._sessions.end(live, EndReason.DELETED) for live in lives)
         for failure in await asyncio.gather(*ends, return_exceptions=True):

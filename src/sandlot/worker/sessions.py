@@ -91,6 +91,11 @@ class Sessions:
         """How many are under way."""
         return sum(live.calls for live in self.table)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether anybody waits for an answer or reads a command's events."""
+        return any(live.calls or live.readers for live in self.table)
+
     # --- opening ------------------------------------------------------------------------------
 
     async def open(self, tenant: str, request: CreateSession, digest: str) -> Live:

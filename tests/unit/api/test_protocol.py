@@ -78,3 +78,30 @@ async def test_ordinary_requests_on_one_connection(port: int, monkeypatch: pytes
         assert (await http.put(path, params={"path": "f"}, content=b"x" * 500_000)).status_code == 200
         await asyncio.sleep(0.5)
         assert len((await http.get(path, params={"path": "f"})).content) == 500_000
+
+
+async def test_trailers_that_never_end(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    )
+    sent = 0
+    try:
+        while sent < 4 * 1024 * 1024:
+            writer.write(b"X-Trailer: " + b"a" * 4000 + b"\r\n")
+            await writer.drain()
+            sent += 4013
+            await asyncio.sleep(0)
+    except ConnectionError:
+        pass
+    answer = await asyncio.wait_for(_read_all(reader), 5)
+    assert sent < 4 * 1024 * 1024 or b" 431 " in answer
+    writer.close()
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""

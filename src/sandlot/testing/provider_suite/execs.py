@@ -209,6 +209,12 @@ class ExecCases(Cases):
         await execution.detach()
         assert (await (await sandbox.attach(execution.exec_id)).result()).stdout == b"end\n"
 
+    @pytest.mark.parametrize("size", [10, 60_000, 1_000_000])
+    async def test_asking_twice_gives_the_input_once(self, sandbox: Sandbox, size: int) -> None:
+        request = ExecRequest(command="sleep 0.5; wc -c", stdin=True, timeout_s=30)
+        both = await asyncio.gather(*(sandbox.run(request, b"x" * size) for _ in range(2)))
+        assert [result.stdout.split() for result in both] == [[str(size).encode()]] * 2
+
     async def test_terminal(self, sandbox: Sandbox) -> None:
         request = ExecRequest(
             command="test -t 0 && test -t 1 && stty size; read x; stty size; echo got $x",
