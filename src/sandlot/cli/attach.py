@@ -11,15 +11,14 @@ import asyncio
 import errno
 import os
 import signal
-import sys
 import termios
 import tty
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from sandlot.cli.display import note
-from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.cli.display import BROKEN_PIPE, note, write_bytes
+from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError
 from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_BYTES = 64 * 1024
-_BROKEN_PIPE = 128 + signal.SIGPIPE
 _SAID = {
     Verdict.TIMEOUT: "the command was ended: its time was over",
     Verdict.OOM: "the command was ended: it needed more memory than the sandbox has",
@@ -43,6 +41,8 @@ def one_or_words(words: Sequence[str]) -> str | Sequence[str]:
         words = words[1:]
     if not words:
         raise InvalidRequest("no command is given")
+    if not words[0]:
+        raise InvalidRequest("the command is empty")
     return words[0] if len(words) == 1 else tuple(words)
 
 
@@ -96,25 +96,23 @@ def _terminal_size() -> tuple[int, int]:
 
 async def _copy_output(execution: AsyncExec) -> int:
     complained = False
+    expected = 0
     async for event in execution.events():
         if isinstance(event, Output):
             complained = complained or event.channel is Channel.STDERR
+            if event.offset > expected:
+                note(f"{event.offset - expected} bytes of the output are lost here")
+            expected = event.offset + len(event.data)
             try:
-                _write(STDERR if event.channel is Channel.STDERR else STDOUT, event.data)
+                write_bytes(STDERR if event.channel is Channel.STDERR else STDOUT, event.data)
             except BrokenPipeError:
                 # As a pipeline on one machine would do it: the writer ends with its reader.
                 await execution.kill()
-                return _BROKEN_PIPE
+                return BROKEN_PIPE
         elif isinstance(event, Exited):
             # What could not be started says so on its stderr, as in any shell; it is not said twice.
             return _exit_code(event, "" if complained else event.error)
     raise SandlotError(f"the output of {execution.id} ended without an exit code")
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _exit_code(exited: Exited, unheard: str) -> int:
@@ -128,11 +126,16 @@ def _exit_code(exited: Exited, unheard: str) -> int:
 
 
 async def _forward_input(execution: AsyncExec) -> None:
-    # A command that has ended takes no input; its exit tells the story.
-    with suppress(SandlotError):
+    try:
         async for data in _input():
             await execution.write(data)
         await execution.close_stdin()
+    except LinkInterrupted as error:
+        # A line is also cut where the command has ended, and then its exit tells the story.
+        if (await execution.status()).running:
+            note(f"the input could not be passed on: {error.message}")
+    except SandlotError:
+        pass  # a command that has ended takes none
 
 
 async def _input() -> AsyncIterator[bytes]:
@@ -200,7 +203,7 @@ def _tasks() -> Iterator[Callable[[Coroutine[Any, Any, Any]], None]]:
     def finished(task: asyncio.Task[Any]) -> None:
         running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            print(f"sandlot: {error}\r", file=sys.stderr)
+            note(str(error))
 
     try:
         yield start

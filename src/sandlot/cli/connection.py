@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from sandlot.domain.errors import Unsupported
+from sandlot.domain.errors import Conflict, Unsupported
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -45,12 +46,22 @@ def with_client(
     return asyncio.run(run())
 
 
-def _local_client() -> AsyncClient:
+@asynccontextmanager
+async def _local_client() -> AsyncIterator[AsyncClient]:
     from sandlot.client.async_client import AsyncClient
 
     server_module("sandlot.wiring")
     # For one command nothing is held warm; and which sessions stay is the command's to say, not the worker's.
-    return AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
+    client = AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
+    try:
+        await client.opened()
+    except Conflict as error:
+        raise Conflict(
+            f"{error.message}. One local program runs at a time: use `sandlot serve` for more, "
+            "or give each its own SANDLOT_DATA_DIR"
+        ) from error
+    async with client:
+        yield client
 
 
 def server_module(name: str) -> ModuleType:

@@ -6,6 +6,10 @@ could steer the terminal that shows them.
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,14 +19,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# What a shell says of a program whose reader went away.
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
 
 def print_json(value: Any) -> None:
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    print(re.sub(r"[^\n -~]", lambda found: _harmless_in_json(found[0]), text))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _harmless_in_json(char: str) -> str:
+    # JSON itself escapes the controls below the space only.
+    return char if char.isprintable() else json.dumps(char)[1:-1]
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, whole: str | None = None) -> None:
+    """``whole``: the column that is never folded, so that one can copy from it."""
     rows = [[harmless(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in (columns, *rows):
@@ -34,21 +48,31 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == whole)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    fields = [(harmless(name), harmless(value)) for name, value in fields]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        print(f"{name:<{width}}  {harmless(value)}")
+        print(f"{name:<{width}}  {value}")
+
+
+def write_bytes(descriptor: int, data: bytes) -> None:
+    """As they are, and at once."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def note(message: str) -> None:
     """A word to the person, which is no part of the output."""
-    print(f"sandlot: {message}", file=sys.stderr)
+    # A terminal in raw mode goes back to the line's beginning only where it is told to.
+    end = "\r\n" if sys.stderr.isatty() else "\n"
+    print(f"sandlot: {harmless(message)}", file=sys.stderr, end=end)
 
 
 def harmless(text: str) -> str:

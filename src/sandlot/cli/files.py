@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from sandlot.cli.connection import with_client
+from sandlot.domain.errors import FileProblem
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from sandlot.client.async_client import AsyncClient
-    from sandlot.client.async_session import AsyncSession
 
 app = typer.Typer(help="A session's files.", no_args_is_help=True, rich_markup_mode=None)
 
 _PIECE_BYTES = 256 * 1024
+# Of one file that is copied here: a model passes; a sandbox that sends without end does not fill the disk.
+_MOST_BYTES = 16 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,20 @@ def ls(
 @app.command()
 def cat(ctx: typer.Context, remote: Remote) -> None:
     """Print a file as it is."""
+    from sandlot.cli import display
+
     at = place(remote)
 
-    async def work(client: AsyncClient) -> None:
-        async for piece in (await client.get(at.session_id)).files.stream(at.path):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+    async def work(client: AsyncClient) -> int:
+        async with aclosing(_content(client, at)) as pieces:
+            async for piece in pieces:
+                try:
+                    display.write_bytes(1, piece)
+                except BrokenPipeError:
+                    return display.BROKEN_PIPE
+        return 0
 
-    with_client(ctx, work)
+    raise typer.Exit(with_client(ctx, work))
 
 
 @app.command()
@@ -138,8 +146,8 @@ def get(
                 await session.files.download(at.path, target)
         else:
             with display.transfer(f"{at.path} → {target}", entry.size) as progress:
-                await _download(session, at.path, target, progress)
-        print(target)
+                await _download(client, at, target, progress)
+        print(display.harmless(str(target)))
 
     with_client(ctx, work)
 
@@ -174,14 +182,30 @@ async def _read(local: Path, progress: Progress) -> AsyncIterator[bytes]:
             progress.advance(progress.task_ids[0], len(piece))
 
 
-async def _download(session: AsyncSession, path: str, target: Path, progress: Progress) -> None:
+def _content(client: AsyncClient, at: Place) -> AsyncGenerator[bytes, None]:
+    """For ``aclosing``: a reader that stops early must not leave the request to the garbage collector."""
+    return cast("AsyncGenerator[bytes, None]", client.service.files(at.session_id).read(at.path))
+
+
+async def _download(client: AsyncClient, at: Place, target: Path, progress: Progress) -> None:
     """Beside the target and then over it: a broken download leaves what was there."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with beside.open("xb") as file:
-            async for piece in session.files.stream(path):
-                file.write(piece)
-                progress.advance(progress.task_ids[0], len(piece))
+        async with aclosing(_content(client, at)) as pieces:
+            with beside.open("xb") as file:
+                async for piece in pieces:
+                    if file.tell() + len(piece) > _MOST_BYTES:
+                        raise _too_large(at)
+                    file.write(piece)
+                    progress.advance(progress.task_ids[0], len(piece))
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _too_large(at: Place) -> FileProblem:
+    return FileProblem(
+        f"{at.path} exceeds {_MOST_BYTES} bytes, the most that is copied; `sandlot files cat` has no bound",
+        reason="too_large",
+        path=at.path,
+    )

@@ -9,6 +9,7 @@ import typer
 
 from sandlot.cli import bench, catalogue, doctor, files, images, run, serve, sessions
 from sandlot.cli.connection import Connection
+from sandlot.cli.display import harmless, note
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 
@@ -24,10 +25,7 @@ app = typer.Typer(
 # What to do, where the message itself cannot know it. The first class that fits is taken.
 _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
     (errors.Unauthorized, "give the server's key with --api-key or in SANDLOT_API_KEY"),
-    (
-        errors.Unavailable,
-        "is the server running? `sandlot serve` starts one; --url or SANDLOT_URL names another",
-    ),
+    (errors.Unavailable, "--url or SANDLOT_URL names another server"),
     (errors.SandboxLost, "`sandlot sessions recreate SESSION` gives the session a new sandbox"),
     (errors.SessionEnded, "`sandlot sessions list` shows those that live"),
     (errors.ImageMissing, "`sandlot images build` builds the shipped images"),
@@ -81,15 +79,15 @@ def main() -> NoReturn:
         report(error)
         sys.exit(1)
     except OSError as error:
-        print(f"sandlot: {error}", file=sys.stderr)
+        note(str(error))
         sys.exit(1)
     sys.exit(0)
 
 
 def report(error: SandlotError) -> None:
-    print(f"sandlot: {error.message}", file=sys.stderr)
+    note(error.message)
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
     if advice is not None:
         print(f"  {advice}", file=sys.stderr)
     if request_id := error.details.get("request_id"):
-        print(f"  request {request_id}", file=sys.stderr)
+        print(f"  request {harmless(str(request_id))}", file=sys.stderr)

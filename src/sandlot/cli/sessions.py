@@ -37,19 +37,19 @@ def list_sessions(
         display.print_json([SessionBody.of(session) for session in sessions])
         return
     display.print_table(
-        ("SESSION", "THREAD", "ENVIRONMENT", "STATE", "GENERATION", "CREATED", "ENDS IN"),
+        ("SESSION", "THREAD", "ENVIRONMENT", "STATE", "CREATED", "ENDS IN"),
         [
             (
                 session.id,
                 session.thread or "-",
                 session.environment,
                 session.state,
-                str(session.generation),
                 display.moment(session.created_at),
                 display.left_until(session.expires_at),
             )
             for session in sessions
         ],
+        whole="SESSION",
     )
 
 

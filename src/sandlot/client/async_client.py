@@ -139,7 +139,8 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Sessions live on; of a local client they end with its worker."""
         self._open = None
-        if self._own and self._service is not None:
+        own, self._own = self._own, False  # closed once
+        if own and self._service is not None:
             await self._service.close()
 
     async def __aenter__(self) -> Self:

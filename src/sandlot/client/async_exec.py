@@ -59,11 +59,14 @@ class AsyncExec:
         An exec without an output limit waits for its reader. So this reads it, as far as nobody did.
         """
         if self._uncapped and self._unread:
-            async with asyncio.timeout(timeout_s):
-                fold = ResultFold(self._id)
-                async for event in self.events():
-                    if (result := fold.add(event)) is not None:
-                        return Result(replace(result, session_id=self._session_id))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    fold = ResultFold(self._id)
+                    async for event in self.events():
+                        if (result := fold.add(event)) is not None:
+                            return Result(replace(result, session_id=self._session_id))
+            except TimeoutError:
+                raise self._still_runs(timeout_s) from None
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         while True:
@@ -72,7 +75,10 @@ class AsyncExec:
             if status.result is not None:
                 return Result(status.result)
             if deadline is not None and loop.time() >= deadline:
-                raise TimeoutError(f"exec {self._id} still runs after {timeout_s} seconds")
+                raise self._still_runs(timeout_s)
+
+    def _still_runs(self, timeout_s: float | None) -> TimeoutError:
+        return TimeoutError(f"exec {self._id} still runs after {timeout_s} seconds")
 
     async def write(self, data: bytes | str) -> None:
         """To its stdin or terminal; it must have been started with one."""

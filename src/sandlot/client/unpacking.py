@@ -20,6 +20,9 @@ from sandlot.domain.errors import FileProblem
 
 MAX_HOPS: Final = 40  # links that lead to links, as the kernel allows
 MAX_HEADER_BYTES: Final = 1024 * 1024  # tarfile reads a header whole, however long it says it is
+MAX_NAME_BYTES: Final = 4095  # of a path or a link's target, as the kernel allows
+MAX_STEPS: Final = 10_000  # of the way from one link
+MAX_STEPS_IN_ALL: Final = 1_000_000  # of all links of an archive; those that are left are not made
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -41,6 +44,8 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
         with tarfile.open(fileobj=_ShortReads(archive), mode="r:") as tar:
             for member in tar:
                 name = _inside(member.name)
+                if member.size < 0:
+                    raise tarfile.ReadError("a size below zero")
                 entries += 1
                 size += member.size if member.isreg() else 0
                 if entries > max_files or size > max_bytes:
@@ -51,7 +56,7 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
                     )
                 if member.isdir():
                     _make_folder(folder, name)
-                elif member.issym():
+                elif member.issym() and not _too_long(member.linkname):
                     links[name] = member.linkname
                 elif member.isreg() and not member.issparse():
                     _make_file(folder, name, tar, member)
@@ -59,9 +64,10 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
                 else:
                     skipped.append(member.name)
                 tar.members = []  # type: ignore[attr-defined]  # it would keep them all
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # numbers that tarfile does not expect
         raise FileProblem(f"the archive is broken: {error}", reason="invalid_path", path="") from error
-    for name in [name for name in links if not _ends_inside(folder, name, links)]:
+    walk = _Walk(folder, links)
+    for name in [name for name in links if not walk.ends_inside(name)]:
         skipped.append(str(name))
         del links[name]
     for name, target in links.items():
@@ -90,11 +96,15 @@ class _ShortReads(io.BufferedIOBase):
 def _inside(name: str) -> PurePosixPath:
     """Relative to the folder, without a step up. The folder itself is ``.``."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
+    if path.is_absolute() or ".." in path.parts or "\0" in name or _too_long(name):
         raise FileProblem(
             f"the archive has a name that leads outside: {name!r:.200}", reason="invalid_path", path=name
         )
     return path
+
+
+def _too_long(name: str) -> bool:
+    return len(os.fsencode(name)) > MAX_NAME_BYTES
 
 
 def _make_folder(folder: Path, name: PurePosixPath) -> Path:
@@ -136,35 +146,50 @@ def _make_room(place: Path) -> None:
     place.unlink(missing_ok=True)
 
 
-def _ends_inside(folder: Path, name: PurePosixPath, links: Mapping[PurePosixPath, str]) -> bool:
-    """Walks the way from this link on, through the archive's other links, and never above the folder.
+class _Walk:
+    """Walks the ways that links lead, through the archive's other links, and never above the folder."""
 
-    Taking a link away only ends ways that led through it, so one verdict each is enough.
-    """
-    if not name.parts or not links[name]:
-        return False
-    at = name.parent
-    steps = list(reversed(_steps(links[name])))
-    hops = 0
-    while steps:
-        step = steps.pop()
-        if step == "/":
+    def __init__(self, folder: Path, links: Mapping[PurePosixPath, str]) -> None:
+        self._folder = folder
+        self._links = links
+        self._steps_left = MAX_STEPS_IN_ALL
+
+    def ends_inside(self, name: PurePosixPath) -> bool:
+        """Taking a link away only ends ways that led through it, so one verdict each is enough."""
+        if not name.parts or not self._links[name]:
             return False
-        if step == "..":
-            if not at.parts:
+        at = name.parent
+        steps = list(reversed(_steps(self._links[name])))
+        hops = walked = 0
+        while steps:
+            walked += 1
+            self._steps_left -= 1
+            if walked > MAX_STEPS or self._steps_left < 0:
                 return False
-            at = at.parent
-            continue
-        at = at / step
-        if at in links:
-            hops += 1
-            if hops > MAX_HOPS:
+            step = steps.pop()
+            if step == "/":
                 return False
-            steps += reversed(_steps(links[at]))
-            at = at.parent
-        elif (folder / at).is_symlink():
-            return False  # someone's own link, whose end is not ours to judge
-    return True
+            if step == "..":
+                if not at.parts:
+                    return False
+                at = at.parent
+                continue
+            at = at / step
+            if at in self._links:
+                hops += 1
+                if hops > MAX_HOPS:
+                    return False
+                steps += reversed(_steps(self._links[at]))
+                at = at.parent
+            elif self._is_link(at):
+                return False  # someone's own link, whose end is not ours to judge
+        return True
+
+    def _is_link(self, at: PurePosixPath) -> bool:
+        try:
+            return (self._folder / at).is_symlink()
+        except OSError:
+            return True  # too long a way to look: not ours to judge either
 
 
 def _steps(target: str) -> list[str]:

@@ -17,8 +17,11 @@ class ClientSettings:
 
 
 def client_settings(url: str | None = None, api_key: str | None = None) -> ClientSettings:
-    """What the caller gives wins, then SANDLOT_URL and SANDLOT_API_KEY; an empty variable is not set."""
+    """What the caller gives wins, then SANDLOT_URL and SANDLOT_API_KEY; an empty variable is not set.
+
+    A key has no spaces around it: what a file or a copy left there is no part of it, as for the server.
+    """
     return ClientSettings(
         url=(url or os.environ.get("SANDLOT_URL") or DEFAULT_URL).rstrip("/"),
-        api_key=api_key or os.environ.get("SANDLOT_API_KEY") or None,
+        api_key=(api_key or os.environ.get("SANDLOT_API_KEY") or "").strip() or None,
     )

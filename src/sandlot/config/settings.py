@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +28,8 @@ from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, M
 PREFIX = "SANDLOT_"
 MAX_KEY_BYTES = 4096
 MIN_KEY_CHARACTERS = 16
+# What an HTTP header carries unchanged.
+_KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
 def default_data_dir() -> Path:
@@ -58,8 +61,8 @@ class ServerSettings(BaseSettings):
     api_key: SecretStr | None = Field(
         None,
         description=(
-            "The key that clients must show, at least 16 characters. None: no key is asked for, on loopback "
-            "only."
+            "The key that clients must show: at least 16 visible ASCII characters, none of them a space. "
+            "None: no key is asked for, on loopback only."
         ),
     )
     api_key_file: Path | None = Field(
@@ -289,14 +292,14 @@ class ServerSettings(BaseSettings):
     def key(self) -> str | None:
         """The API key, from the environment or from its file."""
         if self.api_key_file is None:
-            key = None if self.api_key is None else self.api_key.get_secret_value()
+            key = None if self.api_key is None else self.api_key.get_secret_value().strip()
         elif self.api_key is not None:
             raise InvalidRequest("give SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, not both")
         else:
             key = _read_key(self.api_key_file)
-        if key is not None and (len(key) < MIN_KEY_CHARACTERS or not key.isascii() or not key.isprintable()):
+        if key is not None and not _KEY.fullmatch(key):
             raise InvalidRequest(
-                f"an API key has at least {MIN_KEY_CHARACTERS} printable ASCII characters; "
+                f"an API key has at least {MIN_KEY_CHARACTERS} visible ASCII characters and no spaces; "
                 "make one with: openssl rand -hex 32"
             )
         return key

@@ -357,6 +357,8 @@ async def test_a_request_id_is_not_taken_from_just_anyone(live: Live) -> None:
 async def test_a_body_of_nothing_but_values(live: Live) -> None:
     """Validation would complain of each of them, and hold up everybody else."""
     body = b"{" + b",".join(b'"k%d":1' % number for number in range(250_000)) + b"}"
-    answer = await live.client.post("/v1/sessions", content=body, headers={"Content-Type": "application/json"})
+    answer = await live.client.post(
+        "/v1/sessions", content=body, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 422
     assert "values" in answer.json()["detail"]

@@ -9,7 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import SANDLOT, SECONDS, Served, environment
+from tests.unit.cli.conftest import KEY, SANDLOT, SECONDS, Served, environment
+from typer.testing import CliRunner
+
+from sandlot.cli import files
+from sandlot.cli.main import app
+from sandlot.domain.errors import FileProblem
 
 
 def failed(served: Served, *arguments: str, code: int = 1, **variables: str) -> str:
@@ -202,6 +207,36 @@ def test_a_failed_download_leaves_what_was_there(served: Served, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
+def test_a_reader_that_goes_ends_cat(served: Served, tmp_path: Path) -> None:
+    session_id = served.create()
+    (tmp_path / "big").write_bytes(bytes(8_000_000))
+    served.sandlot("files", "put", str(tmp_path / "big"), f"{session_id}:big")
+    process = served.start("files", "cat", f"{session_id}:big")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(SECONDS) == 128 + signal.SIGPIPE
+    process.communicate()
+
+
+def test_a_copy_is_bounded_and_leaves_nothing(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = served.create()
+    served.sandlot("exec", session_id, "printf 12345 > /workspace/five")
+    options = ["--url", served.url, "--api-key", KEY, "files", "get", f"{session_id}:five"]
+    monkeypatch.setattr(files, "_MOST_BYTES", 4)
+    refused = CliRunner().invoke(app, [*options, str(tmp_path / "copy")])
+    assert isinstance(refused.exception, FileProblem)
+    assert refused.exception.message.startswith("five exceeds 4 bytes")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(files, "_MOST_BYTES", 5)
+    assert CliRunner().invoke(app, [*options, str(tmp_path / "copy")]).exit_code == 0
+    assert (tmp_path / "copy").read_bytes() == b"12345"
+
+
 def test_hostile_names_do_not_steer_the_terminal(served: Served) -> None:
     session_id = served.create()
     served.sandlot("run", "--thread", "evil", "true")
@@ -242,6 +277,7 @@ def test_errors_are_one_line_and_what_to_do(served: Served) -> None:
     nobody = failed(served, "sessions", "list", SANDLOT_URL="http://127.0.0.1:1")
     assert "sandlot serve" in nobody
     assert len(nobody.splitlines()) == 2
+    assert nobody.count("?") == 1
     assert "environment" in failed(served, "run", "--env", "windows", "true")
 
 

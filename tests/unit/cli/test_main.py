@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import SANDLOT, SECONDS, environment, needs
 from typer.testing import CliRunner
 
-from sandlot.cli import display
-from sandlot.cli.main import app
+from sandlot.cli import attach, display
+from sandlot.cli.main import app, report
+from sandlot.client.async_exec import AsyncExec
+from sandlot.domain.errors import LinkInterrupted, NotFound
+from sandlot.domain.execution import Channel, ExecEvent, Exited, Output
+from sandlot.domain.service import ExecStatus
 
 
 def run(*arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +98,24 @@ def test_without_the_servers_packages_it_says_how_to_install_them(command: list[
     assert "Traceback" not in ran.stderr
 
 
+def test_an_empty_command_is_called_so() -> None:
+    for command in (["run", ""], ["run", "", "x"], ["exec", "ses_1", ""]):
+        assert run(*command, code=1).stderr == "sandlot: the command is empty\n"
+
+
+def test_a_second_local_program_is_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "docker").mkdir()
+    with (tmp_path / "docker/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = run(
+            "run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(tmp_path), SANDLOT_WORKER_ID="test-cli"
+        )
+    assert "another worker uses the data directory" in ran.stderr
+    assert "`sandlot serve`" in ran.stderr
+    assert "SANDLOT_DATA_DIR" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_serve_refuses_an_open_door() -> None:
     ran = run("serve", "--host", "0.0.0.0", code=1)
     assert "SANDLOT_API_KEY" in ran.stderr
@@ -159,6 +184,80 @@ def test_durations(seconds: float | None, text: str) -> None:
 def test_harmless_text() -> None:
     assert display.harmless("plain ünïcode 文") == "plain ünïcode 文"
     assert display.harmless("\x1b[2J\n\u202e\udc80") == "\\x1b[2J\\n\\u202e\\udc80"
+
+
+def test_json_carries_no_terminal_controls_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "\x1b]0;x\x07 \x7f\x9b2J\u202e\U000e0001 ünï 文"}
+    display.print_json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert "\\u009b2J" in printed
+    assert "ünï 文" in printed
+    assert all(char.isprintable() for char in printed.replace("\n", ""))
+
+
+def test_fields_notes_and_errors_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\x9b1A\nsandlot: all is well"
+    display.print_fields([(f"metadata {hostile}", hostile)])
+    display.note(hostile)
+    report(NotFound(f"there is no {hostile}", details={"request_id": hostile}))
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert "\x9b" not in out + err
+    assert len(out.splitlines()) == 1
+    assert len(err.splitlines()) == 3
+
+
+# --- attach -----------------------------------------------------------------------------------
+
+
+class Scripted(AsyncExec):
+    """An exec whose line was cut: output is missing, and no input passes."""
+
+    def __init__(self, *events: ExecEvent, running: bool = True) -> None:
+        self._script = events
+        self._running = running
+
+    async def events(self, offset: int = 0) -> AsyncIterator[ExecEvent]:
+        for event in self._script:
+            yield event
+
+    async def close_stdin(self) -> None:
+        raise LinkInterrupted("the connection broke\x1b[2J")
+
+    async def status(self, wait_s: float = 0) -> ExecStatus:
+        return ExecStatus("exec", self._running)
+
+
+async def test_output_that_is_missing_is_noted(capfd: pytest.CaptureFixture[str]) -> None:
+    code = await attach._copy_output(
+        Scripted(
+            Output(Channel.STDOUT, 0, b"one\n"),
+            Output(Channel.STDOUT, 4, b"two\n"),
+            Output(Channel.STDOUT, 1008, b"three\n"),
+            Exited(3, 0, "exited"),
+        )
+    )
+    out, err = capfd.readouterr()
+    assert (code, out, err) == (3, "one\ntwo\nthree\n", "sandlot: 1000 bytes of the output are lost here\n")
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_input_that_does_not_pass_is_noted_while_the_command_runs(
+    capfd: pytest.CaptureFixture[str], running: bool
+) -> None:
+    await attach._forward_input(Scripted(running=running))
+    err = capfd.readouterr().err
+    assert ("the input could not be passed on: the connection broke\\x1b[2J" in err) is running
+
+
+async def test_a_failure_beside_the_output_does_not_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with attach._tasks() as background:
+        background(Scripted().close_stdin())
+        await asyncio.sleep(0.01)
+    assert capsys.readouterr().err == "sandlot: the connection broke\\x1b[2J\n"
 
 
 # --- beside the code --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.unit.cli.conftest import SANDLOT, SECONDS, Served, needs
 class Terminal:
     """The master's side of a terminal on which a command runs, as its session's leader."""
 
-    def __init__(self, served: Served, *arguments: str) -> None:
+    def __init__(self, served: Served, *arguments: str, **variables: str) -> None:
         self.master, self.slave = pty.openpty()
         self.resize(30, 100)
         self.before = termios.tcgetattr(self.slave)
@@ -29,7 +29,7 @@ class Terminal:
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
-            env=served.environment(),
+            env=served.environment(**variables),
         )
 
     def resize(self, rows: int, cols: int) -> None:
@@ -134,3 +134,11 @@ def test_lists_are_tables_in_colour_on_a_terminal(served: Served, terminals: lis
     shown = terminal.expect(b"gvisor")
     assert b"\x1b[" in shown
     assert b"\t" not in shown
+
+
+def test_an_id_can_be_copied_from_a_narrow_terminal(served: Served, terminals: list[Terminal]) -> None:
+    session_id = served.create(thread="a-conversation-with-a-long-name")
+    terminal = Terminal(served, "sessions", "list", COLUMNS="80")
+    terminals.append(terminal)
+    terminal.expect(session_id.encode())
+    assert terminal.process.wait(SECONDS) == 0

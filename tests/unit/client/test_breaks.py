@@ -11,9 +11,11 @@ import pytest
 from sandlot import AsyncClient, Exited, Output, Started
 from sandlot.client.http import execution as http_execution
 from sandlot.client.http import service as http_service
-from sandlot.domain.errors import LinkInterrupted
+from sandlot.client.http.lines import WebSocketLine
+from sandlot.domain.errors import LinkInterrupted, SandboxLost
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
 from sandlot.domain.session import CreateSession
+from sandlot.testing.fake import execs as fake_execs
 
 Cutting = Callable[[Callable[[int], int | None]], Any]
 
@@ -161,6 +163,60 @@ async def test_a_stream_outlives_a_pause_in_the_middle(server: Any, cutting: Cut
         heard, _ = await read(await cut.service.start_exec(session, request))
         assert cut.proxy.cut >= 1
     assert heard == b"a\nb\nc\n"
+
+
+async def test_nothing_is_lost_before_the_websocket_is_there(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit, output that has no reader is dropped; so somebody holds it from the start."""
+    monkeypatch.setattr(fake_execs, "KEPT_BYTES", 12 * 1024 * 1024)  # more than sockets hold, as the agent's
+    connect = WebSocketLine.open
+
+    async def slow(*args: Any) -> WebSocketLine:
+        await asyncio.sleep(0.5)
+        return await connect(*args)
+
+    monkeypatch.setattr(WebSocketLine, "open", slow)
+    size = 24_000_000
+    async with AsyncClient(server.url) as client:
+        session = await client.create()
+        running = await session.start(f"yes | head -c {size}", stdin=True, output_limit=None)
+        heard = 0
+        async for event in running.events():
+            if isinstance(event, Output):
+                assert event.offset == heard
+                heard += len(event.data)
+        await running.detach()
+    assert heard == size
+
+
+async def test_a_command_is_not_run_again_in_another_sandbox(
+    server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off, the sandbox lost and made anew by somebody else: the new one does not know the exec."""
+
+    def disturb(session: str) -> None:
+        server.fake.lose(session)
+        server.fake._recreate(server.fake._record(session))
+
+    for in_thread in (False, True):
+        session = await new_session(server, thread="disturbed" if in_thread else None)
+        request = ExecRequest(command="sleep 0.2; echo harm")
+        async with cutting(lambda n: None) as cut:
+            await cut.service.get_session(session)
+            call = asyncio.create_task(
+                cut.service.execute_in_thread(CreateSession(thread="disturbed"), request)
+                if in_thread
+                else cut.service.execute(session, request)
+            )
+            while not runs(server, request.exec_id):
+                await asyncio.sleep(0.01)
+            disturb(session)
+            cut.proxy.writers[0].transport.abort()
+            with pytest.raises(SandboxLost) as lost:
+                await call
+        assert lost.value.may_have_executed
+        assert runs(server, request.exec_id) == 1
 
 
 async def test_input_is_not_resumed(server: Any, cutting: Cutting) -> None:

@@ -159,6 +159,10 @@ class TestExecs:
         running = await session.start("seq 100000", output_limit=None)
         result = await running.wait(timeout_s=60)
         assert result.stdout.endswith("99999\n100000\n")
+        endless = await session.start("sleep 30", output_limit=None)
+        with pytest.raises(TimeoutError, match=rf"{endless.id} still runs after 0.05 seconds"):
+            await endless.wait(timeout_s=0.05)
+        await endless.kill()
 
     async def test_stdin_both_ways(self, session: AsyncSession) -> None:
         running = await session.start("cat", stdin=True)
@@ -260,6 +264,32 @@ class TestRefusals:
         with pytest.raises(Unauthorized):
             await other.attach_exec(session.id, running.id)
         await other.close()
+
+    async def test_the_key_is_not_taken_elsewhere(self) -> None:
+        asked: list[bytes] = []
+
+        async def elsewhere(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 302 Found\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        listener = await asyncio.start_server(elsewhere, "127.0.0.1", 0)
+        async with listener:
+            service = HttpService(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", "the-key")
+            with pytest.raises(InvalidRequest, match="redirects to /other"):
+                await service.attach_exec("ses_1", "e1")
+            await service.close()
+        assert len(asked) == 1
+
+    async def test_every_connection_trusts_the_same(self, secured: Any) -> None:
+        async with AsyncClient(secured.url) as client:
+            session = await client.create()
+            running = await session.start("cat", stdin=True)
+            await running.write("secret")
+            await running.close_stdin()
+            assert (await running.wait(timeout_s=10)).output == "secret"
+            await running.detach()
 
     @pytest.mark.parametrize(
         "url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://h/?a=b", "http://[::1"]

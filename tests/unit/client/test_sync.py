@@ -69,6 +69,31 @@ def test_run_start_stream_shell_files(client: Client, tmp_path: Path) -> None:
     assert client.thread("sync-thread").created is False
 
 
+def test_an_iterator_that_the_loop_itself_collects(client: Client) -> None:
+    """The garbage collector runs on any thread, also on the one that would have to close the stream."""
+    session = client.create()
+    stream = session.stream("echo a; sleep 30", exec_id="half-read", output_limit=None)
+    next(stream)
+    kept = [stream]
+    del stream
+
+    async def collect() -> None:
+        kept.clear()
+
+    running = asyncio.run_coroutine_threadsafe(collect(), client._loop._loop)
+    running.result(timeout=10)
+    assert client.health().ready
+    session.exec("half-read").kill()
+
+
+def test_a_blocking_call_on_its_own_loop_is_refused(client: Client) -> None:
+    async def call() -> None:
+        client.health()
+
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        asyncio.run_coroutine_threadsafe(call(), client._loop._loop).result(timeout=10)
+
+
 def test_an_iterator_that_is_left_is_closed(client: Client) -> None:
     session = client.create()
     for event in session.stream("echo a; sleep 0.2; echo b", exec_id="left"):
@@ -148,6 +173,49 @@ def test_an_interpreter_ends_quietly_without_close(server: Any, how: str) -> Non
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
     assert "Warning" not in ran.stderr, ran.stderr
     assert "Traceback" not in ran.stderr, ran.stderr
+
+
+LOCAL_SCRIPT = """
+import asyncio, sys, types
+from pathlib import Path
+from sandlot import Client
+from sandlot.client.sync import background
+from sandlot.testing.fake import FakeService
+
+background.LAST_S = 1.0
+
+class Local(FakeService):
+    async def close(self):
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(Path(sys.argv[1]).open("a").write, "closed ")
+        await super().close()
+        if sys.argv[2] == "fails":
+            raise RuntimeError("nobody hears this")
+        if sys.argv[2] == "hangs":
+            await asyncio.sleep(3600)
+
+async def local_service():
+    return Local()
+
+sys.modules["sandlot.wiring"] = types.SimpleNamespace(local_service=local_service)
+client = Client.local()
+session = client.create()
+stream = session.stream("yes", output_limit=None)
+next(stream)
+if sys.argv[2] == "closed":
+    client.close()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "closed", "fails", "hangs"])
+def test_a_local_client_is_closed_when_the_program_ends(tmp_path: Path, how: str) -> None:
+    told = tmp_path / "told"
+    ran = subprocess.run(
+        [sys.executable, "-c", LOCAL_SCRIPT, told, how], capture_output=True, text=True, timeout=30
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done\n", "")
+    assert told.read_text() == "closed "
 
 
 def test_import_is_light() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import tarfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandlot import AsyncSession
+from sandlot.client import unpacking
 from sandlot.client.packing import pack
 from sandlot.client.unpacking import Downloaded, unpack
 from sandlot.domain.errors import FileProblem
@@ -264,6 +266,38 @@ def test_special_things_are_left_out_and_bits_stripped(tmp_path: Path) -> None:
     )
     assert unpack_in(tmp_path, archive).skipped == ("dev", "pipe", "hard")
     assert (tmp_path / "in" / "s").stat().st_mode & 0o7000 == 0
+
+
+def test_the_ways_of_links_are_bounded(tmp_path: Path) -> None:
+    """Links through links, each many steps: without a bound, a small archive is hours of walking."""
+    around = "d/../" * 800
+    links = [entry(f"l{n}", tarfile.SYMTYPE, f"{around}l{n + 1}") for n in range(20)]
+    begun = time.monotonic()
+    done = unpack_in(tmp_path, tar_of(entry("d/f"), *links, entry("fine", tarfile.SYMTYPE, "d/f")))
+    assert time.monotonic() - begun < 30
+    assert "l0" in done.skipped
+    assert "l19" not in done.skipped
+    too_long = tar_of(entry("l", tarfile.SYMTYPE, "x/" * 2048), entry("m", tarfile.SYMTYPE, "y" * 300))
+    assert unpack_in(tmp_path / "long", too_long).skipped == ("l", "m")
+
+
+def test_all_links_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MAX_STEPS_IN_ALL", 10)
+    links = [entry(f"l{n}", tarfile.SYMTYPE, "d/f") for n in range(6)]
+    assert unpack_in(tmp_path, tar_of(entry("d/f"), *links)).skipped == ("l5",)
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, b"?", tarfile.XHDTYPE])
+@pytest.mark.parametrize("size", [-512, -(10**9), 1 << 80])
+def test_impossible_sizes_are_refused(tmp_path: Path, kind: bytes, size: int) -> None:
+    info = entry("liar", kind, "d/f")
+    info.size = size
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    done = None
+    with contextlib.suppress(FileProblem):
+        done = unpack_in(tmp_path, io.BytesIO(header + tar_of(entry("d/f")).getvalue()))
+    # A folder or link has no content, whatever its size says.
+    assert done is None or (size > 0 and kind in {tarfile.DIRTYPE, tarfile.SYMTYPE})
 
 
 def test_archives_are_bounded(tmp_path: Path) -> None:

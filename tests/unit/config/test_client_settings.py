@@ -24,6 +24,13 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client_settings().api_key is None
 
 
+def test_space_around_a_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDLOT_API_KEY", " from-environment\n")
+    assert client_settings().api_key == "from-environment"
+    monkeypatch.setenv("SANDLOT_API_KEY", "  ")
+    assert client_settings().api_key is None
+
+
 def test_the_key_is_not_shown() -> None:
     assert "secret" not in repr(client_settings("http://x", "secret"))
 

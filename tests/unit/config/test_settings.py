@@ -127,6 +127,22 @@ def test_a_bad_key_file_is_refused(tmp_path: Path, content: str) -> None:
     assert content[:5] not in raised.value.message or not content
 
 
+@pytest.mark.parametrize("given", [f"{KEY} ", f" {KEY}\n", f"\t{KEY}"])
+def test_space_around_a_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("SANDLOT_API_KEY", given)
+    assert server_settings().key == KEY
+
+
+@pytest.mark.parametrize(
+    "given", ["   ", "0123456789 abcdef", "0123456789abcdé́f", "0123456789\tabcdef", KEY[:15] + " "]
+)
+def test_a_bad_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("SANDLOT_API_KEY", given)
+    with pytest.raises(InvalidRequest, match="at least 16 visible ASCII characters and no spaces") as raised:
+        server_settings()
+    assert "0123" not in raised.value.message
+
+
 def test_a_missing_key_file_is_an_error_and_not_an_open_server(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
         server_settings(api_key_file=tmp_path / "none")

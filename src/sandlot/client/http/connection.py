@@ -55,7 +55,8 @@ class Connection:
         }
         self._headers = httpx.Headers(plain)
         self._json_headers = httpx.Headers({**plain, "Content-Type": "application/json"})
-        self._tls: ssl.SSLContext | bool = parsed.scheme == "https"
+        self._secure = parsed.scheme == "https"
+        self._tls: ssl.SSLContext | None = None
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
         self._lock = threading.Lock()  # loops of several threads
         self._closed = False
@@ -163,14 +164,18 @@ class Connection:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise unreadable(self.url, error) from error
 
+    def tls(self) -> ssl.SSLContext | None:
+        """Whom every connection to this server trusts; None without TLS. Made once: it is slow."""
+        if self._secure and self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        return self._tls
+
     # pools
 
     async def _new_pool(self) -> _Pool:
         if self._closed:
             raise Unavailable("this client is closed", retryable=False)
-        if self._tls is True:
-            self._tls = httpx.create_ssl_context()
-        pool = _Pool(self._tls, self.through_proxy)
+        pool = _Pool(self.tls() or False, self.through_proxy)
         with self._lock:
             for loop in [loop for loop in self._pools if loop.is_closed()]:
                 del self._pools[loop]

@@ -35,6 +35,7 @@ class HttpExecution:
         self._redial = redial
         self._begin = self._next = offset
         self._line: Line | None = None
+        self._earlier: HttpExecution | None = None
         self._events: AsyncIterator[ExecEvent] | None = None
         self._confirmed = self._iterated = self._detached = self._wrote = self._input_lost = False
 
@@ -58,6 +59,31 @@ class HttpExecution:
             except BaseException:
                 await self._hang_up()
                 raise
+
+    def follow(self, earlier: HttpExecution) -> None:
+        """What was on its way to an earlier reader, and is not kept any more, is read from that one."""
+        assert self._events is not None
+        self._earlier = earlier
+        self._events = self._following(earlier, self._events)
+
+    async def _following(
+        self, earlier: HttpExecution, events: AsyncIterator[ExecEvent]
+    ) -> AsyncIterator[ExecEvent]:
+        async for event in events:
+            if isinstance(event, Output) and event.offset > self._next and self._earlier is not None:
+                async for missed in earlier.events():
+                    if isinstance(missed, Output):
+                        yield missed
+                    if self._next >= event.offset:
+                        break
+            if not isinstance(event, Started):
+                await self._leave_earlier()
+            yield event
+
+    async def _leave_earlier(self) -> None:
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            await earlier.detach()
 
     @property
     def exec_id(self) -> str:
@@ -156,6 +182,7 @@ class HttpExecution:
 
     async def _hang_up(self) -> None:
         self._held.discard(self)
+        await self._leave_earlier()
         line, self._line, self._events = self._line, None, None
         if line is not None:
             await line.close()

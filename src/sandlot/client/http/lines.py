@@ -102,6 +102,13 @@ class EventStreamLine:
         await self._response.aclose()
 
 
+class _Handshake(connect):
+    """Goes nowhere else: the key is for this server, and calls over HTTP follow no redirect either."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
+
+
 class WebSocketLine:
     def __init__(self, connection: Connection, socket: ClientConnection) -> None:
         self._connection = connection
@@ -112,10 +119,11 @@ class WebSocketLine:
     async def open(cls, connection: Connection, path: str) -> WebSocketLine:
         url = connection.url
         try:
-            socket = await connect(
+            socket = await _Handshake(
                 "ws" + url.removeprefix("http") + path,
                 additional_headers=connection.auth,
                 proxy=True if connection.through_proxy else None,
+                ssl=connection.tls(),
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
                 # A reader that takes its time does not see the answers to our pings, and is not dead.

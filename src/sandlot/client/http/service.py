@@ -1,7 +1,8 @@
 """``HttpService``: the ``SandboxService`` contract, by calling a server.
 
 An exec's id makes it safe to ask again: when the connection of ``execute`` breaks, the result is asked for by
-id, and only a server that does not know the exec is given it once more, under the same id.
+id, and only a server that does not know the exec is given it once more, under the same id; but not if the
+session has another sandbox by then, since the first may have run it and taken the knowledge with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
 from sandlot.client.http.request import encode, header, query, segment
 from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
+from sandlot.client.http.sandboxes_seen import SandboxesSeen, SandboxSeen
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     Busy,
@@ -76,6 +78,7 @@ class HttpService:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self._connection = Connection(url, api_key)
         self._executions: set[HttpExecution] = set()
+        self._sandboxes = SandboxesSeen()
 
     @property
     def url(self) -> str:
@@ -103,6 +106,8 @@ class HttpService:
     ) -> SessionPage:
         path = "/v1/sessions" + query(thread=thread, after=after, limit=limit)
         page: SessionPage = self._connection.decode(_SESSIONS, await self._get(path)).to_domain()
+        for session in page.sessions:
+            self._saw(session)
         return page
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
@@ -119,16 +124,24 @@ class HttpService:
     # execs
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        path = _session_path(session_id) + "/exec"
+        session = _session_path(session_id)
         body = encode(ExecBody.of(request, stdin))
+        before = self._sandboxes.of(session)
 
         async def post() -> ExecResult:
-            _, answer = await self._connection.call_once("POST", path, body, read_timeout_s=EXECUTE_READ_S)
+            _, answer = await self._connection.call_once(
+                "POST", session + "/exec", body, read_timeout_s=EXECUTE_READ_S
+            )
             result: ExecResult = self._connection.decode(_RESULT, answer).to_domain()
+            self._sandboxes.saw(session, SandboxSeen(session_id, result.generation))
             return result
 
         async def ask() -> ExecResult | None:
-            return _kept(await self._status(session_id, request.exec_id, WAIT_PIECE_S))
+            try:
+                return _kept(await self._status(session_id, request.exec_id, WAIT_PIECE_S))
+            except NotFound:
+                await self._prove_same_sandbox(session, before, request.exec_id)
+                raise
 
         return await self._until_result(request.exec_id, post, ask)
 
@@ -137,7 +150,8 @@ class HttpService:
     ) -> ThreadRun:
         if create.thread is None:
             raise InvalidRequest("execute_in_thread needs a thread")
-        thread = "/v1/threads/" + segment(create.thread)
+        thread = _thread_path(create.thread)
+        before = self._sandboxes.of(thread)
         body = encode(ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create)))
         headers = {"Idempotency-Key": header(create.idempotency_key)} if create.idempotency_key else None
 
@@ -146,11 +160,16 @@ class HttpService:
                 "POST", thread + "/exec", body, headers=headers, read_timeout_s=EXECUTE_READ_S
             )
             run: ThreadRun = self._connection.decode(_THREAD_RUN, answer).to_domain()
+            self._saw(run.opened.session)
             return run
 
         async def ask() -> ThreadRun | None:
-            session = self._session(await self._get(thread))
-            result = _kept(await self._status(session.id, request.exec_id, WAIT_PIECE_S))
+            try:
+                session = self._session(await self._get(thread))
+                result = _kept(await self._status(session.id, request.exec_id, WAIT_PIECE_S))
+            except NotFound:
+                await self._prove_same_sandbox(thread, before, request.exec_id)
+                raise
             return None if result is None else ThreadRun(Opened(session, False), result)
 
         return await self._until_result(request.exec_id, post, ask)
@@ -176,13 +195,25 @@ class HttpService:
                     raise broken
                 await asyncio.sleep(pause)
 
+    async def _prove_same_sandbox(self, path: str, before: SandboxSeen | None, exec_id: str) -> None:
+        """An exec that is not known never ran, if the sandbox that would know it is still the session's."""
+        try:
+            session = self._session(await self._get(path))
+        except NotFound:
+            same = before is None
+        else:
+            # One of which nothing was heard before cannot be compared; the first generation is never another.
+            same = session.generation == 1 if before is None else before == SandboxSeen.of(session)
+        if not same:
+            raise SandboxLost(
+                f"the connection broke, and the sandbox that was given exec {exec_id} is gone since; it may"
+                " have run there, and is not run again in another",
+                details={"exec_id": exec_id},
+                may_have_executed=True,
+            )
+
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         path = _session_path(session_id) + "/exec"
-        if request.stdin or request.pty is not None:
-            # The same id again finds the exec that the first request started.
-            body = encode(ExecBody.of(request, background=True))
-            await self._call("POST", path, body, repeatable=True)
-            return await self.attach_exec(session_id, request.exec_id, offset=offset)
         body = encode(ExecBody.of(request))
 
         async def start(offset: int) -> Line:
@@ -194,9 +225,24 @@ class HttpService:
 
         execution = HttpExecution(session_id, request.exec_id, attach, offset, self._executions)
         await execution.open(start)
-        return execution
+        if not request.stdin and request.pty is None:
+            return execution
+        # Input needs a WebSocket. The first line holds the output until that is there: without a limit,
+        # what nobody reads is dropped.
+        try:
+            attached = await self.attach_exec(session_id, request.exec_id, offset=offset)
+        except BaseException as error:
+            await execution.detach()
+            if isinstance(error, SandlotError):
+                error.may_have_executed = True
+            raise
+        if request.output_limit is None:
+            attached.follow(execution)
+        else:
+            await execution.detach()
+        return attached
 
-    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> HttpExecution:
         if offset < 0:
             raise InvalidRequest("an offset must not be negative")
 
@@ -284,7 +330,14 @@ class HttpService:
 
     def _session(self, body: bytes) -> Session:
         session: Session = self._connection.decode(_SESSION, body).to_domain()
+        self._saw(session)
         return session
+
+    def _saw(self, session: Session) -> None:
+        sandbox = SandboxSeen.of(session)
+        self._sandboxes.saw(_session_path(session.id), sandbox)
+        if session.thread is not None:
+            self._sandboxes.saw(_thread_path(session.thread), sandbox)
 
 
 async def _ask_until_known(exec_id: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
@@ -317,6 +370,10 @@ def _kept(status: ExecStatus) -> ExecResult | None:
             f"exec {status.exec_id} has ended, and its result is not kept any more", may_have_executed=True
         )
     return status.result
+
+
+def _thread_path(thread: str) -> str:
+    return "/v1/threads/" + segment(thread)
 
 
 def _session_path(session_id: str) -> str:

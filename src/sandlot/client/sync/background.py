@@ -1,40 +1,52 @@
 """An event loop in a thread of its own, and the way from plain calls into it.
 
 So a blocking call works anywhere, also on the thread of a running event loop. The thread is a daemon and is
-stopped at the latest when the interpreter ends.
+stopped at the latest when the interpreter ends; before that, the loop has a last thing to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - before our hook below, which then runs before its own
 import contextlib
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+LAST_S: Final = 8.0  # for the last thing
+STOP_S: Final = 10.0  # until the thread is left to itself
 
 T = TypeVar("T")
+Last = Callable[[], Coroutine[Any, Any, None]]
 
 
 class BackgroundLoop:
-    def __init__(self) -> None:
-        self._start()
+    def __init__(self, last: Last | None = None) -> None:
+        """``last`` is run before the loop stops. It must not hold this object, or that would never end."""
+        self._start(last)
+        _running.add(self)
 
-    def _start(self) -> None:
+    def _start(self, last: Last | None) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run, args=(self._loop,), name="sandlot", daemon=True)
-        thread.start()
-        self._stop = weakref.finalize(self, _stop, self._loop, thread, self._pid)
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name="sandlot", daemon=True)
+        self._thread.start()
+        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, self._pid, last)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._pid != os.getpid():
-            self._start()  # a fork takes no thread along; connections are made anew for the new loop
+            # A fork takes no thread along; connections are made anew for the new loop. The last thing is the
+            # parent's to do.
+            self._start(None)
         if not self.alive:
             coroutine.close()
             raise RuntimeError("this client is closed")
+        if self._on_own_thread:
+            coroutine.close()
+            raise RuntimeError("a blocking call from the client's own event loop would wait for itself")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -52,8 +64,8 @@ class BackgroundLoop:
                 yield event
         finally:
             aclose = getattr(events, "aclose", None)
-            if aclose is not None and self.alive:
-                self.run(aclose())
+            if aclose is not None:
+                self._finish(aclose)
 
     @contextlib.contextmanager
     def enter(self, context: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
@@ -61,7 +73,20 @@ class BackgroundLoop:
         try:
             yield self.iterate(events)
         finally:
-            self.run(context.__aexit__(None, None, None))
+            self._finish(lambda: context.__aexit__(None, None, None))
+
+    def _finish(self, finish: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Of an iterator that is left. The garbage collector may be who leaves it, on any thread."""
+        if not self.alive:
+            return
+        if self._on_own_thread:
+            asyncio.run_coroutine_threadsafe(finish(), self._loop)  # to wait for it here would be for ever
+        else:
+            self.run(finish())
+
+    @property
+    def _on_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
 
     @property
     def alive(self) -> bool:
@@ -89,9 +114,31 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int, last: Last | None) -> None:
     if pid != os.getpid():
         return  # of a parent, whose loop is not ours to touch
-    loop.call_soon_threadsafe(loop.stop)
+    asyncio.run_coroutine_threadsafe(_end(loop, last), loop)
     if thread is not threading.current_thread():
-        thread.join(timeout=10)
+        thread.join(timeout=STOP_S)
+
+
+async def _end(loop: asyncio.AbstractEventLoop, last: Last | None) -> None:
+    try:
+        if last is not None:
+            with contextlib.suppress(Exception):  # there is nobody left to tell
+                async with asyncio.timeout(LAST_S):
+                    await last()
+    finally:
+        loop.stop()
+
+
+_running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for loop in list(_running):
+        loop.close()
+
+
+# When ``atexit`` is reached, no executor takes work any more, and closing a local client needs some.
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]  # noqa: SLF001

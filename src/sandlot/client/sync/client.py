@@ -15,7 +15,8 @@ from sandlot.domain.service import SandboxService
 class Client(Facade[AsyncClient]):
     """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
 
-    Its calls run on an event loop in a thread of its own, which ``close`` ends.
+    Its calls run on an event loop in a thread of its own, which ``close`` ends. A client that nobody closes
+    is closed when the program ends.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class Client(Facade[AsyncClient]):
         _behind: AsyncClient | None = None,
     ) -> None:
         behind = _behind or AsyncClient(url, api_key=api_key, service=service)
-        super().__init__(behind, BackgroundLoop())
+        super().__init__(behind, BackgroundLoop(behind.aclose))
 
     @classmethod
     def local(cls, **options: Any) -> Self:
