@@ -203,21 +203,8 @@ def _catalogue(recipes: Mapping[str, Recipe], kinds: Mapping[str, _Kind]) -> Cat
         )
 
     return Catalogue(
-        environments=tuple(_info(recipe) for recipe in recipes.values()),
+        environments=tuple(EnvironmentInfo.of(recipe) for recipe in recipes.values()),
         tools=entries("tools"),
         prompts=entries("prompts"),
         agents=entries("agents"),
-    )
-
-
-def _info(recipe: Recipe) -> EnvironmentInfo:
-    return EnvironmentInfo(
-        name=recipe.environment.name,
-        image=recipe.environment.image,
-        tier=recipe.environment.tier,
-        description=recipe.description,
-        languages=recipe.languages,
-        limits=recipe.environment.limits,
-        idle_timeout_s=recipe.idle_timeout_s,
-        lifetime_s=recipe.lifetime_s,
     )

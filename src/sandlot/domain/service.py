@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Tier
+from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.limits import Limits
 from sandlot.domain.pool import PoolStats
@@ -66,6 +66,19 @@ class EnvironmentInfo:
     limits: Limits
     idle_timeout_s: float | None
     lifetime_s: float | None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> EnvironmentInfo:
+        return cls(
+            name=recipe.environment.name,
+            image=recipe.environment.image,
+            tier=recipe.environment.tier,
+            description=recipe.description,
+            languages=recipe.languages,
+            limits=recipe.environment.limits,
+            idle_timeout_s=recipe.idle_timeout_s,
+            lifetime_s=recipe.lifetime_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

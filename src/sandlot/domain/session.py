@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sandlot.domain.errors import Conflict, InvalidRequest, SessionEnded
+from sandlot.domain.errors import Conflict, InvalidRequest, SandboxLost, SessionEnded
 from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.limits import LimitChange, Limits
 
@@ -27,6 +27,18 @@ MAX_METADATA_BYTES = 16 * 1024
 MAX_METADATA_ENTRIES = 64
 MAX_ENV_BYTES = 128 * 1024
 MAX_IDEMPOTENCY_KEY = 200
+LOST_WITH_A_SANDBOX = (
+    "running commands",
+    "shells",
+    "files in /workspace and /tmp",
+    "results of earlier execs",
+)
+KEPT_WITHOUT_A_SANDBOX = (
+    "the session's id and thread",
+    "metadata",
+    "environment variables",
+    "limits",
+)
 
 
 class SessionState(StrEnum):
@@ -219,6 +231,30 @@ def ended_error(session: Session) -> SessionEnded:
     return SessionEnded(
         f"session {session.id} {why}; create a new one",
         details={"reason": session.end_reason or "", "ended_at": session.ended_at},
+    )
+
+
+def loss_report(session: Session, reason: str, now: float) -> LossReport:
+    """Of the sandbox that the session has, or had."""
+    return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
+
+
+def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
+    loss = session.loss
+    assert loss is not None, "a session without a sandbox has lost it"
+    return SandboxLost(
+        f"the sandbox of session {session.id} is lost: {loss.reason}; "
+        "recreate the session to go on with an empty one",
+        may_have_executed=may_have_executed,
+        details={
+            "loss": {
+                "generation": loss.generation,
+                "at": loss.at,
+                "reason": loss.reason,
+                "lost": list(loss.lost),
+                "kept": list(loss.kept),
+            }
+        },
     )
 
 

@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from sandlot.domain.errors import LinkInterrupted, SandboxLost
+from sandlot.domain.errors import LinkInterrupted
 from sandlot.domain.recovery import Purpose, SandboxRecord
-from sandlot.domain.session import LossReport, Session, SessionState, ended_error, touch
+from sandlot.domain.session import Session, SessionState, ended_error, lost_error, touch
 from sandlot.providers.base import Sandbox
 from sandlot.worker.store import SessionRecord
 
 # Seconds that a call waits for a sandbox that is being adopted or given its limits.
 USABLE_WITHIN_S = 20.0
-
-WHAT_IS_LOST = ("running commands", "shells", "files in /workspace and /tmp", "results of earlier execs")
-WHAT_IS_KEPT = ("the session's id and thread", "metadata", "environment variables", "limits")
 
 
 class Live:
@@ -61,7 +58,7 @@ class Live:
         if self.session.state is SessionState.ENDED:
             raise ended_error(self.session)
         if self.session.state is SessionState.LOST:
-            raise self.lost_error(may_have_executed=False)
+            raise lost_error(self.session, may_have_executed=False)
         if self.sandbox is None or self.preparing is not None:
             # Not done in time, or the worker stops: no reason to call it lost.
             raise LinkInterrupted(
@@ -71,32 +68,8 @@ class Live:
             )
         return self.sandbox
 
-    def lost_error(self, *, may_have_executed: bool) -> SandboxLost:
-        loss = self.session.loss
-        return SandboxLost(
-            f"the sandbox of session {self.session.id} is lost"
-            + (f": {loss.reason}" if loss else "")
-            + "; recreate the session to go on with an empty one",
-            may_have_executed=may_have_executed,
-            details={} if loss is None else {"loss": loss_details(loss)},
-        )
-
     def stop_tasks(self) -> list[asyncio.Task[None]]:
         tasks = [task for task in (self.watcher, self.preparing) if task is not None]
         for task in tasks:
             task.cancel()
         return tasks
-
-
-def loss_report(session: Session, reason: str, now: float) -> LossReport:
-    return LossReport(session.generation, now, reason, WHAT_IS_LOST, WHAT_IS_KEPT)
-
-
-def loss_details(loss: LossReport) -> dict[str, object]:
-    return {
-        "generation": loss.generation,
-        "at": loss.at,
-        "reason": loss.reason,
-        "lost": list(loss.lost),
-        "kept": list(loss.kept),
-    }

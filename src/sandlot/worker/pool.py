@@ -191,30 +191,33 @@ class Pool:
 
     async def _make_one(self) -> None:
         try:
-            async with self._slots:
-                if not self._wanted():
-                    self._making -= 1
-                    return
-                began = self._clock()
-                sandbox = await self._make(self._recipe.environment)
+            sandbox = await self._made()
         except SandlotError as error:
-            self._making -= 1
             self._failed(error)
             return
         except Exception as error:  # noqa: BLE001  # a bug or a full machine: told, and tried again later
-            self._making -= 1
             self._failed(EngineProblem(f"{type(error).__name__}: {error}", retryable=True))
             return
-        except BaseException:
-            self._making -= 1
-            raise
-        self._making -= 1
-        self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
+        if sandbox is None:
+            return
         if self._failures:
             log.info("environment works again", environment=self._recipe.environment.name)
         self._failures, self._retry_at = 0, 0.0
         self._offer(sandbox)
         self._pump()
+
+    async def _made(self) -> Sandbox | None:
+        """None if it is no longer wanted. However it goes, it is no longer being made when this returns."""
+        try:
+            async with self._slots:
+                if not self._wanted():
+                    return None
+                began = self._clock()
+                sandbox = await self._make(self._recipe.environment)
+        finally:
+            self._making -= 1
+        self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
+        return sandbox
 
     def _wanted(self) -> bool:
         """Whether the one about to be made still is: the queue for a slot may have been long."""

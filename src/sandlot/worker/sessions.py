@@ -38,12 +38,14 @@ from sandlot.domain.session import (
     end,
     ended_error,
     lose,
+    loss_report,
+    lost_error,
     recreate,
     resolve_timeout,
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.failpoints import Step, reached
-from sandlot.worker.live import Live, loss_report
+from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
 from sandlot.worker.sandboxes import Sandboxes
@@ -285,7 +287,7 @@ class Sessions:
             gone = ended_error(live.session)
             gone.may_have_executed = error.may_have_executed
             return gone
-        return live.lost_error(may_have_executed=error.may_have_executed)
+        return lost_error(live.session, may_have_executed=error.may_have_executed)
 
     async def change(self, live: Live, change: SessionChange) -> Session:
         async with live.changing:

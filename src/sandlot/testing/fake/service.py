@@ -18,7 +18,6 @@ from sandlot.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
     NotFound,
-    SandboxLost,
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -38,7 +37,6 @@ from sandlot.domain.session import (
     DEFAULT_TENANT,
     CreateSession,
     EndReason,
-    LossReport,
     Session,
     SessionChange,
     SessionState,
@@ -47,6 +45,8 @@ from sandlot.domain.session import (
     end,
     ended_error,
     lose,
+    loss_report,
+    lost_error,
     recreate,
     resolve_timeout,
     touch,
@@ -58,8 +58,6 @@ from sandlot.testing.fake.scripts import Call, Scripts
 from sandlot.testing.fake.tree import Tree
 
 MAX_PAGE = 1000
-WHAT_IS_LOST = ("running commands", "shells", "files in /workspace and /tmp", "results of earlier execs")
-WHAT_IS_KEPT = ("the session's id and thread", "metadata", "environment variables", "limits")
 
 
 @dataclass
@@ -208,11 +206,11 @@ class FakeService:
     def lose(self, session_id: str, reason: str = "the sandbox was taken away by the test") -> None:
         """For tests: the session's sandbox is gone, as when its machine's engine removed it."""
         record = self._record(session_id)
-        report = LossReport(record.session.generation, self._clock(), reason, WHAT_IS_LOST, WHAT_IS_KEPT)
+        report = loss_report(record.session, reason, self._clock())
         record.session = lose(record.session, report)
         computer, record.computer = record.computer, None
         if computer is not None:
-            computer.cut(_lost_error(record.session, may_have_executed=True))
+            computer.cut(lost_error(record.session, may_have_executed=True))
 
     # --- execs --------------------------------------------------------------------------------
 
@@ -283,7 +281,7 @@ class FakeService:
     # --- the service itself -------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
-        return Catalogue(tuple(_info(recipe) for recipe in self._recipes.values()))
+        return Catalogue(tuple(EnvironmentInfo.of(recipe) for recipe in self._recipes.values()))
 
     async def health(self) -> ServiceHealth:
         live = [record for record in self._records.values() if not self._expire(record)]
@@ -316,7 +314,7 @@ class FakeService:
         """The session's sandbox, because something is done with it: that extends the idle time."""
         record = self._record(session_id)
         if record.computer is None:
-            raise _lost_error(record.session, may_have_executed=False)
+            raise lost_error(record.session, may_have_executed=False)
         self._touch(record)
         return record.computer
 
@@ -344,39 +342,6 @@ class FakeService:
 
     def _timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
         return resolve_timeout(asked, configured, never_allowed=self._allow_never)
-
-
-def _lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
-    loss = session.loss
-    assert loss is not None, "a session without a sandbox has lost it"
-    return SandboxLost(
-        f"the sandbox of session {session.id} is lost: {loss.reason}; "
-        "recreate the session to go on with an empty one",
-        may_have_executed=may_have_executed,
-        details={
-            "loss": {
-                "generation": loss.generation,
-                "at": loss.at,
-                "reason": loss.reason,
-                "lost": list(loss.lost),
-                "kept": list(loss.kept),
-            }
-        },
-    )
-
-
-def _info(recipe: Recipe) -> EnvironmentInfo:
-    environment = recipe.environment
-    return EnvironmentInfo(
-        name=environment.name,
-        image=environment.image,
-        tier=environment.tier,
-        description=recipe.description,
-        languages=recipe.languages,
-        limits=environment.limits,
-        idle_timeout_s=recipe.idle_timeout_s,
-        lifetime_s=recipe.lifetime_s,
-    )
 
 
 def _pool(recipe: Recipe) -> PoolStats:
