@@ -7,7 +7,8 @@ stopped at the latest when the interpreter ends; before that, the loop has a las
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - before our hook below, which then runs before its own
+import concurrent.futures
+import concurrent.futures.thread  # before our hook below, which then runs before its own
 import contextlib
 import os
 import threading
@@ -36,7 +37,8 @@ class BackgroundLoop:
         self._thread.start()
         self._stop = weakref.finalize(self, _stop, self._loop, self._thread, self._pid, last)
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begins it, and waits for nothing."""
         if self._pid != os.getpid():
             # A fork takes no thread along; connections are made anew for the new loop. The last thing is the
             # parent's to do.
@@ -44,10 +46,13 @@ class BackgroundLoop:
         if not self.alive:
             coroutine.close()
             raise RuntimeError("this client is closed")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._on_own_thread:
             coroutine.close()
             raise RuntimeError("a blocking call from the client's own event loop would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self.submit(coroutine)
         try:
             return future.result()
         except BaseException:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.sync.background import BackgroundLoop
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as
 from sandlot.client.sync.session import Session
 from sandlot.domain.service import SandboxService
+
+T = TypeVar("T")
 
 
 class Client(Facade[AsyncClient]):
@@ -50,6 +53,10 @@ class Client(Facade[AsyncClient]):
         """All that live or are lost, oldest first, page by page."""
         for session in self._loop.iterate(self._behind.sessions(thread=thread)):
             yield Session(session, self._loop)
+
+    def submit(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Begins something with the async client behind this one, on its loop: the way in from others."""
+        return self._loop.submit(work(self._behind))
 
     def close(self) -> None:
         """Sessions live on; of a local client they end with its worker."""

@@ -1,0 +1,6 @@
+"""Adapters for agent frameworks: each stands on the SDK alone, behind an extra of its own.
+
+``sandboxes`` finds the sandbox of a thread from any kind of code, ``toolbox`` is what a model can do in it,
+and ``model_text`` how it is told what came of it. The rest says these things in the words of one framework
+each.
+"""

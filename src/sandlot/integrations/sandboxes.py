@@ -1,0 +1,78 @@
+"""``Sandboxes``: the sandbox of each conversation thread, reached from plain code and from any event loop.
+
+Frameworks call their tools from threads, from several loops in one process, and from both at once. With a
+``Client`` all of that comes together on the one loop that the client has. An ``AsyncClient`` is the caller's
+own and is used on the caller's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, Unpack
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.client.options import SessionOptions
+from sandlot.client.sync.client import Client
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.ids import is_thread
+
+T = TypeVar("T")
+Work = Callable[[AsyncSession], Coroutine[Any, Any, T]]
+
+
+class Sandboxes:
+    """``name``: sandboxes of their own within each thread, for a subagent that is not to share its parent's.
+
+    Nothing is created before the first call, and the thread is asked for at each call: which sandbox belongs
+    to it is the service's to know, not ours to remember.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | None = None,
+        *,
+        environment: str | None = None,
+        name: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        self.client = client if client is not None else Client()
+        self._environment = environment
+        self._name = name
+        self._options = options
+
+    def thread_key(self, thread: str) -> str:
+        """What the service knows the thread by. Frameworks allow any text; what does not fit is hashed."""
+        key = thread if self._name is None else f"{thread}/{self._name}"
+        return (
+            key if is_thread(key) else "sha256-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+        )
+
+    def run(self, thread: str, work: Work[T]) -> T:
+        """Blocks. The work runs with the thread's session, on the client's loop."""
+        if not isinstance(self.client, Client):
+            raise InvalidRequest(
+                "a blocking call needs a sandlot.Client; with an AsyncClient use ainvoke and astream"
+            )
+        future = self.client.submit(lambda client: self._in_session(client, thread, work))
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # the caller was interrupted; one that is done is not changed
+            raise
+
+    async def arun(self, thread: str, work: Work[T]) -> T:
+        """As ``run``, without blocking the loop that it is called on."""
+        if isinstance(self.client, AsyncClient):
+            return await self._in_session(self.client, thread, work)
+        return await asyncio.wrap_future(
+            self.client.submit(lambda client: self._in_session(client, thread, work))
+        )
+
+    async def _in_session(self, client: AsyncClient, thread: str, work: Work[T]) -> T:
+        return await work(await client.thread(self.thread_key(thread), self._environment, **self._options))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} environment={self._environment!r}, name={self._name!r}>"
