@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Final
 
@@ -40,7 +40,7 @@ class AsyncExec:
         """Whether it runs, and its result if it does not; waits up to ``wait_s`` seconds for that."""
         return await self._service.get_exec(self._session_id, self._id, wait_s=wait_s)
 
-    async def events(self, offset: int = 0) -> AsyncIterator[ExecEvent]:
+    async def events(self, offset: int = 0) -> AsyncGenerator[ExecEvent, None]:
         """Started, Output…, Exited, from this offset of the output on; a broken connection is replaced."""
         if self._execution is not None and self._unread and offset == 0:
             execution, self._unread = self._execution, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
@@ -80,7 +80,7 @@ class AsyncSession:
         stdin: bytes | str | None = None,
         offset: int = 0,
         **options: Unpack[ExecOptions],
-    ) -> AsyncIterator[ExecEvent]:
+    ) -> AsyncGenerator[ExecEvent, None]:
         """Runs a command and gives its events as they happen: Started, Output…, Exited.
 
         Leaving the loop does not end the command.

@@ -11,15 +11,20 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
 
 DEFAULT_CHARACTERS: Final = 30_000
-# Escape sequences steer terminals; to a model they are noise.
-_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Escape sequences steer terminals; to a model they are noise. The last alternative: one that was cut off.
+_ESCAPES: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-~]|\[[0-?]*$|$)"
+)
+# What would overwrite, ring or erase; tab and newline are text.
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _WHY: Final = {
-    Verdict.TIMEOUT: "ended after {seconds:.0f} s: its time was over, and all that it started is gone",
+    Verdict.TIMEOUT: "ended after {seconds:.0f} s because its time was over, and all that it had started "
+    "with it. Give it more time, or start it in the background",
     Verdict.OOM: "ended because it needed more memory than the sandbox has",
     Verdict.DISK_FULL: "failed because the disk is full",
     Verdict.KILLED: "killed on request",
-    Verdict.OUTPUT_LIMIT: "ended because it printed more than the limit",
+    Verdict.OUTPUT_LIMIT: "ended because it printed more than is allowed",
 }
 
 
@@ -28,16 +33,25 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
 
     ``path``: where the whole output can be read.
     """
-    text = shortened(_ESCAPES.sub("", result.output).replace("\r\n", "\n"), limit, path)
-    parts = [text.rstrip("\n")] if text.strip() else ["(no output)"]
-    if result.truncated:
-        where = f"; all of it is in {path}" if path else ""
-        parts.append(f"[output cut: the command wrote {result.output_bytes} bytes{where}]")
+    text = plain(result.output)
+    if result.truncated and path is None:
+        text += f"\n[the command wrote {result.output_bytes} bytes; what follows here was not kept]"
+    parts = [shortened(text, limit, path).rstrip("\n")] if text.strip() else ["(no output)"]
     if (why := _WHY.get(result.verdict)) is not None:
         parts.append(f"[{why.format(seconds=result.duration_ms / 1000)}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
-        parts.append(f"[exit code {result.exit_code}]")
+        parts.append(f"[exit code {result.exit_code}{_hint(result)}]")
+    if result.raw.exited.shell_ended:
+        parts.append("[the shell has ended, and its variables with it; the next command starts a new one]")
+    elif result.raw.exited.shell_restarted:
+        parts.append("[the shell had died since the last command; this one began in a new shell]")
     return "\n".join(parts)
+
+
+def plain(text: str) -> str:
+    """Without what only a terminal understands; a line that was drawn over again is shown as it ended."""
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
 
 def shortened(text: str, limit: int, path: str | None = None) -> str:
@@ -45,21 +59,32 @@ def shortened(text: str, limit: int, path: str | None = None) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    where = f"; the whole is in {path}" if path else ""
-    missing = len(text) - 2 * half
-    return f"{text[:half]}\n[… {missing} characters left out{where} …]\n{text[-half:]}"
+    where = f"; all of it is in {path}" if path else ""
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out{where} …]\n{text[-half:]}"
 
 
 def for_model_error(error: SandlotError) -> str:
     """What went wrong, whether the command may have run, and what can be done about it."""
     if isinstance(error, errors.SandboxLost):
-        loss = error.details.get("loss") or {}
-        lost = ", ".join(loss.get("lost", ())) or "everything in it"
-        kept = ", ".join(loss.get("kept", ())) or "nothing"
-        return (
-            f"[sandbox_lost: {error.message}]\n"
-            f"Lost: {lost}. Kept: {kept}. It is not replaced unless you ask: restart gives you an empty one."
-        )
-    advice = "Trying again may help." if error.retryable else "Trying the same again will not help."
+        return lost_for_model(error)
+    if isinstance(error, errors.FileProblem):
+        return f"[{error.reason}: {error.message}]"
+    advice = "Trying again later may help." if error.retryable else "Trying the same again will not help."
     ran = " It may have run nevertheless: look before you repeat it." if error.may_have_executed else ""
     return f"[{error.code}: {error.message}]\n{advice}{ran}"
+
+
+def lost_for_model(error: errors.SandboxLost) -> str:
+    loss = error.details.get("loss") or {}
+    lost = ", ".join(loss.get("lost", ())) or "everything in it"
+    kept = ", ".join(loss.get("kept", ())) or "nothing"
+    reason = loss.get("reason") or error.message
+    return (
+        f"[sandbox_lost: the sandbox of this conversation is gone: {reason}]\n"
+        f"Lost: {lost}. Kept: {kept}.\n"
+        "Nothing replaces it unasked: say what is lost. A new, empty sandbox has to be asked for."
+    )
+
+
+def _hint(result: Result) -> str:
+    return {126: ": not executable", 127: ": no such command"}.get(result.exit_code, "")

@@ -23,6 +23,13 @@ T = TypeVar("T")
 Work = Callable[[AsyncSession], Coroutine[Any, Any, T]]
 
 
+async def on_client(client: Client | AsyncClient, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+    """Awaits work with a client, on the loop that the client belongs to."""
+    if isinstance(client, AsyncClient):
+        return await work(client)
+    return await asyncio.wrap_future(client.submit(work))
+
+
 class Sandboxes:
     """``name``: sandboxes of their own within each thread, for a subagent that is not to share its parent's.
 
@@ -65,11 +72,7 @@ class Sandboxes:
 
     async def arun(self, thread: str, work: Work[T]) -> T:
         """As ``run``, without blocking the loop that it is called on."""
-        if isinstance(self.client, AsyncClient):
-            return await self._in_session(self.client, thread, work)
-        return await asyncio.wrap_future(
-            self.client.submit(lambda client: self._in_session(client, thread, work))
-        )
+        return await on_client(self.client, lambda client: self._in_session(client, thread, work))
 
     async def _in_session(self, client: AsyncClient, thread: str, work: Work[T]) -> T:
         return await work(await client.thread(self.thread_key(thread), self._environment, **self._options))

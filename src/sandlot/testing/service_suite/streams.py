@@ -100,7 +100,7 @@ class StreamCases(Cases):
         async for event in stream:
             if isinstance(event, Output):
                 break
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
         running = await session.exec(exec_id)
         assert (await running.status()).running
         assert (await running.wait(10)).output == "begun\ndone\n"

@@ -1,0 +1,292 @@
+"""Pydantic AI: a sandbox as the workspace of an agent's runs.
+
+    agent = Agent(model, capabilities=[SandlotWorkspace()])
+
+A run's tools reach it as ``ctx.workspace``. It is made by the first operation, and a conversation goes on in
+it: its ref, the session's id, is kept in the message history. Nothing here deletes it: it ends by its
+timeouts, or by ``sandlot.Client().get(ref.id).delete()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import secrets
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final, TypeVar, Unpack
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.tools import AgentDepsT
+from pydantic_ai.workspaces import (
+    CommandResult,
+    FileEntry,
+    WorkspaceCommand,
+    WorkspaceOutputLimitError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.client.options import SessionOptions
+from sandlot.client.result import Result
+from sandlot.client.sync.client import Client
+from sandlot.domain import errors
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, OnLimit, Verdict
+from sandlot.domain.files import FileEntry as Entry
+from sandlot.domain.files import FileType
+from sandlot.domain.session import SessionState
+from sandlot.integrations.foreground import run_foreground
+from sandlot.integrations.os_errors import os_error
+from sandlot.integrations.sandboxes import on_client
+
+T = TypeVar("T")
+
+PROVIDER: Final = "sandlot"
+SHOWN_CHARACTERS: Final = 64 * 1024  # of each channel, in the error of a command that wrote too much
+
+
+class SandlotWorkspaceBackend:
+    """One sandbox: the one that ``ref`` names, else the one of ``thread``, else a new one.
+
+    Building it does nothing; the first operation makes the sandbox or finds it. A sandbox that is lost or
+    has ended is never replaced: every operation then says ``WorkspaceUnavailableError``. An ``AsyncClient``
+    is for one event loop, a ``Client`` for any number of them. Options: ``SessionOptions``, for a new one.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | None = None,
+        *,
+        ref: WorkspaceRef | None = None,
+        thread: str | None = None,
+        environment: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        if ref is not None and ref.provider != PROVIDER:
+            raise ValueError(f"the ref of a {PROVIDER} workspace is needed, not one of {ref.provider!r}")
+        self._client = client if client is not None else Client()
+        self._ref = ref
+        self._thread = thread
+        self._environment = environment
+        self._options = options
+        if thread is None:
+            # Whatever is asked for twice, the server makes one.
+            self._options.setdefault("idempotency_key", f"workspace-{secrets.token_hex(16)}")
+        self._opening: Future[_Opened] | asyncio.Task[_Opened] | None = None
+
+    @property
+    def ref(self) -> WorkspaceRef | None:
+        return self._ref
+
+    async def working_dir(self) -> str:
+        return (await self._opened()).folder
+
+    # commands
+
+    async def run(
+        self,
+        command: WorkspaceCommand,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Without a timeout the server's default applies: no command runs for ever."""
+        if isinstance(command, str) is not shell:
+            raise TypeError("shell=True takes a string, and without it a command is a sequence of words")
+        opened = await self._opened()
+
+        async def work(_: AsyncClient) -> Result:
+            return await run_foreground(
+                opened.session,
+                command,
+                env=env or {},
+                timeout_s=timeout,
+                output_limit=MAX_OUTPUT_LIMIT_BYTES,
+                on_limit=OnLimit.KILL,
+            )
+
+        return _command_result(await self._call(work))
+
+    # files
+
+    async def read_bytes(self, path: str) -> bytes:
+        async def work(session: AsyncSession) -> bytes:
+            return b"".join([piece async for piece in session.files.stream(path)])
+
+        return await self._in_session(work)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        async def work(session: AsyncSession) -> None:
+            # Files are put in place whole, which asks the folder's permission and not the file's.
+            if await session.files.exists(path):
+                entry = await session.files.stat(path)
+                if entry.type is FileType.FILE and not entry.mode & 0o222:
+                    raise errors.FileProblem(
+                        f"{path} is read-only: make it writable first", reason="permission_denied", path=path
+                    )
+            await session.files.write(path, data)
+
+        await self._in_session(work)
+
+    async def stat(self, path: str) -> FileEntry:
+        return _entry(path, await self._in_session(lambda session: session.files.stat(path)))
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        async def work(session: AsyncSession) -> list[FileEntry]:
+            return [
+                await _followed(session, posixpath.join(path, entry.name), entry)
+                for entry in await session.files.list(path)
+            ]
+
+        return await self._in_session(work)
+
+    async def make_dir(self, path: str) -> None:
+        await self._in_session(lambda session: session.files.mkdir(path))
+
+    async def remove(self, path: str) -> None:
+        opened = await self._opened()
+
+        async def work(session: AsyncSession) -> None:
+            entry = await session.files.stat(path, follow=False)
+            if entry.type is FileType.DIRECTORY:
+                # A link further up may lead to the working directory under another name.
+                real = PurePosixPath(await _real_folder(session, path))
+                if PurePosixPath(opened.folder).is_relative_to(real):
+                    raise ValueError(f"{path} is the working directory or above it, and is not removed")
+            await session.files.remove(path, recursive=True)
+
+        await self._in_session(work)
+
+    async def exists(self, path: str) -> bool:
+        return await self._in_session(lambda session: session.files.exists(path))
+
+    # the sandbox
+
+    async def _in_session(self, work: Callable[[AsyncSession], Coroutine[Any, Any, T]]) -> T:
+        opened = await self._opened()
+        return await self._call(lambda _: work(opened.session))
+
+    async def _call(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        try:
+            return await on_client(self._client, work)
+        except SandlotError as error:
+            raise _translated(error) from error
+
+    async def _opened(self) -> _Opened:
+        """Shielded: a sandbox that is being made becomes this workspace's whatever becomes of who asked."""
+        if self._opening is None:
+            if isinstance(self._client, Client):
+                self._opening = self._client.submit(self._open)
+            else:
+                self._opening = asyncio.ensure_future(self._open(self._client))
+        opening = self._opening
+        try:
+            return await asyncio.shield(asyncio.wrap_future(opening))
+        except SandlotError as error:
+            raise _translated(error) from error
+        finally:
+            if opening.done() and self._opening is opening and (opening.cancelled() or opening.exception()):
+                self._opening = None  # the next operation tries again
+
+    async def _open(self, client: AsyncClient) -> _Opened:
+        if self._ref is not None:
+            session = await client.get(self._ref.id)
+        else:
+            session = await client.create(self._environment, thread=self._thread, **self._options)
+            self._ref = WorkspaceRef(provider=PROVIDER, id=session.id)
+        if session.state is SessionState.LOST:
+            raise errors.SandboxLost(f"the sandbox of session {session.id} is lost")
+        return _Opened(session, await _real_folder(session, "."))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} ref={self._ref!r}, thread={self._thread!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    session: AsyncSession
+    folder: str
+
+
+@dataclass
+class SandlotWorkspace(AbstractCapability[AgentDepsT]):
+    """Gives each conversation a sandbox of its own as its workspace. ``options``: ``SessionOptions``."""
+
+    client: Client | AsyncClient = field(default_factory=Client)
+
+    _: KW_ONLY
+
+    environment: str | None = None
+    options: SessionOptions = field(default_factory=SessionOptions)
+    id: str | None = "sandlot_workspace"
+
+    def get_workspace(
+        self, ctx: RunContext[AgentDepsT], *, ref: WorkspaceRef | None
+    ) -> SandlotWorkspaceBackend | None:
+        if ref is not None and ref.provider != PROVIDER:
+            return None
+        return SandlotWorkspaceBackend(self.client, ref=ref, environment=self.environment, **self.options)
+
+
+def _command_result(result: Result) -> CommandResult:
+    if result.timed_out:
+        seconds = result.duration_ms / 1000
+        raise WorkspaceTimeoutError(
+            f"the command was ended after {seconds:.1f} s, with all that it had started",
+            stdout=result.stdout,
+            stderr=result.stderr,
+        )
+    if result.verdict is Verdict.OUTPUT_LIMIT or result.truncated:
+        raise WorkspaceOutputLimitError(
+            f"the command wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes and was ended: let it write to a file, "
+            "and read the part that is of interest",
+            limit=MAX_OUTPUT_LIMIT_BYTES,
+            stdout=result.stdout[:SHOWN_CHARACTERS],
+            stderr=result.stderr[:SHOWN_CHARACTERS],
+        )
+    return CommandResult(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
+
+
+async def _real_folder(session: AsyncSession, path: str) -> str:
+    ran = await session.run(("sh", "-c", 'cd -- "$1" && pwd -P', "sh", path), check=True)
+    return ran.stdout.removesuffix("\n")
+
+
+async def _followed(session: AsyncSession, path: str, entry: Entry) -> FileEntry:
+    """As what a link leads to; one that leads nowhere is listed all the same."""
+    if entry.type is FileType.SYMLINK:
+        try:
+            entry = await session.files.stat(path)
+        except errors.FileProblem:
+            return FileEntry(name=entry.name, path=path, is_dir=False, size=None)
+    return _entry(path, entry)
+
+
+def _entry(path: str, entry: Entry) -> FileEntry:
+    return FileEntry(
+        name=posixpath.basename(path),
+        path=path,
+        is_dir=entry.type is FileType.DIRECTORY,
+        size=entry.size if entry.type is FileType.FILE else None,
+    )
+
+
+def _translated(error: SandlotError) -> Exception:
+    """What is not named here is passed on as it is: who runs the agent may try again."""
+    if isinstance(error, errors.FileProblem):
+        return os_error(error)
+    if isinstance(error, errors.SandboxLost | errors.NotFound):
+        return WorkspaceUnavailableError(
+            f"{error.message}. Its files are gone; start anew with workspace='new'"
+        )
+    if isinstance(error, errors.InvalidRequest):
+        return ValueError(error.message)
+    return error
