@@ -78,6 +78,15 @@ class LossReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The session that a thread had before, and how it ended."""
+
+    id: str
+    reason: EndReason
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """Times are seconds since the epoch. A timeout of None never comes."""
 
@@ -95,6 +104,8 @@ class Session:
     limits: Limits = field(default_factory=Limits)
     metadata: Mapping[str, str] = field(default_factory=dict)
     loss: LossReport | None = None
+    # Whoever goes on with a conversation must not take this sandbox for the one that it had.
+    predecessor: Predecessor | None = None
     end_reason: EndReason | None = None
     ended_at: float | None = None
 
@@ -232,6 +243,13 @@ def ended_error(session: Session) -> SessionEnded:
         f"session {session.id} {why}; create a new one",
         details={"reason": session.end_reason or "", "ended_at": session.ended_at},
     )
+
+
+def predecessor(session: Session) -> Predecessor:
+    """Of one that has ended."""
+    assert session.end_reason is not None
+    assert session.ended_at is not None
+    return Predecessor(session.id, session.end_reason, session.ended_at)
 
 
 def loss_report(session: Session, reason: str, now: float) -> LossReport:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
+from sandlot.domain.session import EndReason
 
 DEFAULT_CHARACTERS: Final = 30_000
 # Escape sequences steer terminals; to a model they are noise. The last alternative: one that was cut off.
@@ -37,15 +39,28 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
     if result.truncated and path is None:
         text += f"\n[the command wrote {result.output_bytes} bytes; what follows here was not kept]"
     parts = [shortened(text, limit, path).rstrip("\n")] if text.strip() else ["(no output)"]
-    if (why := _WHY.get(result.verdict)) is not None:
-        parts.append(f"[{why.format(seconds=result.duration_ms / 1000)}; exit code {result.exit_code}]")
+    if (why := why_ended(result)) is not None:
+        parts.append(f"[{why}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
         parts.append(f"[exit code {result.exit_code}{_hint(result)}]")
-    if result.raw.exited.shell_ended:
-        parts.append("[the shell has ended, and its variables with it; the next command starts a new one]")
-    elif result.raw.exited.shell_restarted:
-        parts.append("[the shell had died since the last command; this one began in a new shell]")
+    if (note := shell_note(result)) is not None:
+        parts.append(f"[{note}]")
     return "\n".join(parts)
+
+
+def why_ended(result: Result) -> str | None:
+    """Of a command that was not left to end by itself."""
+    why = _WHY.get(result.verdict)
+    return None if why is None else why.format(seconds=result.duration_ms / 1000)
+
+
+def shell_note(result: Result) -> str | None:
+    """What became of the shell, where it is not as it was."""
+    if result.raw.exited.shell_ended:
+        return "the shell has ended, and its variables with it; the next command starts a new one"
+    if result.raw.exited.shell_restarted:
+        return "the shell had died since the last command; this one began in a new shell"
+    return None
 
 
 def plain(text: str) -> str:
@@ -83,6 +98,22 @@ def lost_for_model(error: errors.SandboxLost) -> str:
         f"[sandbox_lost: the sandbox of this conversation is gone: {reason}]\n"
         f"Lost: {lost}. Kept: {kept}.\n"
         "Nothing replaces it unasked: say what is lost. A new, empty sandbox has to be asked for."
+    )
+
+
+def new_sandbox_for_model(session: AsyncSession) -> str | None:
+    """For the first answer out of a sandbox that is not the one which the conversation had before."""
+    before = session.info.predecessor if session.created else None
+    if before is None:
+        return None
+    why = {
+        EndReason.IDLE: "it was not used for too long",
+        EndReason.LIFETIME: "its time was over",
+        EndReason.DELETED: "it was deleted",
+    }[before.reason]
+    return (
+        f"[this is a new, empty sandbox. The one that this conversation had has ended because {why}: "
+        "its files, variables and processes are gone]"
     )
 
 

@@ -38,6 +38,7 @@ from sandlot.domain.session import (
     EndReason,
     LossReport,
     Never,
+    Predecessor,
     Session,
     SessionChange,
     SessionState,
@@ -155,6 +156,7 @@ class SessionBody:
     lifetime_s: float | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     loss: LossReport | None = None
+    predecessor: Predecessor | None = None
     end_reason: EndReason | None = None
     ended_at: float | None = None
     tenant: str = "default"
@@ -176,6 +178,7 @@ class SessionBody:
             lifetime_s=session.lifetime_s,
             metadata=dict(session.metadata),
             loss=session.loss,
+            predecessor=session.predecessor,
             end_reason=session.end_reason,
             ended_at=session.ended_at,
             tenant=session.tenant,
@@ -197,6 +200,7 @@ class SessionBody:
             limits=self.limits,
             metadata=self.metadata,
             loss=self.loss,
+            predecessor=self.predecessor,
             end_reason=self.end_reason,
             ended_at=self.ended_at,
         )

@@ -19,6 +19,7 @@ from sandlot.worker.pool import Pool
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.sessions import Sessions
 from sandlot.worker.store import Store
+from sandlot.worker.table import MAX_ENDED
 
 log = structlog.get_logger("sandlot.reaper")
 
@@ -92,7 +93,7 @@ class Reaper:
         await self._sandboxes.sweep(self._clock())
         before = self._clock() - self._options.remember_ended_s
         self._sessions.table.forget_ended(before)
-        await self._store.forget_ended(before)
+        await self._store.forget_ended(before, keep=MAX_ENDED)
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:

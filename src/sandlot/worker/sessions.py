@@ -120,6 +120,7 @@ class Sessions:
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
             limits=request.limits.apply(recipe.environment.limits),
             metadata=dict(request.metadata),
+            predecessor=self.table.before_in_thread(tenant, request.thread),
         )
         record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
         self._opening += 1

@@ -132,8 +132,17 @@ class Store:
     async def forget_session(self, session_id: str) -> None:
         await self._write([("DELETE FROM sessions WHERE id = ?", (session_id,))])
 
-    async def forget_ended(self, before: float) -> None:
-        await self._write([("DELETE FROM sessions WHERE ended_at IS NOT NULL AND ended_at < ?", (before,))])
+    async def forget_ended(self, before: float, keep: int) -> None:
+        """Those that ended before a time, and all but the newest ones, whatever their age."""
+        newest = (
+            "SELECT ended_at FROM sessions WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1 OFFSET ?"
+        )
+        await self._write(
+            [
+                ("DELETE FROM sessions WHERE ended_at < ?", (before,)),
+                (f"DELETE FROM sessions WHERE ended_at <= ({newest})", (keep,)),  # noqa: S608  no input in it
+            ]
+        )
 
     # --- on the thread ------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sandlot.domain.errors import NotFound
-from sandlot.domain.session import SessionState, ended_error
+from sandlot.domain.session import Predecessor, SessionState, ended_error, predecessor
 from sandlot.worker.live import Live
 from sandlot.worker.store import SessionRecord
 
@@ -20,6 +20,7 @@ class SessionTable:
         self._ended: dict[str, SessionRecord] = {}
         self._threads: dict[tuple[str, str], Live] = {}
         self._keys: dict[tuple[str, str], str] = {}
+        self._before: dict[tuple[str, str], str] = {}  # a thread's session that ended last
 
     def __len__(self) -> int:
         return len(self._live)
@@ -39,6 +40,12 @@ class SessionTable:
 
     def of_thread(self, tenant: str, thread: str) -> Live | None:
         return self._threads.get((tenant, thread))
+
+    def before_in_thread(self, tenant: str, thread: str | None) -> Predecessor | None:
+        """The thread's session that ended last, if it is remembered."""
+        if thread is None or (tenant, thread) not in self._before:
+            return None
+        return predecessor(self._ended[self._before[tenant, thread]].session)
 
     def of_key(self, tenant: str, key: str) -> SessionRecord | None:
         """The session that was made under this idempotency key, if it is remembered."""
@@ -61,8 +68,12 @@ class SessionTable:
         session = record.session
         assert session.state is SessionState.ENDED
         live = self._live.pop(session.id, None)
-        if session.thread is not None and live is self._threads.get((session.tenant, session.thread)):
-            self._threads.pop((session.tenant, session.thread), None)
+        if session.thread is not None:
+            if live is self._threads.get((session.tenant, session.thread)):
+                self._threads.pop((session.tenant, session.thread), None)
+            before = self.before_in_thread(session.tenant, session.thread)
+            if before is None or before.ended_at <= (session.ended_at or 0.0):
+                self._before[session.tenant, session.thread] = session.id
         if record.idempotency_key is not None:
             self._keys[session.tenant, record.idempotency_key] = session.id
         self._ended[session.id] = record
@@ -78,3 +89,6 @@ class SessionTable:
         record = self._ended.pop(session_id)
         if record.idempotency_key is not None:
             self._keys.pop((record.session.tenant, record.idempotency_key), None)
+        thread = (record.session.tenant, record.session.thread or "")
+        if self._before.get(thread) == session_id:
+            del self._before[thread]

@@ -158,8 +158,19 @@ async def test_ended_ones_are_forgotten_by_their_age(store: Store) -> None:
         if ended_at is not None:
             record = replace(record, session=end(record.session, EndReason.IDLE, ended_at))
         await store.save([record])
-    await store.forget_ended(before=20.0)
+    await store.forget_ended(before=20.0, keep=100)
     assert {record.session.id for record in await store.sessions()} == {"ses_2", "ses_3"}
+
+
+async def test_of_many_ended_ones_the_newest_are_kept(store: Store) -> None:
+    for number in range(1, 6):
+        record = other(number)
+        await store.save([replace(record, session=end(record.session, EndReason.IDLE, float(number)))])
+    await store.save([other(6)])
+    await store.forget_ended(before=0.0, keep=2)
+    assert {record.session.id for record in await store.sessions()} == {"ses_4", "ses_5", "ses_6"}
+    await store.forget_ended(before=0.0, keep=2)
+    assert len(list(await store.sessions())) == 3
 
 
 async def test_forgetting(store: Store) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, ParamSpec
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
-from sandlot.integrations.model_text import for_model_error
+from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
 
 P = ParamSpec("P")
 
@@ -58,8 +58,10 @@ def told(
     @functools.wraps(operation)
     async def call(session: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
         try:
-            return await operation(session, *args, **kwargs)
+            answer = await operation(session, *args, **kwargs)
         except SandlotError as error:
-            return Answer.of_error(error)
+            answer = Answer.of_error(error)
+        note = new_sandbox_for_model(session)
+        return answer if note is None else replace(answer, text=f"{note}\n{answer.text}")
 
     return call

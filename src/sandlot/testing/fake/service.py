@@ -37,6 +37,7 @@ from sandlot.domain.session import (
     DEFAULT_TENANT,
     CreateSession,
     EndReason,
+    Predecessor,
     Session,
     SessionChange,
     SessionState,
@@ -47,6 +48,7 @@ from sandlot.domain.session import (
     lose,
     loss_report,
     lost_error,
+    predecessor,
     recreate,
     resolve_timeout,
     touch,
@@ -85,6 +87,7 @@ class FakeService:
         self._records: dict[str, _Record] = {}
         self._threads: dict[tuple[str, str], _Record] = {}
         self._keys: dict[tuple[str, str], _Record] = {}
+        self._before: dict[tuple[str, str], Predecessor] = {}
         self._closed = False
 
     # --- sessions -----------------------------------------------------------------------------
@@ -125,6 +128,7 @@ class FakeService:
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
             limits=request.limits.apply(recipe.environment.limits),
             metadata=dict(request.metadata),
+            predecessor=self._before.get((DEFAULT_TENANT, request.thread)) if request.thread else None,
         )
         record = _Record(session, request, None)
         self._equip(record)
@@ -334,6 +338,7 @@ class FakeService:
         record.session = session = end(record.session, reason, self._clock())
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:
             del self._threads[session.tenant, session.thread]
+            self._before[session.tenant, session.thread] = predecessor(session)
         if record.computer is not None:
             gone = ended_error(session)
             gone.may_have_executed = True

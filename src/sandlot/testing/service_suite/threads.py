@@ -8,6 +8,7 @@ import pytest
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.domain.errors import InvalidRequest, SessionEnded
+from sandlot.domain.session import EndReason
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 
@@ -53,10 +54,15 @@ class ThreadCases(Cases):
     async def test_an_ended_thread_begins_anew(self, client: AsyncClient) -> None:
         thread = unique()
         first = await client.thread(thread)
+        assert first.info.predecessor is None
         await first.delete()
         async with await client.thread(thread) as second:
             assert second.created
             assert second.id != first.id
+            before = second.info.predecessor
+            assert before is not None
+            assert (before.id, before.reason) == (first.id, EndReason.DELETED)
+            assert (await client.thread(thread)).info.predecessor == before
             with pytest.raises(SessionEnded):
                 await client.get(first.id)
 

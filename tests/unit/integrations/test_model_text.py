@@ -1,0 +1,100 @@
+"""What a model reads: complete where it fits, counted where it does not, and never a terminal's tricks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandlot.client.result import Result
+from sandlot.domain import errors
+from sandlot.domain.execution import ExecResult, Exited, verdict_of
+from sandlot.domain.session import Session, SessionState, lose, loss_report, lost_error
+from sandlot.integrations.model_text import for_model, for_model_error, plain, shortened
+
+
+def result(output: str, **exited: object) -> Result:
+    end = Exited(**{"code": 0, "signal": 0, "reason": "exited", "output_bytes": len(output), **exited})  # type: ignore[arg-type]
+    data = output.encode()
+    return Result(ExecResult("exec_1", end.code, data, b"", data, verdict_of(end), end))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (result("hello\n"), "hello"),
+        (result(""), "(no output)"),
+        (result("\n  \n"), "(no output)"),
+        (result("no\n", code=3), "no\n[exit code 3]"),
+        (result("", code=127), "(no output)\n[exit code 127: no such command]"),
+        (result("a\r\nb\r\n"), "a\nb"),
+        (result("\x1b[31mred\x1b[0m \x1b]0;title\x07rest"), "red rest"),
+        (result("10%\r50%\r100%\n"), "100%"),
+        (result("a\x07\x08b\tc"), "ab\tc"),
+    ],
+)
+def test_a_result(given: Result, text: str) -> None:
+    assert for_model(given) == text
+
+
+def test_why_it_ended_is_said() -> None:
+    assert "its time was over" in for_model(result("begun\n", code=143, reason="timeout", duration_ms=2000.0))
+    assert "more memory" in for_model(result("", code=137, oom=True))
+    assert "disk is full" in for_model(result("", code=1, disk_full=True))
+    assert "its variables with it" in for_model(result("", shell_ended=True))
+    assert "had died" in for_model(result("", shell_restarted=True))
+
+
+def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
+    text = for_model(result("a" * 60_000 + "z" * 60_000, code=1), limit=1000, path="/tmp/all.txt")
+    assert text.startswith("a" * 500)
+    assert "[… 119000 characters left out; all of it is in /tmp/all.txt …]" in text
+    assert text.endswith("z" * 500 + "\n[exit code 1]")
+
+
+def test_output_that_was_not_kept_is_counted() -> None:
+    text = for_model(result("begin", truncated=True, output_bytes=10**9))
+    assert "wrote 1000000000 bytes" in text
+
+
+@given(st.text(), st.integers(2, 100))
+def test_shortened_is_bounded_and_honest(text: str, limit: int) -> None:
+    short = shortened(text, limit)
+    if len(text) <= limit:
+        assert short == text
+    else:
+        half = limit // 2
+        assert short.startswith(text[:half])
+        assert short.endswith(text[-half:])
+        assert f" {len(text) - 2 * half} characters" in short
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
+    assert not {chr(code) for code in range(32)} - {"\n", "\t"} & set(plain(text + "\x1b[2J\x1b"))
+    assert "\x1b" not in plain(text + "\x1b[2J\x1b")
+
+
+def test_a_loss_says_what_is_gone_and_that_nothing_replaces_it() -> None:
+    session = Session(id="ses_1", environment="base", created_at=0, last_active_at=0)
+    session = lose(session, loss_report(session, "the container was removed", 5.0))
+    assert session.state is SessionState.LOST
+    text = for_model_error(lost_error(session, may_have_executed=False))
+    assert "sandbox_lost" in text
+    assert "the container was removed" in text
+    assert "files in /workspace" in text
+    assert "Nothing replaces it unasked" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "not_said"),
+    [
+        (errors.Busy("too many"), ["busy", "Trying again later may help"], "may have run"),
+        (errors.LinkInterrupted("cut"), ["may have run nevertheless", "later may help"], "will not help"),
+        (errors.TooLarge("too much"), ["too_large", "will not help"], "may have run"),
+    ],
+)
+def test_an_error_says_what_to_do(error: errors.SandlotError, said: list[str], not_said: str) -> None:
+    text = for_model_error(error)
+    assert all(part in text for part in said)
+    assert not_said not in text
