@@ -128,7 +128,7 @@ class AgentLink:
         mux = self._live(Role.CORE)
         return mux if mux is not None else await self._wait_for(Role.CORE, timeout)
 
-    async def files(self, timeout: float = FILES_TIMEOUT_S) -> Mux:
+    async def files(self) -> Mux:
         """The live files link; the agent is asked for one, by however many callers once."""
         mux = self._live(Role.FILES)
         if mux is not None:
@@ -138,7 +138,7 @@ class AgentLink:
             self._files_opening.add_done_callback(self._files_opened)
         # Waiting on the task instead of awaiting it: a caller's cancellation is not the others' business.
         opening = self._files_opening
-        await asyncio.wait([opening], timeout=timeout)
+        await asyncio.wait([opening], timeout=FILES_TIMEOUT_S)
         if not opening.done():
             raise LinkInterrupted("the files link did not come up in time", may_have_executed=False)
         if opening.cancelled():
