@@ -23,6 +23,19 @@ def thread_of(config: Mapping[str, Any]) -> str:
     return str(thread)
 
 
+def current_task() -> str | None:
+    """The step of the run that this code is called by, or None outside of one.
+
+    A run that broke off and is resumed does the same step again; everything else is another step, even the
+    same checkpoint gone through once more.
+    """
+    try:
+        config = get_config()
+    except RuntimeError:
+        return None
+    return config.get("configurable", {}).get("checkpoint_ns") or None
+
+
 def current_thread() -> str:
     """Of the run that this code is called by: nodes, tools, subgraphs, on any thread or loop."""
     try:

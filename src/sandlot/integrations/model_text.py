@@ -36,8 +36,9 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
     ``path``: where the whole output can be read.
     """
     text = plain(result.output)
-    if result.truncated and path is None:
+    if result.truncated:
         text += f"\n[the command wrote {result.output_bytes} bytes; what follows here was not kept]"
+        path = path and f"{path}, as far as it was kept"
     parts = [shortened(text, limit, path).rstrip("\n")] if text.strip() else ["(no output)"]
     if (why := why_ended(result)) is not None:
         parts.append(f"[{why}; exit code {result.exit_code}]")

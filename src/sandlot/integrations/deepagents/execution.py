@@ -1,0 +1,111 @@
+"""The backend's commands.
+
+Output goes through this process into its file. There is no wrapper around the command, so that it is the
+shell's own, ``cd`` and ``export`` last, and nothing is lost without a word where the file cannot be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
+
+from sandlot.client.async_session import AsyncSession
+from sandlot.client.result import Result
+from sandlot.domain.errors import SandlotError, Unsupported
+from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
+from sandlot.integrations.deepagents.artifacts import real_path
+from sandlot.integrations.deepagents.operation import Operation
+from sandlot.integrations.foreground import run_foreground
+from sandlot.integrations.model_text import for_model_error, plain, shell_note, shortened, why_ended
+from sandlot.integrations.toolbox.commands import ENV, exec_id_of
+
+KEPT_BYTES: Final = 10 * MIB  # of a command's output
+PREVIEW_CHARACTERS: Final = 4000
+TIMED_OUT: Final = 124  # as the command `timeout` has it, and other backends of the framework
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``exec_id`` names the call, so that a run which is resumed does not run the command twice."""
+
+    command: str
+    timeout: int | None
+    shell: str | None
+    exec_id: str | None = None
+
+    async def run(self, session: AsyncSession, output_limit: int = KEPT_BYTES) -> Result:
+        try:
+            return await self._run_in(session, self.shell, output_limit)
+        except Unsupported:
+            # An image without bash has no shells that last; each command then starts where the sandbox does.
+            return await self._run_in(session, None, output_limit)
+
+    async def _run_in(self, session: AsyncSession, shell: str | None, output_limit: int) -> Result:
+        return await run_foreground(
+            session,
+            self.command,
+            timeout_s=self.timeout or None,
+            shell=shell,
+            exec_id=self.exec_id,
+            output_limit=output_limit,
+            env=ENV,
+        )
+
+
+def execute(call: Call) -> Operation[ExecuteResponse]:
+    """Its output as it is, for programs as well as for models."""
+
+    async def work(session: AsyncSession) -> ExecuteResponse:
+        result = await call.run(session)
+        return _response(result, result.output)
+
+    return Operation(work, _failed)
+
+
+def execute_with_offload(
+    call: Call, capture_path: str, max_inline_bytes: int, max_capture_bytes: int | None
+) -> Operation[ExecuteOffloadResult]:
+    """For a model: how the command ended is told too, and output that is too long is kept in a file."""
+    limit = min(max_capture_bytes or KEPT_BYTES, MAX_OUTPUT_LIMIT_BYTES)
+
+    async def work(session: AsyncSession) -> ExecuteOffloadResult:
+        result = await call.run(session, limit)
+        notes = "".join(f"\n[{note}]" for note in (why_ended(result), shell_note(result)) if note)
+        text = plain(result.output)
+        if len(result.raw.output) <= max_inline_bytes:
+            return ExecuteOffloadResult(offloaded=False, response=_response(result, text + notes))
+        kept_at = real_path(capture_path)
+        try:
+            await session.files.write(kept_at, result.raw.output)
+        except SandlotError as error:
+            head_and_tail = shortened(text, max_inline_bytes)
+            lost = f"\n[what is left out could not be kept in {kept_at}: {error.message}]"
+            response = _response(result, head_and_tail + lost + notes, truncated=True)
+            return ExecuteOffloadResult(offloaded=False, response=response)
+        preview = shortened(text, PREVIEW_CHARACTERS, f"{kept_at} for commands")
+        return ExecuteOffloadResult(offloaded=True, response=_response(result, preview + notes))
+
+    def failed(error: SandlotError) -> ExecuteOffloadResult:
+        return ExecuteOffloadResult(offloaded=False, response=_failed(error))
+
+    return Operation(work, failed)
+
+
+def named(task: str | None, capture_path: str, command: str) -> str | None:
+    """The id of one tool call's exec. A resumed step finds the command that it had begun, by its id."""
+    return None if task is None else exec_id_of(f"{task}\0{capture_path}\0{command}")
+
+
+def _response(result: Result, output: str, *, truncated: bool = False) -> ExecuteResponse:
+    return ExecuteResponse(
+        output=output,
+        exit_code=TIMED_OUT if result.timed_out else result.exit_code,
+        truncated=truncated or result.truncated,
+    )
+
+
+def _failed(error: SandlotError) -> ExecuteResponse:
+    """No exit code: there was no end of a command to have one."""
+    return ExecuteResponse(output=for_model_error(error), exit_code=None)
