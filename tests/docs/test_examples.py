@@ -12,19 +12,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# What each of them prints, or how that ends.
 EXPECTED = {
     "first_sandbox.py": "42\nAda in /tmp\ntimeout 'begun\\n'\n",
     "streaming.py": "step 1\nstep 2\nstep 3\nbuilt\n True\n",
     "fake_in_tests.py": "1 passed\n",
+    "agents/coding_agent.py": "bash('ls')\nmean.py\nmean.py is still there: the sandbox belongs to this conversation.\n",
+    "agents/data_analyst.py": "got plot.svg image/svg+xml\nFebruary was the best month, with 95 sold.\n",
+    "agents/human_approval.py": "rm -r build\nThe build folder is gone.\nleft: nothing\n",
+    "agents/many_threads.py": "20 conversations, 20 sandboxes, 20 secrets\n",
 }
+NOT_PROGRAMS = {"agents/scripted.py"}  # what the agents share
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_example_runs(name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="sandlot-test-") as folder:
         environ = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if name != "MODEL" and not name.startswith("SANDLOT_")
+            },
             "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",
             "SANDLOT_DATA_DIR": folder,
         }
@@ -37,8 +47,15 @@ def test_example_runs(name: str) -> None:
             timeout=120,
             check=False,
         )
-    assert (ran.returncode, ran.stdout) == (0, EXPECTED[name]), ran.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith(EXPECTED[name]), ran.stdout
     assert ran.stderr == ""
+
+
+def test_no_example_is_forgotten() -> None:
+    examples = ROOT / "examples"
+    found = {str(path.relative_to(examples)) for path in examples.rglob("*.py")}
+    assert found == EXPECTED.keys() | NOT_PROGRAMS
 
 
 def test_readme_shows_the_first_example() -> None:

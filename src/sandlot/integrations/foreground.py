@@ -1,6 +1,6 @@
 """Commands that end with their caller: for frameworks in which a cancelled call leaves nothing running.
 
-A Sandlot exec does not depend on who waits for it. Where a framework promises that it does, it is killed here.
+An exec does not depend on who waits for it. Where a framework promises that it does, it is killed here.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ async def run_foreground(
     try:
         return await session.run(command, stdin=stdin, **options)
     except asyncio.CancelledError:
-        # Nobody is left to be told of an error; the server ends the command at its timeout.
-        with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
-            await _kill(session, exec_id)
+        await kill_unwanted(session, exec_id)
         raise
 
 
-async def _kill(session: AsyncSession, exec_id: str) -> None:
-    execution = await session.exec(exec_id)
-    deadline = anyio.current_time() + KNOWN_WITHIN_S
-    while True:
-        try:
-            await execution.kill()
-        except NotFound:
-            if anyio.current_time() >= deadline:
+async def kill_unwanted(session: AsyncSession, exec_id: str) -> None:
+    """Even if the caller is cancelled. Nobody is left to be told of an error: the timeout ends it then."""
+    with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+        execution = await session.exec(exec_id)
+        deadline = anyio.current_time() + KNOWN_WITHIN_S
+        while True:
+            try:
+                await execution.kill()
+            except NotFound:
+                if anyio.current_time() >= deadline:
+                    return
+                await anyio.sleep(0.05)
+            else:
                 return
-            await anyio.sleep(0.05)
-        else:
-            return

@@ -57,13 +57,16 @@ class Sandboxes:
             key if is_thread(key) else "sha256-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
         )
 
-    def run(self, thread: str, work: Work[T]) -> T:
-        """Blocks. The work runs with the thread's session, on the client's loop."""
+    def blocking_client(self) -> Client:
         if not isinstance(self.client, Client):
             raise InvalidRequest(
                 "a blocking call needs a sandlot.Client; with an AsyncClient use ainvoke and astream"
             )
-        future = self.client.submit(lambda client: self._in_session(client, thread, work))
+        return self.client
+
+    def run(self, thread: str, work: Work[T]) -> T:
+        """Blocks. The work runs with the thread's session, on the client's loop."""
+        future = self.blocking_client().submit(lambda client: self._in_session(client, thread, work))
         try:
             return future.result()
         except BaseException:

@@ -54,7 +54,7 @@ async def bash(
         raise InvalidRequest(
             f"timeout_s is at most {MAX_TIMEOUT_S:.0f} seconds; start what takes longer in the background"
         )
-    exec_id = new_exec_id() if call_id is None else _named(call_id)
+    exec_id = new_exec_id() if call_id is None else exec_id_of(call_id)
     if background:
         return await _begin_job(session, command, exec_id)
     result = await _run(session, command, timeout_s, exec_id, on_output)
@@ -187,12 +187,14 @@ def _data(result: Result, path: str | None) -> dict[str, Any]:
 # --- in the background ------------------------------------------------------------------------
 
 
-def _named(call_id: str) -> str:
+def exec_id_of(call_id: str) -> str:
     return "call-" + hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answer:
     job = JOB + hashlib.sha256(exec_id.encode()).hexdigest()[:8]
+    if any(summary.exec_id == job for summary in await session.execs()):
+        return _begun(session, job)  # the shell's exports may have changed; the job stays what it is
     shell = await _idle_shell(session)
     exports = ""
     if shell is not None:
@@ -206,6 +208,10 @@ async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answe
         output_limit=None,  # the newest output is kept, however much there is
     )
     await execution.detach()  # who is attached and does not read would hold the job up
+    return _begun(session, job)
+
+
+def _begun(session: AsyncSession, job: str) -> Answer:
     text = f"[started in the background as {job}; read_output shows what it writes, stop ends it]"
     return Answer(text, {"job": job, "session_id": session.id, "generation": session.generation})
 

@@ -1,0 +1,123 @@
+"""What a model is told about each tool, and the arguments that it may give."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, OUTPUT_FOLDER, READ_OUTPUT_S, TIMEOUT_S
+
+PATH: Final = "Absolute, or relative to /workspace."
+
+BASH: Final = f"""\
+Runs a command with bash in this conversation's sandbox: a Linux computer of its own, kept between calls.
+
+- The shell stays: its folder (`cd`), variables and functions are there in the next call.
+  It starts in /workspace.
+- stdin is empty and there is no terminal, so nothing interactive works: pass options, pipe input in, or
+  write a script.
+- There is no network and no root.
+- Output comes back merged, with the exit code if it is not 0. Of long output you see head and tail, and the
+  whole of it is in a file below {OUTPUT_FOLDER}, whose path is told.
+- A command is ended after timeout_s seconds with all that it started; what it printed until then comes back.
+- Servers and long work: background=true. It returns a job at once; see read_output and stop.
+- restart=true gives a new shell. Should the sandbox be lost, it gives a new, empty one; nothing else does."""
+
+
+class BashArguments(BaseModel):
+    command: str | None = Field(None, description="The command, or several lines of them.")
+    timeout_s: float = Field(
+        TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S, description="Seconds until it is ended; not for the background."
+    )
+    background: bool = Field(False, description="Start it as a job that goes on, and do not wait for it.")
+    restart: bool = Field(
+        False, description="First get a new shell, or a new sandbox in place of a lost one. Needs no command."
+    )
+
+
+READ_OUTPUT: Final = "Shows what a job in the background has written, and whether it still runs."
+
+
+class ReadOutputArguments(BaseModel):
+    job: str = Field(description="The job, as bash named it.")
+    since: int = Field(0, ge=0, description="Where to go on reading: the last answer says where it ended.")
+    wait_s: float = Field(
+        0, ge=0, le=READ_OUTPUT_S, description="Seconds to wait for the job's end before it is looked at."
+    )
+
+
+STOP: Final = "Ends a job in the background, with all that it has started."
+
+
+class StopArguments(BaseModel):
+    job: str = Field(description="The job, as bash named it.")
+
+
+READ_FILE: Final = "Shows a text file of the sandbox, with line numbers. A long file is read in pieces."
+
+
+class ReadFileArguments(BaseModel):
+    path: str = Field(description=PATH)
+    offset: int = Field(0, ge=0, description="How many lines to leave out at the beginning.")
+    lines: int = Field(2000, ge=1, description="How many lines to show at most.")
+
+
+WRITE_FILE: Final = """\
+Writes a text file in the sandbox: makes it, or replaces all of it, and makes the folders above it.
+Size does not matter. To change a part of a file, use edit_file."""
+
+
+class WriteFileArguments(BaseModel):
+    path: str = Field(description=PATH)
+    content: str = Field(description="All of the file's text.")
+
+
+EDIT_FILE: Final = """\
+Replaces text in a file of the sandbox. The old text must be given exactly, without line numbers, with its
+indentation, and with enough around it that it is there only once."""
+
+
+class EditFileArguments(BaseModel):
+    path: str = Field(description=PATH)
+    old: str = Field(description="The text to be replaced.")
+    new: str = Field(description="The text to be there instead.")
+    replace_all: bool = Field(False, description="Replace it wherever it is.")
+
+
+LIST_FILES: Final = "Lists a folder of the sandbox: files with their sizes, folders with a slash behind them."
+
+
+class ListFilesArguments(BaseModel):
+    path: str = Field(".", description=PATH)
+    depth: int = Field(1, ge=0, description="How many folders deep to look; 0: to the bottom.")
+    glob: str | None = Field(None, description="Only names that match, such as *.py; usually with depth=0.")
+
+
+SEARCH: Final = "Finds lines in the sandbox's files. Gives path, line number and line."
+
+
+class SearchArguments(BaseModel):
+    pattern: str = Field(description="What to look for: plain text, or a regular expression with regex=true.")
+    path: str = Field(".", description=f"A file, or a folder with all below it. {PATH}")
+    regex: bool = Field(False, description="The pattern is a regular expression.")
+    ignore_case: bool = Field(False, description="Upper and lower case are the same.")
+    glob: str | None = Field(None, description="Only in files whose names match, such as *.py.")
+
+
+UPLOAD_FILE: Final = """\
+Writes a file that is not text into the sandbox, from base64. For text use write_file."""
+
+
+class UploadFileArguments(BaseModel):
+    path: str = Field(description=PATH)
+    content_base64: str = Field(description="The content, as base64.")
+
+
+DOWNLOAD_FILE: Final = """\
+Hands a file of the sandbox to the user: a picture, a table, a report, an archive.
+You do not see its content."""
+
+
+class DownloadFileArguments(BaseModel):
+    path: str = Field(description=PATH)

@@ -1,0 +1,60 @@
+"""``bash_node``: a command as a node of a graph that is built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.options import SessionOptions
+from sandlot.client.sync.client import Client
+from sandlot.domain.errors import InvalidRequest
+from sandlot.integrations.langchain.call import Call, Operation, aperform, call_id, perform, run_command
+from sandlot.integrations.sandboxes import Sandboxes
+from sandlot.integrations.toolbox import Answer
+from sandlot.integrations.toolbox.commands import TIMEOUT_S
+
+
+def bash_node(
+    client: Client | AsyncClient | None = None,
+    *,
+    command_key: str = "command",
+    result_key: str = "result",
+    timeout_s: float = TIMEOUT_S,
+    environment: str | None = None,
+    name: str | None = None,
+    **options: Unpack[SessionOptions],
+) -> Runnable[Any, dict[str, Any]]:
+    """Runs the command that the state has, in the conversation's sandbox, and puts what came of it there.
+
+    The result is a dictionary: ``text`` as a model would read it, ``exit_code``, ``stdout``, ``stderr`` and
+    so on; ``error`` instead, where there was no sandbox to run it in. A node that is executed again after a
+    crash does not run its command again.
+    """
+    sandboxes = Sandboxes(client, environment=environment, name=name, **options)
+
+    def operation(state: Any, config: RunnableConfig) -> Operation:
+        command = _command(state, command_key)
+        call = Call(call_id(config, "bash_node"))
+        return lambda session: run_command(session, call, command, timeout_s=timeout_s)
+
+    def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
+        return {result_key: _result(perform(sandboxes, config, operation(state, config)))}
+
+    async def arun(state: Any, config: RunnableConfig) -> dict[str, Any]:
+        return {result_key: _result(await aperform(sandboxes, config, operation(state, config)))}
+
+    return RunnableLambda(run, arun, name="bash")
+
+
+def _command(state: Any, key: str) -> str:
+    command = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+    if not isinstance(command, str) or not command:
+        raise InvalidRequest(f"the state has no command under {key!r}: put one there before this node")
+    return command
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    return {"text": answer.text, **answer.data}
