@@ -20,11 +20,17 @@ engine: ## Docker with runc and runsc, Redis, Go and the sandbox images; idempot
 stop: ## stop the engine and the Redis that `make engine` started
 	@scripts/engine stop
 
-venv: .venv/.installed ## .venv with the package (editable) and everything for development
+venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable) and everything for development
 
 .venv/.installed: pyproject.toml hatch_build.py
 	@[ -x $(PY) ] || $${PYTHON:-python3} -m venv .venv
 	$(PY) -m pip install -q -e '.[dev]'
+	@touch $@
+
+# What cannot stand beside the server's mcp>=2: the clients of tests/integrations/mcp_clients run in it.
+.venv-mcp1/.installed: Makefile
+	@[ -x .venv-mcp1/bin/python ] || $${PYTHON:-python3} -m venv .venv-mcp1
+	.venv-mcp1/bin/python -m pip install -q 'langchain-mcp-adapters==0.3.2' 'mcp<2'
 	@touch $@
 
 agent: venv ## the agent's binaries, by the same code as the wheel

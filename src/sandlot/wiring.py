@@ -16,9 +16,11 @@ import uvicorn
 
 from sandlot.api import create_app
 from sandlot.api.protocol import BoundedHttpProtocol
+from sandlot.client.async_client import AsyncClient
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings, is_loopback, server_settings
 from sandlot.domain.errors import Conflict
+from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.worker.options import WorkerOptions
@@ -26,6 +28,7 @@ from sandlot.worker.service import WorkerService
 
 log = structlog.get_logger("sandlot.server")
 
+MCP_PATH = "/mcp"
 LISTEN_BACKLOG = 2048
 # Seconds for connections once the worker has drained: what is still open then only looks, or does not read.
 GRACEFUL_SHUTDOWN_S = 2
@@ -119,11 +122,13 @@ async def serve(settings: ServerSettings) -> None:
     _configure_logs(settings.log_level, settings.log_format)
     listener = _listen(settings)
     worker = build_worker(settings)
+    mcp = await _mcp_endpoint(worker)
     app = create_app(
         worker,
         api_key=settings.key,
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
+        mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     server = _Server(
         uvicorn.Config(
@@ -149,11 +154,19 @@ async def serve(settings: ServerSettings) -> None:
             url=f"http://{settings.host}:{settings.port}",
             environments=", ".join(e.name for e in (await worker.catalogue()).environments),
             key="asked for" if settings.key else "not asked for (loopback only)",
+            mcp="not installed" if mcp is None else MCP_PATH,
         )
         await server.serve_until_told(worker, listener)
     finally:
+        if mcp is not None:
+            await mcp.aclose()
         listener.close()
         await worker.close()
+
+
+async def _mcp_endpoint(worker: WorkerService) -> McpOnDemand | None:
+    """None where the extra is not installed: everything else is served as before."""
+    return McpOnDemand(AsyncClient(service=worker), await worker.catalogue()) if mcp_is_installed() else None
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
 
 from sandlot.api import (
     attach,
@@ -23,6 +24,7 @@ from sandlot.api.admission import LOOPBACK_HOSTS, Admission
 from sandlot.api.description import describe
 from sandlot.api.edge import Edge
 from sandlot.api.figures import RequestFigures
+from sandlot.api.mounted import MountedApp
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
 from sandlot.domain.service import SandboxService
 
@@ -34,11 +36,15 @@ def create_app(
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
+    mounted: Mapping[str, ASGIApp] | None = None,
 ) -> FastAPI:
     """``api_key`` None: open to whoever reaches it, so bind it to loopback alone. ``allowed_hosts``: the Host
     names that it answers to, without ports; None: any, for a server that is reached by names it cannot know.
+    ``mounted``: applications behind the same edge, by the path that each answers.
     """
     app = routed_app()
+    # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
+    app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
     figures = RequestFigures()
     app.state.service = service
     app.state.figures = figures

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, doctor, files, images, run, serve, sessions
+from sandlot.cli import bench, catalogue, doctor, files, images, mcp, run, serve, sessions
 from sandlot.cli.connection import Connection
 from sandlot.cli.display import harmless, note
 from sandlot.domain import errors
@@ -60,7 +60,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, serve, doctor, bench):
+for module in (run, serve, mcp, doctor, bench):
     module.register(app)
 for name, group in (
     ("sessions", sessions.app),

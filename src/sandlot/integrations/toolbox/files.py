@@ -40,7 +40,7 @@ async def read_file(
         if first and b"\0" in piece[:LOOKED_AT]:
             entry = await session.files.stat(path)
             text = (
-                f"[{path} is not text ({entry.size} bytes); look at it with a program, or download_file it]"
+                f"[{path} is not text ({entry.size} bytes); look at it with a program, or download it]"
             )
             return Answer(text, {"path": path, "binary": True, "size": entry.size}, failed=True)
         first = False
