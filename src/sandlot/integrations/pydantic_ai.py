@@ -41,9 +41,8 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, OnLimit, Verdict
 from sandlot.domain.files import FileEntry as Entry
 from sandlot.domain.files import FileType
-from sandlot.domain.session import SessionState
 from sandlot.integrations.foreground import run_foreground
-from sandlot.integrations.os_errors import os_error
+from sandlot.integrations.os_files import os_error, write_over
 from sandlot.integrations.sandboxes import on_client
 
 T = TypeVar("T")
@@ -124,17 +123,7 @@ class SandlotWorkspaceBackend:
         return await self._in_session(work)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        async def work(session: AsyncSession) -> None:
-            # Files are put in place whole, which asks the folder's permission and not the file's.
-            if await session.files.exists(path):
-                entry = await session.files.stat(path)
-                if entry.type is FileType.FILE and not entry.mode & 0o222:
-                    raise errors.FileProblem(
-                        f"{path} is read-only: make it writable first", reason="permission_denied", path=path
-                    )
-            await session.files.write(path, data)
-
-        await self._in_session(work)
+        await self._in_session(lambda session: write_over(session.files, path, data))
 
     async def stat(self, path: str) -> FileEntry:
         return _entry(path, await self._in_session(lambda session: session.files.stat(path)))
@@ -202,8 +191,6 @@ class SandlotWorkspaceBackend:
         else:
             session = await client.create(self._environment, thread=self._thread, **self._options)
             self._ref = WorkspaceRef(provider=PROVIDER, id=session.id)
-        if session.state is SessionState.LOST:
-            raise errors.SandboxLost(f"the sandbox of session {session.id} is lost")
         return _Opened(session, await _real_folder(session, "."))
 
     def __repr__(self) -> str:
@@ -246,8 +233,8 @@ def _command_result(result: Result) -> CommandResult:
         )
     if result.verdict is Verdict.OUTPUT_LIMIT or result.truncated:
         raise WorkspaceOutputLimitError(
-            f"the command wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes and was ended: let it write to a file, "
-            "and read the part that is of interest",
+            f"the command wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes and was ended: let it write to a "
+            "file, and read the part that is of interest",
             limit=MAX_OUTPUT_LIMIT_BYTES,
             stdout=result.stdout[:SHOWN_CHARACTERS],
             stderr=result.stderr[:SHOWN_CHARACTERS],
@@ -265,7 +252,7 @@ async def _followed(session: AsyncSession, path: str, entry: Entry) -> FileEntry
     if entry.type is FileType.SYMLINK:
         try:
             entry = await session.files.stat(path)
-        except errors.FileProblem:
+        except (errors.FileProblem, errors.InvalidRequest):  # no target, or links in a circle
             return FileEntry(name=entry.name, path=path, is_dir=False, size=None)
     return _entry(path, entry)
 

@@ -15,13 +15,10 @@ from langchain_core.messages import ToolMessage
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
-from sandlot.domain.ids import new_exec_id
-from sandlot.integrations import toolbox
-from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.langgraph_thread import thread_of
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer, refusal
-from sandlot.integrations.toolbox.commands import OnOutput, exec_id_of
+from sandlot.integrations.toolbox.commands import OnOutput
 
 Runtime = ToolRuntime[Any, Any]
 Operation = Callable[[AsyncSession], Awaitable[Answer]]
@@ -57,26 +54,6 @@ def call_id(config: Mapping[str, Any], within_task: str | None) -> str | None:
     if not task or within_task is None:
         return None
     return json.dumps([thread_of(config), task, within_task])
-
-
-async def run_command(
-    session: AsyncSession, call: Call, command: str, *, timeout_s: float, background: bool = False
-) -> Answer:
-    """A run that is cancelled takes its command along, but not a job: that was meant to go on."""
-    named = call.id or new_exec_id()
-    try:
-        return await toolbox.bash(
-            session,
-            command,
-            timeout_s=timeout_s,
-            background=background,
-            call_id=named,
-            on_output=call.on_output,
-        )
-    except asyncio.CancelledError:
-        if not background:
-            await kill_unwanted(session, exec_id_of(named))
-        raise
 
 
 def perform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:

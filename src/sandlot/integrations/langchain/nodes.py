@@ -11,7 +11,8 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import SessionOptions
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest
-from sandlot.integrations.langchain.call import Call, Operation, aperform, call_id, perform, run_command
+from sandlot.integrations import toolbox
+from sandlot.integrations.langchain.call import Operation, aperform, call_id, perform
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import TIMEOUT_S
@@ -37,8 +38,8 @@ def bash_node(
 
     def operation(state: Any, config: RunnableConfig) -> Operation:
         command = _command(state, command_key)
-        call = Call(call_id(config, "bash_node"))
-        return lambda session: run_command(session, call, command, timeout_s=timeout_s)
+        called = call_id(config, "bash_node")
+        return lambda session: toolbox.bash(session, command, timeout_s=timeout_s, call_id=called)
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
         return {result_key: _result(perform(sandboxes, config, operation(state, config)))}

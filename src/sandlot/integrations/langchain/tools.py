@@ -17,7 +17,7 @@ from sandlot.client.options import SessionOptions
 from sandlot.client.sync.client import Client
 from sandlot.integrations import toolbox
 from sandlot.integrations.langchain import arguments as about
-from sandlot.integrations.langchain.call import Call, Runtime, aperform, as_output, perform, run_command
+from sandlot.integrations.langchain.call import Call, Runtime, aperform, as_output, perform
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 
@@ -86,7 +86,14 @@ async def _bash(
             return answer
     if command is None:
         return Answer("[no command is given]", failed=True)
-    return await run_command(session, call, command, timeout_s=timeout_s, background=background)
+    return await toolbox.bash(
+        session,
+        command,
+        timeout_s=timeout_s,
+        background=background,
+        call_id=call.id,
+        on_output=call.on_output,
+    )
 
 
 def _plain(operation: Callable[..., Awaitable[Answer]]) -> _Operation:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import posixpath
-import secrets
 from collections.abc import Awaitable, Callable
 from inspect import getdoc
 from typing import Annotated, Any, Final
@@ -27,14 +25,13 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError, SessionEnded
 from sandlot.domain.service import Catalogue
 from sandlot.integrations import toolbox
-from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.mcp import outputs
 from sandlot.integrations.mcp.live import live_output
 from sandlot.integrations.mcp.outputs import outcome, told_as
 from sandlot.integrations.mcp.whose import Whose
 from sandlot.integrations.model_text import DEFAULT_CHARACTERS, plain, shortened
 from sandlot.integrations.toolbox import Answer
-from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, READ_OUTPUT_S, TIMEOUT_S, exec_id_of
+from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, READ_OUTPUT_S, TIMEOUT_S
 from sandlot.integrations.toolbox.files import LINES
 
 PROMPT: Final = "sandbox"  # the registry's text on how to work in one
@@ -118,22 +115,10 @@ class _Tools:
         the middle and kept in a file. Standard input is empty. With background=true it answers at once."""
 
         async def work(session: AsyncSession) -> Answer:
-            call = secrets.token_hex(16)
-            try:
-                async with live_output(ctx) as on_output:
-                    return await toolbox.bash(
-                        session,
-                        command,
-                        timeout_s=timeout_s,
-                        background=background,
-                        call_id=call,
-                        on_output=on_output,
-                    )
-            except asyncio.CancelledError:
-                # A client cancels when nobody wants the result any more: its command has to end as well.
-                if not background:
-                    await kill_unwanted(session, exec_id_of(call))
-                raise
+            async with live_output(ctx) as on_output:
+                return await toolbox.bash(
+                    session, command, timeout_s=timeout_s, background=background, on_output=on_output
+                )
 
         answer, notes = await self._ask(ctx, work)
         # A command that failed has run: that is a result, and only what kept it from running is an error.

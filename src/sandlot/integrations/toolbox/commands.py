@@ -18,6 +18,7 @@ from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unsupp
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.session import SessionState
+from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.model_text import DEFAULT_CHARACTERS, for_model, plain, shortened
 from sandlot.integrations.toolbox.answer import Answer, told
 
@@ -49,7 +50,10 @@ async def bash(
     on_output: OnOutput | None = None,
     limit: int = DEFAULT_CHARACTERS,
 ) -> Answer:
-    """``call_id`` names the call: the same one again gives the first one's result and runs nothing twice."""
+    """``call_id`` names the call: the same one again gives the first one's result and runs nothing twice.
+
+    Cancelled, it ends the command that it waits for.
+    """
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise InvalidRequest(
             f"timeout_s is at most {MAX_TIMEOUT_S:.0f} seconds; start what takes longer in the background"
@@ -57,7 +61,12 @@ async def bash(
     exec_id = new_exec_id() if call_id is None else exec_id_of(call_id)
     if background:
         return await _begin_job(session, command, exec_id)
-    result = await _run(session, command, timeout_s, exec_id, on_output)
+    try:
+        result = await _run(session, command, timeout_s, exec_id, on_output)
+    except asyncio.CancelledError:
+        # Nobody wants it any more. A job goes on, and so does the command of a caller that just dies.
+        await kill_unwanted(session, exec_id)
+        raise
     path = await _kept_in_full(session, result, limit)
     return Answer(for_model(result, limit=limit, path=path), _data(result, path), failed=not result.ok)
 

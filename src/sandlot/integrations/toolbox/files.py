@@ -39,9 +39,7 @@ async def read_file(
     async for piece in session.files.stream(path):
         if first and b"\0" in piece[:LOOKED_AT]:
             entry = await session.files.stat(path)
-            text = (
-                f"[{path} is not text ({entry.size} bytes); look at it with a program, or download it]"
-            )
+            text = f"[{path} is not text ({entry.size} bytes); look at it with a program, or download it]"
             return Answer(text, {"path": path, "binary": True, "size": entry.size}, failed=True)
         first = False
         *whole, pending = (pending + piece).split(b"\n")

@@ -1,0 +1,128 @@
+"""Where sandboxes come from, and where those that there are are found again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+
+import anyio
+from agents.sandbox import Manifest
+from agents.sandbox.errors import ExecTransportError
+from agents.sandbox.session import BaseSandboxClient, SandboxSession, SandboxSessionState
+from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.client.sync.client import Client
+from sandlot.domain import errors
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.session import SessionState
+from sandlot.integrations.foreground import KILL_WITHIN_S
+from sandlot.integrations.openai_agents.failures import refuse_accounts, start_error, told
+from sandlot.integrations.openai_agents.session import SandlotSandboxSession
+from sandlot.integrations.openai_agents.state import (
+    SandlotSandboxClientOptions,
+    SandlotSandboxSessionState,
+    ours,
+)
+from sandlot.integrations.sandboxes import on_client
+
+
+class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]):
+    """An ``AsyncClient`` is for one event loop, a ``Client`` for any number of them."""
+
+    backend_id = "sandlot"
+    supports_default_options = True
+
+    def __init__(self, client: Client | AsyncClient | None = None) -> None:
+        super().__init__()
+        self._client = client if client is not None else Client()
+
+    async def create(
+        self,
+        *,
+        snapshot: SnapshotSpec | SnapshotBase | None = None,
+        manifest: Manifest | None = None,
+        options: SandlotSandboxClientOptions | None = None,
+    ) -> SandboxSession:
+        manifest = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
+        refuse_accounts(manifest)
+        options = options if options is not None else SandlotSandboxClientOptions()
+        session = await self._make(options, manifest)
+        state = SandlotSandboxSessionState(
+            manifest=manifest,
+            snapshot=resolve_snapshot(snapshot, session.id),
+            sandlot_session=session.id,
+            options=options,
+        )
+        return self._wrap_session(SandlotSandboxSession(self._client, session, state))
+
+    async def resume(self, state: SandboxSessionState) -> SandboxSession:
+        state = ours(state)
+        state.assert_path_grants_rebound()
+        session = await self._find(state)
+        reused = session is not None
+        if session is None:
+            session = await self._make(state.options, state.manifest)
+            state.sandlot_session = session.id
+            state.workspace_root_ready = False
+        return self._wrap_session(SandlotSandboxSession(self._client, session, state, reused=reused))
+
+    async def _find(self, state: SandlotSandboxSessionState) -> AsyncSession | None:
+        """None: it is gone, and there is a snapshot to fill another one from."""
+        try:
+            session = await on_client(self._client, lambda client: client.get(state.sandlot_session))
+            if session.state is SessionState.LOST:
+                raise errors.SandboxLost(f"the sandbox of session {session.id} is lost")
+        except (errors.NotFound, errors.SandboxLost) as error:
+            if await state.snapshot.restorable():
+                return None
+            raise start_error(state.manifest, error) from error
+        except SandlotError as error:
+            raise start_error(state.manifest, error) from error
+        return session
+
+    async def delete(self, session: SandboxSession) -> SandboxSession:
+        state = ours(session.state)
+
+        async def work(client: AsyncClient) -> None:
+            with contextlib.suppress(errors.NotFound):
+                await (await client.get(state.sandlot_session)).delete()
+
+        try:
+            await on_client(self._client, work)
+        except SandlotError as error:
+            raise ExecTransportError(
+                command=("delete", state.sandlot_session), message=told(error), cause=error
+            ) from error
+        return session
+
+    def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
+        return self._deserialize_session_state_payload(payload, SandlotSandboxSessionState)
+
+    async def _make(self, options: SandlotSandboxClientOptions, manifest: Manifest) -> AsyncSession:
+        env = await manifest.environment.resolve()
+        key = f"openai-agents-{secrets.token_hex(16)}"
+
+        async def ask(client: AsyncClient) -> AsyncSession:
+            return await client.create(
+                options.environment,
+                env=env,
+                idle_timeout_s=options.idle_timeout_s,
+                lifetime_s=options.lifetime_s,
+                idempotency_key=key,
+            )
+
+        async def undo(client: AsyncClient) -> None:
+            await (await ask(client)).delete()
+
+        try:
+            return await on_client(self._client, ask)
+        except asyncio.CancelledError:
+            # It may have been made all the same, and the answer be lost; the key finds it.
+            with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+                await on_client(self._client, undo)
+            raise
+        except SandlotError as error:
+            raise start_error(manifest, error) from error

@@ -1,0 +1,48 @@
+"""What cannot be asked of a sandbox, and what went wrong in one, as the framework says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agents.sandbox import Manifest
+from agents.sandbox.errors import (
+    SandboxError,
+    WorkspaceArchiveReadError,
+    WorkspaceArchiveWriteError,
+    WorkspaceStartError,
+)
+from agents.sandbox.types import User
+
+from sandlot.domain.errors import SandlotError
+
+
+def refuse_user(user: str | User | None) -> None:
+    if user is not None:
+        raise ValueError("a sandbox has one user, as whom everything runs: leave out user and run_as")
+
+
+def refuse_accounts(manifest: Manifest) -> None:
+    if manifest.users or manifest.groups:
+        raise ValueError("a sandbox has one user: leave users and groups out of the manifest")
+
+
+def told(error: SandlotError) -> str:
+    return f"{error.code}: {error.message}"
+
+
+def start_error(manifest: Manifest, error: SandlotError) -> SandboxError:
+    return WorkspaceStartError(
+        path=Path(manifest.root), message=told(error), cause=error, retryable=error.retryable
+    )
+
+
+def read_error(path: Path, error: SandlotError) -> SandboxError:
+    return WorkspaceArchiveReadError(
+        path=path, context={"reason": told(error)}, cause=error, retryable=error.retryable
+    )
+
+
+def write_error(path: Path, error: SandlotError) -> SandboxError:
+    return WorkspaceArchiveWriteError(
+        path=path, context={"reason": told(error)}, cause=error, retryable=error.retryable
+    )
