@@ -204,10 +204,19 @@ class _Server(uvicorn.Server):
             self.force_exit = hurried.is_set()
             await serving
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Calls that are cut off at the end are no failures of ours; the client asks again by the exec's id.
+        logging.getLogger("uvicorn.error").addFilter(_is_not_a_cancellation)
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # Ours are handled above: uvicorn's own would cut connections before the worker has drained.
         yield
+
+
+def _is_not_a_cancellation(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 async def _first(task: asyncio.Task[None], *waits: Coroutine[Any, Any, Any]) -> None:

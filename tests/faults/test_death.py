@@ -154,8 +154,13 @@ async def test_a_command_longer_than_the_drain_goes_on_without_the_server(server
     async with server.client() as client:
         session = await client.create(thread="t")
         await session.start(counted("long", 8), exec_id="long")
+        waiting = asyncio.create_task(session.run(counted("waited", 8), exec_id="waited"))
+        await asyncio.sleep(0.5)
         assert await server.terminate() == 0
+        assert "Traceback" not in server.log.read_text()
         await server.start()
+        assert (await waiting).output == "done waited\n"
+        assert await times_run(session, "waited") == 1
         result = await (await session.exec("long")).wait(timeout_s=20)
         assert result.output == "done long\n"
         assert await times_run(session, "long") == 1

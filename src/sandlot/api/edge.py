@@ -6,6 +6,7 @@ a problem without a stack.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -21,7 +22,7 @@ from sandlot.api.admission import Admission, Refusal
 from sandlot.api.figures import RequestFigures
 from sandlot.api.problems import internal_error, problem_answer
 from sandlot.api.request_body import BodyBounds, BoundedBody
-from sandlot.domain.errors import TooLarge
+from sandlot.domain.errors import TooLarge, Unavailable
 
 log = structlog.get_logger("sandlot.api")
 
@@ -67,6 +68,11 @@ class Edge:
                 await refused(scope, receive, reply.send)
         except ClientDisconnect:
             log.debug("client_gone", request_id=request_id)
+        except asyncio.CancelledError:
+            # Only a server that ends cancels a request. Without an answer it would be told as a failure.
+            if reply.status:
+                raise
+            await problem_answer(_cut_off(), request_id)(scope, receive, reply.send)
         except Exception as error:  # noqa: BLE001  the last resort: in full to the log, by its id to the client
             _log_failure(scope, request_id, error)
             if not reply.status:
@@ -74,6 +80,14 @@ class Edge:
         finally:
             seconds = (reply.began or time.perf_counter()) - began
             self._figures.observe(scope["method"], route_of(scope), reply.status, seconds)
+
+
+def _cut_off() -> Unavailable:
+    return Unavailable(
+        "the server is stopping and did not wait for this call; a command goes on, ask again by its id",
+        may_have_executed=True,
+        retry_after_s=1.0,
+    )
 
 
 def _log_failure(scope: Scope, request_id: str, error: Exception) -> None:
