@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from sandlot.client.http import service as http_service
 from sandlot.client.http.lines import WebSocketLine
 from sandlot.domain.errors import LinkInterrupted, SandboxLost
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
+from sandlot.domain.service import Opened
 from sandlot.domain.session import CreateSession
 from sandlot.testing.fake import execs as fake_execs
 
@@ -290,3 +292,26 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
     with pytest.raises(LinkInterrupted, match="offset 3"):
         await anext(events)
     assert dials == [0] + [3] * (http_execution.MAX_FRUITLESS_BREAKS - 1)
+
+
+async def test_a_cancelled_create_leaves_no_session(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has made it, the answer is on its way, and nobody waits for it any more."""
+    create = server.fake.create_session
+    made = threading.Event()
+
+    async def slow(request: CreateSession) -> Opened:
+        opened = await create(request)
+        if not made.is_set():
+            made.set()
+            await asyncio.sleep(0.3)
+        return opened
+
+    monkeypatch.setattr(server.fake, "create_session", slow)
+    async with AsyncClient(server.url) as client:
+        before = {session.id async for session in client.sessions()}
+        creating = asyncio.create_task(client.create())
+        assert await asyncio.to_thread(made.wait, 10)
+        creating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await creating
+        assert {session.id async for session in client.sessions()} == before

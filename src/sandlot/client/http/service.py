@@ -8,10 +8,12 @@ session has another sandbox by then, since the first may have run it and taken t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+import anyio
 import msgspec
 
 from sandlot.client.http.connection import Connection, on_loop
@@ -58,6 +60,9 @@ WAIT_PIECE_S: Final = 25.0
 # Until a silent ``execute`` is asked about by its id.
 EXECUTE_READ_S: Final = 90.0
 
+# A caller that was cancelled in a create is held up no longer than this.
+UNDO_WITHIN_S: Final = 5.0
+
 _SESSION: Final = msgspec.json.Decoder(SessionBody)
 _SESSIONS: Final = msgspec.json.Decoder(SessionPageBody)
 _RESULT: Final = msgspec.json.Decoder(ResultBody)
@@ -87,7 +92,18 @@ class HttpService:
     # sessions
 
     async def create_session(self, request: CreateSession) -> Opened:
-        key = request.idempotency_key or secrets.token_hex(16)
+        if request.idempotency_key is not None or request.thread is not None:
+            return await self._create(request, request.idempotency_key or secrets.token_hex(16))
+        key = secrets.token_hex(16)
+        try:
+            return await self._create(request, key)
+        except asyncio.CancelledError:
+            # It may have been made all the same. Nobody else has the key, so it would be nobody's.
+            with anyio.move_on_after(UNDO_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+                await self.delete_session((await self._create(request, key)).session.id)
+            raise
+
+    async def _create(self, request: CreateSession, key: str) -> Opened:
         status, body = await self._connection.call(
             "POST",
             "/v1/sessions",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
 
-import anyio
 from agents.sandbox import Manifest
 from agents.sandbox.errors import ExecTransportError
 from agents.sandbox.session import BaseSandboxClient, SandboxSession, SandboxSessionState
@@ -18,7 +15,6 @@ from sandlot.client.sync.client import Client
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import SessionState
-from sandlot.integrations.foreground import KILL_WITHIN_S
 from sandlot.integrations.openai_agents.failures import refuse_accounts, start_error, told
 from sandlot.integrations.openai_agents.session import SandlotSandboxSession
 from sandlot.integrations.openai_agents.state import (
@@ -103,26 +99,16 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
 
     async def _make(self, options: SandlotSandboxClientOptions, manifest: Manifest) -> AsyncSession:
         env = await manifest.environment.resolve()
-        key = f"openai-agents-{secrets.token_hex(16)}"
 
-        async def ask(client: AsyncClient) -> AsyncSession:
+        async def make(client: AsyncClient) -> AsyncSession:
             return await client.create(
                 options.environment,
                 env=env,
                 idle_timeout_s=options.idle_timeout_s,
                 lifetime_s=options.lifetime_s,
-                idempotency_key=key,
             )
 
-        async def undo(client: AsyncClient) -> None:
-            await (await ask(client)).delete()
-
         try:
-            return await on_client(self._client, ask)
-        except asyncio.CancelledError:
-            # It may have been made all the same, and the answer be lost; the key finds it.
-            with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
-                await on_client(self._client, undo)
-            raise
+            return await on_client(self._client, make)
         except SandlotError as error:
             raise start_error(manifest, error) from error
