@@ -1,5 +1,7 @@
 """The examples' model: a scripted one that needs no key and no network, or any model that you name.
 
+They need ``pip install 'sandlot[server,langchain]'`` and the images (``sandlot images build``).
+
     MODEL=anthropic:claude-sonnet-5 python examples/agents/coding_agent.py
 
 takes that one instead, through LangChain's ``init_chat_model`` (install its package and set its key).

@@ -237,6 +237,14 @@ def allowed_hosts(settings: ServerSettings) -> tuple[str, ...] | None:
     return None
 
 
+class _AsEvents(logging.Handler):
+    """What a library logs in its own way, as one event a line among ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log.warning(record.name, message=record.getMessage(), error=None if error is None else repr(error))
+
+
 def _configure_logs(level: str, form: str) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
@@ -254,3 +262,5 @@ def _configure_logs(level: str, form: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    library = logging.getLogger("mcp")
+    library.handlers, library.propagate = [_AsEvents(logging.WARNING)], False

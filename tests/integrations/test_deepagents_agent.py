@@ -23,6 +23,7 @@ from langgraph.types import Command
 from sandlot import AsyncClient, Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.integrations.deepagents import SandlotBackend
+from sandlot.integrations.sandboxes import Sandboxes
 from tests.faults.rig import ServerProcess
 from tests.integrations.scripted import answers, by_conversation, calls, run_of, said, script
 
@@ -237,7 +238,8 @@ def test_a_subagent_shares_the_sandbox_or_has_its_own(client: Client, thread: st
     expected = "nothing here" if own else "from the parent"
     assert [expected in text for text in seen] == [True]
     used = {s.thread for s in client.sessions() if s.thread is not None and s.thread.startswith(thread)}
-    assert used == ({thread, f"{thread}/researcher"} if own else {thread})
+    threads = {thread, Sandboxes(client, name="researcher").thread_key(thread)} if own else {thread}
+    assert used == threads
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])

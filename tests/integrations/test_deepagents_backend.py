@@ -9,11 +9,14 @@ from collections.abc import Iterator
 import pytest
 from deepagents.backends import CompositeBackend
 from deepagents.backends.utils import compile_grep_include_glob
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 from sandlot import AsyncClient, Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.integrations.deepagents import SandlotBackend
 from tests.faults.rig import ServerProcess
+from tests.integrations.scripted import run_of, said
 
 pytestmark = pytest.mark.docker
 
@@ -95,6 +98,13 @@ def test_a_pattern_that_leads_out_is_refused(backend: SandlotBackend, tree: str)
     assert "traversal" in (backend.grep("needle", tree, "../*").error or "")
 
 
+def test_a_pattern_that_is_too_long_is_refused(backend: SandlotBackend, tree: str) -> None:
+    pattern = "{" * 8000 + "}" * 8000
+    assert "may have 1000" in (backend.glob(pattern, tree).error or "")
+    assert "may have 1000" in (backend.grep("needle", tree, pattern).error or "")
+    assert backend.glob("x" * 1000, tree).error is None
+
+
 def test_grep_counts_what_is_wanted_and_says_when_there_is_more(backend: SandlotBackend, tree: str) -> None:
     assert len(backend.grep("needle", tree, max_count=3).matches or []) == 3
     assert backend.grep("needle", tree, max_count=3).truncated
@@ -157,6 +167,30 @@ def test_edits_keep_line_ends_modes_and_bytes(backend: SandlotBackend) -> None:
     assert backend.execute(f"stat -c %a {path}").output == "750\n"
 
 
+def test_an_edit_of_a_step_that_is_executed_again_is_done_once(client: Client, thread: str) -> None:
+    """Its new text contains the old one, so that nothing in the file itself tells that it was done."""
+    backend = SandlotBackend(client, thread=thread)
+    path, tries = "/workspace/edited", []
+    backend.write(path, "a = 1\n")
+
+    def step(_: MessagesState) -> None:
+        tries.append(backend.edit(path, "a = 1", "a = 1\nb = 2"))
+        if len(tries) == 1:
+            raise RuntimeError("the program breaks off")
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("step", step)
+    graph.add_edge(START, "step")
+    agent = graph.compile(checkpointer=InMemorySaver())
+    with pytest.raises(RuntimeError, match="breaks off"):
+        agent.invoke(said("go"), run_of(thread))
+    agent.invoke(None, run_of(thread))
+    assert [(result.error, result.occurrences) for result in tries] == [(None, 1), (None, 1)]
+    assert client.thread(thread).files.read_text(path) == "a = 1\nb = 2\n"
+    agent.invoke(said("again"), run_of(thread))  # another step, with the same words
+    assert client.thread(thread).files.read_text(path) == "a = 1\nb = 2\nb = 2\n"
+
+
 def test_a_shell_lasts_and_says_when_it_has_ended(backend: SandlotBackend) -> None:
     backend.execute("export KEPT=1; cd /tmp")
     assert backend.execute("echo $KEPT $PWD").output == "1 /tmp\n"
@@ -166,7 +200,7 @@ def test_a_shell_lasts_and_says_when_it_has_ended(backend: SandlotBackend) -> No
     told = backend.execute_with_offload("echo part; exit 3", "/large_tool_results/x", max_inline_bytes=1000)
     assert told.response.exit_code == 3
     assert told.response.output.startswith("part\n")
-    assert "the shell has ended, and its variables with it" in told.response.output
+    assert "the shell has ended, with its variables" in told.response.output
     assert backend.execute("echo -$KEPT-").output == "--\n"
 
 
@@ -237,7 +271,7 @@ def test_what_is_for_a_terminal_is_not_for_a_model(backend: SandlotBackend) -> N
 
 def test_its_id_is_the_conversation_and_asking_makes_nothing(client: Client, thread: str) -> None:
     assert SandlotBackend(client, thread=thread).id == thread
-    assert SandlotBackend(client, thread=thread, name="part").id == f"{thread}/part"
+    assert SandlotBackend(client, thread=thread, name="part").id.startswith(f"{thread}/part~")
     assert SandlotBackend(client).id == "sandlot"
     assert list(client.sessions(thread=thread)) == []
 

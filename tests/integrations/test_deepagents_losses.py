@@ -73,9 +73,9 @@ def test_a_lost_sandbox_is_reported_to_the_model_and_not_replaced(
             backend.recreate(thread)
         listed, ran = answers(agent.invoke(said("three"), run_of(thread)))
         assert str(listed.content) == "No files found"
-        assert str(ran.content).startswith(
-            "[this is a new, empty sandbox, in place of the one that was lost]\nanew\n"
-        )
+        told, _, rest = str(ran.content).partition("\n")
+        assert told.startswith("[this is a new, empty sandbox. The one that this conversation had was lost")
+        assert rest.startswith("anew\n")
         (after,) = client.sessions(thread=thread)
         assert (after.id, after.generation) == (before.id, 2)
 

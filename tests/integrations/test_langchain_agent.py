@@ -16,11 +16,13 @@ from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import RetryPolicy
 
 from sandlot import Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.session import SessionState
 from sandlot.integrations.langchain import SandboxMiddleware, bash_node, sandbox_tools
+from sandlot.integrations.sandboxes import Sandboxes
 from tests.faults.rig import ServerProcess
 from tests.integrations.langchain_runs import another_process, ask, bash, config, in_another_process
 from tests.integrations.scripted import ByConversation, by_conversation, calls, results
@@ -242,7 +244,7 @@ def test_a_subagent_shares_its_parents_sandbox_or_has_its_own(
         assert "No such file" in said[-2]
         assert said[-1] == "parent"
         threads = {session.thread for session in sessions_of(client, thread)}
-        assert threads == {thread, f"{thread}/researcher"}
+        assert threads == {thread, Sandboxes(client, name="researcher").thread_key(thread)}
 
 
 # --- a graph built by hand ----------------------------------------------------------------------
@@ -292,3 +294,31 @@ def test_a_node_that_is_executed_again_has_its_first_result(client: Client, thre
     assert graph.invoke(None, config(thread))["result"]["text"] == "1"
     again = graph.invoke({"command": "echo run >> log; wc -l < log"}, config(thread))
     assert again["result"]["text"] == "2"
+
+
+def test_two_commands_within_one_node_both_run(client: Client, thread: str) -> None:
+    first, second = (bash_node(client, result_key=key) for key in ("one", "two"))
+
+    def run(state: Work) -> dict[str, Any]:
+        command = {"command": "echo run >> log; wc -l < log"}
+        return {"result": {**first.invoke(command), **second.invoke(command)}}
+
+    result = graph_of(run).invoke({}, config(thread))["result"]
+    assert [result["one"]["text"], result["two"]["text"]] == ["1", "2"]
+
+
+def test_another_attempt_of_a_retry_policy_runs_the_command_again(client: Client, thread: str) -> None:
+    node = bash_node(client)
+
+    def run(state: Work) -> dict[str, Any]:
+        done: dict[str, Any] = node.invoke(state)
+        if done["result"]["exit_code"] != 0:
+            raise ConnectionError("not yet")
+        return done
+
+    graph = StateGraph(Work)
+    graph.add_node("run", run, retry_policy=RetryPolicy(max_attempts=3, initial_interval=0.01))
+    graph.add_edge(START, "run")
+    graph.add_edge("run", END)
+    command = "echo run >> log; [ $(wc -l < log) = 3 ]"
+    assert graph.compile().invoke({"command": command}, config(thread))["result"]["exit_code"] == 0

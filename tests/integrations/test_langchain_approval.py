@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +39,9 @@ ASKED = [
     r"r\m -r x",
     "'rm' \"-rf\" x",
     "rm \\\n  -rf x",
+    "ls | xargs" + " " * 300 + "rm",
+    "rm" + " " * 300 + "-rf x",
+    "git -C clean clean -xdf",
     "find . -name '*.pyc' -delete",
     "find . -type f -exec rm {} +",
     "ls | xargs rm",
@@ -106,13 +111,51 @@ def test_patterns_of_ones_own() -> None:
     assert ApprovalPolicy({"": "runs a command"}).why("ls") == "runs a command"
 
 
-@pytest.mark.parametrize("unit", ["rm ", "find ", "git push", "curl | ", "xargs -a ", "base64 -d "])
+SLOW = [
+    "rm ",
+    "find ",
+    "git push",
+    "curl | ",
+    "xargs -a ",
+    "base64 -d ",
+    "curl|/",
+    "curl " * 39 + "|" + " " * 1000,
+    "git clean ",
+    "git " * 25 + "clean -" + "a" * 100,
+    "git reset ",
+    "sh $( ",
+]
+
+
+@pytest.mark.parametrize("unit", SLOW)
 def test_no_text_makes_the_search_slow(unit: str) -> None:
-    """Within the test's timeout: a search that went back and forth over it would take hours."""
-    ApprovalPolicy().why(unit * (LOOKED_THROUGH // len(unit)))
+    """In processor time, against a text of the same length in which there is nothing to look at."""
+    assert searched_s(unit) < 10 * searched_s("echo x; ")
     why = ApprovalPolicy().why(unit * LOOKED_THROUGH)
     assert why is not None
     assert "too many to be looked through" in why
+
+
+def searched_s(unit: str) -> float:
+    text = (unit * LOOKED_THROUGH)[:LOOKED_THROUGH]
+    took = []
+    for _ in range(3):
+        policy, begun = ApprovalPolicy(), time.thread_time()
+        policy.why(text)
+        took.append(time.thread_time() - begun)
+    return min(took)
+
+
+def test_a_command_is_looked_through_once_to_be_asked_about_and_described() -> None:
+    policy = ApprovalPolicy()
+    options = policy.interrupt_on()["bash"]
+    assert isinstance(options, dict)
+    call = {"name": "bash", "args": {"command": "rm -r x"}, "id": "1", "type": "tool_call"}
+    request: Any = SimpleNamespace(tool_call=call)
+    describe: Any = options["description"]
+    assert options["when"](request)
+    policy._patterns.clear()  # a second search would find nothing
+    assert "deletes folders" in describe(call, {}, None)
 
 
 # --- in an agent --------------------------------------------------------------------------------

@@ -189,6 +189,23 @@ def test_a_command_that_reads_its_input_does_not_swallow_the_marker(
     assert ended.text.endswith("Exit code: 3")
 
 
+def test_a_long_command_runs_and_one_that_is_too_long_is_refused(
+    agent_server: ServerProcess, client: Client, thread: str
+) -> None:
+    """Within the middleware's timeout, which a search of all of the input at each piece of it would exceed."""
+    agent = agent_of(
+        agent_server,
+        shell(f"echo {'x' * 3_000_000} | wc -c"),
+        shell(f"echo {'x' * 12_000_000} | wc -c"),
+        shell("echo again"),
+    )
+    long, too_long, again = results(agent.invoke(ask(), config(thread)))
+    assert long.text == "3000001\n"
+    assert "longer than 3145728 bytes and was not run" in too_long.text
+    assert too_long.text.endswith("Exit code: 1")
+    assert again.text == "again\n"
+
+
 def test_variables_of_the_middleware(agent_server: ServerProcess, thread: str, client: Client) -> None:
     tools = ShellToolMiddleware(
         execution_policy=SandlotShellPolicy(url=agent_server.url), env={"TOKEN": "abc"}

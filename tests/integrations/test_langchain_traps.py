@@ -78,7 +78,7 @@ def test_five_megabytes_of_output(do: Do) -> None:
     assert len(answer.text) < 31_000
     assert answer.text.startswith("line 1\nline 2\n")
     assert answer.text.endswith("line 400000")
-    assert "characters left out; all of it is in /tmp/.sandlot-output/" in answer.text
+    assert "bytes left out; all of it is in /tmp/.sandlot-output/" in answer.text
     assert whole.text.split() == ["400000", str(answer.artifact["output_bytes"])]
     assert answer.artifact["output_bytes"] > 4_500_000
     assert part.text == "line 200000"

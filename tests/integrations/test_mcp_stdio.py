@@ -147,6 +147,10 @@ async def test_a_file_is_handed_out_as_what_it_is(shared: McpClient) -> None:
     assert [block.type for block in picture.content] == ["text", "image"]
     assert base64.b64decode(picture.content[1].data) == b"GIF89a"
     assert picture.content[1].mime_type == "image/gif"
+    await run(shared, "echo none > '/workspace/no picture.png'")
+    named = await shared.call_tool("download", {"path": "no picture.png"})
+    assert [block.type for block in named.content] == ["text", "resource"]
+    assert str(named.content[1].resource.uri) == "file:///workspace/no%20picture.png"
     other = await shared.call_tool("download", {"path": "data.bin"})
     assert [block.type for block in other.content] == ["text", "resource"]
     assert base64.b64decode(other.content[1].resource.blob) == content

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandlot import AsyncSession, Client
+from sandlot import AsyncSession, Client, Verdict
 from sandlot.integrations import toolbox
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
+from sandlot.integrations.toolbox.commands import exec_id_of
+from tests.faults.rig import ServerProcess
 
 pytestmark = pytest.mark.docker
 
@@ -55,7 +60,7 @@ def test_the_same_call_runs_once(do: Do) -> None:
 def test_long_output_can_be_read_where_it_is(do: Do) -> None:
     answer = do(lambda s: toolbox.bash(s, "seq 200000", limit=1000))
     path = answer.data["output_path"]
-    assert "characters left out" in answer.text
+    assert "bytes left out" in answer.text
     assert path in answer.text
     page = do(lambda s: toolbox.read_file(s, path, offset=99_999, lines=2))
     assert page.text == "100000\t100000\n100001\t100001\n[more follows: offset=100001]"
@@ -125,5 +130,133 @@ def test_an_expired_sandbox_is_told_of_once(client: Client, thread: str, do: Do)
     client.thread(thread).delete()
     first = do(lambda s: toolbox.bash(s, "cat note"))
     assert "this is a new, empty sandbox" in first.text
-    assert "it was deleted" in first.text
+    assert "was deleted" in first.text
     assert "new, empty" not in do(lambda s: toolbox.bash(s, "cat note")).text
+
+
+def test_a_job_that_never_stops_writing_is_read_within_bounds(do: Do) -> None:
+    job = do(lambda s: toolbox.bash(s, "yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", background=True)).data["job"]
+    first = do(lambda s: toolbox.read_output(s, job))
+    assert len(first.text) < 31_000
+    assert first.data["running"] is True
+    do(lambda s: toolbox.stop(s, job))
+    last = do(lambda s: toolbox.read_output(s, job, since=10**15))
+    assert "has ended with exit code" in last.text
+    assert "stopped before its end" in last.text
+
+
+def test_what_is_not_text_is_an_answer(do: Do) -> None:
+    do(lambda s: toolbox.write_file(s, "a.txt", "a"))
+    for answer in (
+        do(lambda s: toolbox.write_file(s, "b.txt", "\ud800")),
+        do(lambda s: toolbox.edit_file(s, "a.txt", "\ud800", "b")),
+        do(lambda s: toolbox.edit_file(s, "a.txt", "a", "\ud800")),
+        do(lambda s: toolbox.bash(s, "echo \ud800")),
+    ):
+        assert answer.failed
+        assert "is not text" in answer.text
+
+
+def test_an_edit_is_done_once(do: Do) -> None:
+    def edit(call_id: str) -> Answer:
+        return do(lambda s: toolbox.edit_file(s, "a.py", "a = 1", "a = 1\nb = 2", call_id=call_id))
+
+    do(lambda s: toolbox.write_file(s, "a.py", "a = 1\n"))
+    assert [edit("call-1").failed, edit("call-1").failed] == [False, False]
+    assert do(lambda s: toolbox.bash(s, "cat a.py")).text == "a = 1\nb = 2"
+    edit("call-2")
+    assert do(lambda s: toolbox.bash(s, "cat a.py")).text == "a = 1\nb = 2\nb = 2"
+
+
+def test_a_restart_for_a_command_that_has_begun_is_not_made_again(do: Do) -> None:
+    def call() -> Answer:
+        do(lambda s: toolbox.restart(s, before=exec_id_of("call-1", "export KEPT=1; echo $RANDOM")))
+        return do(lambda s: toolbox.bash(s, "export KEPT=1; echo $RANDOM", call_id="call-1"))
+
+    assert call().text == call().text
+    assert do(lambda s: toolbox.bash(s, "echo $KEPT")).text == "1"
+
+
+def test_the_same_call_with_another_timeout_has_the_same_result(do: Do) -> None:
+    for timeout_s in (50, 60):
+        answer = do(
+            lambda s, timeout_s=timeout_s: toolbox.bash(
+                s, "echo x >> log; wc -l < log", call_id="call-1", timeout_s=timeout_s
+            )
+        )
+        assert answer.text == "1"
+
+
+def test_two_calls_under_one_id_both_run(do: Do) -> None:
+    assert do(lambda s: toolbox.bash(s, "echo one", call_id="call-1")).text == "one"
+    assert do(lambda s: toolbox.bash(s, "echo two", call_id="call-1")).text == "two"
+
+
+def test_a_job_beside_a_busy_shell_says_what_it_lacks(do: Do) -> None:
+    do(lambda s: toolbox.bash(s, "mkdir -p here; cd here; export TOKEN=1"))
+
+    async def while_busy(session: AsyncSession) -> Answer:
+        running = asyncio.ensure_future(toolbox.bash(session, "touch busy; sleep 2"))
+        while not await session.files.exists("here/busy"):
+            await asyncio.sleep(0.05)
+        answer = await toolbox.bash(session, "echo $PWD [$TOKEN]", background=True)
+        await running
+        return answer
+
+    begun = do(while_busy)
+    assert "its variables could not be handed" in begun.text
+    job = begun.data["job"]
+    assert do(lambda s: toolbox.read_output(s, job, wait_s=10)).text.startswith("/workspace/here []\n")
+
+
+def test_files_of_others_in_our_folder_stay(do: Do) -> None:
+    do(
+        lambda s: toolbox.bash(
+            s, "mkdir -p src; touch src/f1 src/f2; ln -s /workspace/src /tmp/.sandlot-output"
+        )
+    )
+    for _ in range(6):
+        assert do(lambda s: toolbox.bash(s, "seq 1000", limit=100)).data["output_path"] is None
+    assert "f1" in do(lambda s: toolbox.bash(s, "ls src")).text
+
+
+def test_a_new_sandbox_is_told_of_until_a_command_has_run(client: Client, thread: str, do: Do) -> None:
+    do(lambda s: toolbox.write_file(s, "note", "one"))
+    client.thread(thread).delete()
+    client.thread(thread)  # somebody whose answer never reached the model
+    assert "new, empty sandbox" in do(lambda s: toolbox.read_file(s, "note")).text
+    assert "new, empty sandbox" in do(lambda s: toolbox.bash(s, "true")).text
+    assert "new, empty sandbox" not in do(lambda s: toolbox.bash(s, "true")).text
+
+
+def test_a_cancelled_command_ends_although_the_program_does_too(
+    agent_server: ServerProcess, client: Client, thread: str
+) -> None:
+    program = """
+import asyncio, sys
+from sandlot import Client
+from sandlot.integrations import toolbox
+from sandlot.integrations.sandboxes import Sandboxes
+
+async def main():
+    sandboxes = Sandboxes(Client(sys.argv[1]))
+    async with asyncio.timeout(1):
+        await sandboxes.arun(sys.argv[2], lambda session: toolbox.bash(session, "sleep 300"))
+
+try:
+    asyncio.run(main())
+except TimeoutError:
+    print("gave up")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, agent_server.url, thread],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.returncode) == ("gave up\n", 0), ran.stderr
+    (summary,) = client.thread(thread).execs()
+    status = client.thread(thread).exec(summary.exec_id).status(wait_s=10)
+    assert status.result is not None, "it goes on"
+    assert status.result.verdict is Verdict.KILLED

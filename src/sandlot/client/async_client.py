@@ -20,7 +20,7 @@ from sandlot.client.options import (
 )
 from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
-from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.errors import InvalidRequest, Unsupported
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 
 
@@ -54,7 +54,15 @@ class AsyncClient:
 
         async def open_service() -> SandboxService:
             # By name, since the wiring knows this package and must not be known by it.
-            wiring = importlib.import_module("sandlot.wiring")
+            try:
+                wiring = importlib.import_module("sandlot.wiring")
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.split(".")[0] == "sandlot":
+                    raise
+                raise Unsupported(
+                    f"a worker in this process needs {error.name}, which is not installed: "
+                    "pip install 'sandlot[server]'"
+                ) from error
             service: SandboxService = await wiring.local_service(**options)
             return service
 

@@ -197,7 +197,10 @@ class ServerSettings(BaseSettings):
         300.0,
         gt=0,
         le=7 * 24 * 3600,
-        description="Seconds after which a command is ended that asked for no timeout itself.",
+        description=(
+            "Seconds after which a command is ended that asked for no timeout itself; terminals and commands "
+            "without an output limit, which are meant to go on, have the longest instead."
+        ),
     )
     max_exec_timeout_s: float = Field(
         3600.0,

@@ -10,22 +10,23 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
-from sandlot.domain.session import EndReason
+from sandlot.domain.session import EndReason, Session, SessionState
 
 DEFAULT_CHARACTERS: Final = 30_000
+LOOKED_AT_BYTES: Final = 256 * 1024  # of output, before only its ends are looked at
 # Escape sequences steer terminals; to a model they are noise. The last alternative: one that was cut off.
 _ESCAPES: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-~]|\[[0-?]*$|$)"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-~]|\[[0-?]*$|$)"
 )
 # What would overwrite, ring or erase; tab and newline are text.
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _WHY: Final = {
     Verdict.TIMEOUT: "ended after {seconds:.0f} s because its time was over, and all that it had started "
     "with it. Give it more time, or start it in the background",
     Verdict.OOM: "ended because it needed more memory than the sandbox has",
     Verdict.DISK_FULL: "failed because the disk is full",
-    Verdict.KILLED: "killed on request",
+    Verdict.KILLED: "stopped before its end, on request or because its run was interrupted",
     Verdict.OUTPUT_LIMIT: "ended because it printed more than is allowed",
 }
 
@@ -35,11 +36,11 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
 
     ``path``: where the whole output can be read.
     """
-    text = plain(result.output)
     if result.truncated:
-        text += f"\n[the command wrote {result.output_bytes} bytes; what follows here was not kept]"
         path = path and f"{path}, as far as it was kept"
-    parts = [shortened(text, limit, path).rstrip("\n")] if text.strip() else ["(no output)"]
+    parts = [shown(result.raw.output, limit, path).rstrip("\n")]
+    if result.truncated:
+        parts.append(f"[the command wrote {result.output_bytes} bytes; what came after this was not kept]")
     if (why := why_ended(result)) is not None:
         parts.append(f"[{why}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
@@ -51,22 +52,45 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
 
 def why_ended(result: Result) -> str | None:
     """Of a command that was not left to end by itself."""
-    why = _WHY.get(result.verdict)
-    return None if why is None else why.format(seconds=result.duration_ms / 1000)
+    return why_of(result.verdict, result.duration_ms)
+
+
+def why_of(verdict: Verdict, duration_ms: float) -> str | None:
+    why = _WHY.get(verdict)
+    return None if why is None else why.format(seconds=duration_ms / 1000)
 
 
 def shell_note(result: Result) -> str | None:
     """What became of the shell, where it is not as it was."""
     if result.raw.exited.shell_ended:
-        return "the shell has ended, and its variables with it; the next command starts a new one"
+        return (
+            "the shell has ended, with its variables and what it had in the background; "
+            "the next command starts a new one"
+        )
     if result.raw.exited.shell_restarted:
         return "the shell had died since the last command; this one began in a new shell"
     return None
 
 
+def shown(output: bytes, limit: int, path: str | None = None) -> str:
+    """Output as a model reads it. Of megabytes only the ends are looked at: a loop waits for this."""
+    looked_at = max(LOOKED_AT_BYTES, 8 * limit)  # characters and escapes take several bytes
+    if len(output) <= looked_at:
+        text = plain(output.decode("utf-8", "replace"))
+        return shortened(text, limit, path) if text.strip() else "(no output)"
+    ends = [output[: looked_at // 2], output[-looked_at // 2 :]]
+    head, tail = (plain(end.decode("utf-8", "replace")) for end in ends)
+    half = limit // 2
+    left_out = f"about {len(output) - limit} bytes left out{_where(path)}"
+    return f"{head[:half]}\n[… {left_out} …]\n{tail[-half:]}"
+
+
 def plain(text: str) -> str:
     """Without what only a terminal understands; a line that was drawn over again is shown as it ended."""
-    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # where nothing else ends a line, it does
+    lines = text.split("\n")
     return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
 
@@ -75,8 +99,11 @@ def shortened(text: str, limit: int, path: str | None = None) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    where = f"; all of it is in {path}" if path else ""
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out{where} …]\n{text[-half:]}"
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out{_where(path)} …]\n{text[-half:]}"
+
+
+def _where(path: str | None) -> str:
+    return f"; all of it is in {path}" if path else ""
 
 
 def for_model_error(error: SandlotError) -> str:
@@ -85,6 +112,8 @@ def for_model_error(error: SandlotError) -> str:
         return lost_for_model(error)
     if isinstance(error, errors.FileProblem):
         return f"[{error.reason}: {error.message}]"
+    if isinstance(error, errors.SessionEnded):
+        return f"[{error.code}: {error.message}]\nWhat was in its sandbox is gone; a new one is empty."
     advice = "Trying again later may help." if error.retryable else "Trying the same again will not help."
     ran = " It may have run nevertheless: look before you repeat it." if error.may_have_executed else ""
     return f"[{error.code}: {error.message}]\n{advice}{ran}"
@@ -102,20 +131,40 @@ def lost_for_model(error: errors.SandboxLost) -> str:
     )
 
 
-def new_sandbox_for_model(session: AsyncSession) -> str | None:
-    """For the first answer out of a sandbox that is not the one which the conversation had before."""
-    before = session.info.predecessor if session.created else None
-    if before is None:
+async def new_sandbox_for_model(session: AsyncSession) -> str | None:
+    """For what comes first out of a sandbox that is not the one which the conversation had before.
+
+    Asked before anything is done. Said until a command has run in it: whoever made it may have been cut off
+    before the model heard of it.
+    """
+    why = _why_another(session.info)
+    if why is None or (not session.created and await _was_used(session)):
         return None
-    why = {
-        EndReason.IDLE: "it was not used for too long",
-        EndReason.LIFETIME: "its time was over",
-        EndReason.DELETED: "it was deleted",
-    }[before.reason]
     return (
-        f"[this is a new, empty sandbox. The one that this conversation had has ended because {why}: "
+        f"[this is a new, empty sandbox. The one that this conversation had {why}: "
         "its files, variables and processes are gone]"
     )
+
+
+def _why_another(info: Session) -> str | None:
+    if info.state is SessionState.LOST:
+        return None  # that is told by itself, with every call
+    if info.loss is not None:
+        return f"was lost ({info.loss.reason})"
+    if info.predecessor is None:
+        return None
+    return {
+        EndReason.IDLE: "has ended because it was not used for too long",
+        EndReason.LIFETIME: "has ended because its time was over",
+        EndReason.DELETED: "was deleted",
+    }[info.predecessor.reason]
+
+
+async def _was_used(session: AsyncSession) -> bool:
+    try:
+        return bool(await session.execs())
+    except SandlotError:
+        return True  # what is wrong will be told by the operation itself
 
 
 def _hint(result: Result) -> str:

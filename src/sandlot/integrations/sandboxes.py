@@ -45,6 +45,10 @@ class Sandboxes:
         name: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        if client is not None and not isinstance(client, Client | AsyncClient):
+            raise InvalidRequest(f"client is a sandlot.Client or AsyncClient, not {client!r:.80}")
+        if options.get("idempotency_key") is not None:
+            raise InvalidRequest("an idempotency_key names one session, and each thread has its own")
         self.client = client if client is not None else Client()
         self._environment = environment
         self._name = name
@@ -52,7 +56,11 @@ class Sandboxes:
 
     def thread_key(self, thread: str) -> str:
         """What the service knows the thread by. Frameworks allow any text; what does not fit is hashed."""
-        key = thread if self._name is None else f"{thread}/{self._name}"
+        key = thread
+        if self._name is not None:
+            # The end keeps apart what only looks the same: thread "a/b" with name "c", and "a" with "b/c".
+            both = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
+            key = f"{thread}/{self._name}~{hashlib.sha256(both).hexdigest()[:12]}"
         return (
             key if is_thread(key) else "sha256-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
         )
@@ -66,12 +74,7 @@ class Sandboxes:
 
     def run(self, thread: str, work: Work[T]) -> T:
         """Blocks. The work runs with the thread's session, on the client's loop."""
-        future = self.blocking_client().submit(lambda client: self._in_session(client, thread, work))
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # the caller was interrupted; one that is done is not changed
-            raise
+        return self.blocking_client().call(lambda client: self._in_session(client, thread, work))
 
     async def arun(self, thread: str, work: Work[T]) -> T:
         """As ``run``, without blocking the loop that it is called on."""

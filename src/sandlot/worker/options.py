@@ -24,6 +24,6 @@ class WorkerOptions:
     # An unknown sandbox is left alone for this long: another process may be about to record it.
     orphan_grace_s: float = 30.0
     # How long it can be told why a session ended: to who asks for it, and to its thread.
-    remember_ended_s: float = 24 * 3600.0
+    remember_ended_s: float = 30 * 24 * 3600.0
     # How long a stopping worker waits for calls under way. Their commands go on without it.
     drain_timeout_s: float = 30.0

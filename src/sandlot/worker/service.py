@@ -357,8 +357,10 @@ class WorkerService:
         """
         ceiling = self._options.max_exec_timeout_s
         if request.timeout_s is None:
-            # Somebody sits at a terminal, and does not know of a timeout that they did not ask for.
-            usual = ceiling if request.pty is not None else self._options.default_exec_timeout_s
+            # Somebody sits at a terminal, or has started what is meant to go on, and does not know of a
+            # timeout that they did not ask for.
+            open_ended = request.pty is not None or request.output_limit is None
+            usual = ceiling if open_ended else self._options.default_exec_timeout_s
             return replace(request, timeout_s=min(usual, ceiling))
         if request.timeout_s > ceiling:
             raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")

@@ -204,11 +204,13 @@ stream = session.stream("yes", output_limit=None)
 next(stream)
 if sys.argv[2] == "closed":
     client.close()
+if sys.argv[2] == "dropped":
+    del stream, session, client
 print("done")
 """
 
 
-@pytest.mark.parametrize("how", ["plain", "closed", "fails", "hangs"])
+@pytest.mark.parametrize("how", ["plain", "closed", "dropped", "fails", "hangs"])
 def test_a_local_client_is_closed_when_the_program_ends(tmp_path: Path, how: str) -> None:
     told = tmp_path / "told"
     ran = subprocess.run(

@@ -10,7 +10,7 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.execution import ExecResult, Exited, verdict_of
 from sandlot.domain.session import Session, SessionState, lose, loss_report, lost_error
-from sandlot.integrations.model_text import for_model, for_model_error, plain, shortened
+from sandlot.integrations.model_text import for_model, for_model_error, plain, shortened, shown
 
 
 def result(output: str, **exited: object) -> Result:
@@ -41,7 +41,7 @@ def test_why_it_ended_is_said() -> None:
     assert "its time was over" in for_model(result("begun\n", code=143, reason="timeout", duration_ms=2000.0))
     assert "more memory" in for_model(result("", code=137, oom=True))
     assert "disk is full" in for_model(result("", code=1, disk_full=True))
-    assert "its variables with it" in for_model(result("", shell_ended=True))
+    assert "with its variables" in for_model(result("", shell_ended=True))
     assert "had died" in for_model(result("", shell_restarted=True))
 
 
@@ -98,3 +98,30 @@ def test_an_error_says_what_to_do(error: errors.SandlotError, said: list[str], n
     text = for_model_error(error)
     assert all(part in text for part in said)
     assert not_said not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("start \x1b]\n1\n2\nFAILED\n", "start \n1\n2\nFAILED\n"),  # a title that never ends
+        ("line1\rline2\rline3", "line1\nline2\nline3"),
+        ("\x9b31mred", "31mred"),
+    ],
+)
+def test_nothing_is_hidden(text: str, read: str) -> None:
+    assert plain(text) == read
+
+
+def test_of_megabytes_only_the_ends_are_read() -> None:
+    output = b"head\n" + b"\n" * 8_000_000 + b"tail\n"
+    text = shown(output, 1000, "/tmp/all.txt")
+    assert text.startswith("head\n")
+    assert text.endswith("tail\n")
+    assert "bytes left out; all of it is in /tmp/all.txt" in text
+    assert len(text) < 1200
+
+
+def test_an_ended_session_is_no_dead_end() -> None:
+    text = for_model_error(errors.SessionEnded("session ses_1 was deleted; create a new one"))
+    assert "will not help" not in text
+    assert "a new one is empty" in text

@@ -40,6 +40,24 @@ def test_names_stay_apart() -> None:
         assert shared.run("t", session_id) != own.run("t", session_id)
 
 
+def test_what_only_looks_the_same_is_kept_apart() -> None:
+    with Client(service=FakeService()) as client:
+        keys = {
+            Sandboxes(client, name="b").thread_key("x/a"),
+            Sandboxes(client, name="a/b").thread_key("x"),
+            Sandboxes(client, name="a").thread_key("x"),
+            Sandboxes(client).thread_key("x/a"),
+        }
+        assert len(keys) == 4
+
+
+def test_what_cannot_be_is_refused_when_it_is_built() -> None:
+    with pytest.raises(InvalidRequest, match="AsyncClient"):
+        Sandboxes("http://localhost:8000")  # type: ignore[arg-type]
+    with Client(service=FakeService()) as client, pytest.raises(InvalidRequest, match="idempotency_key"):
+        Sandboxes(client, idempotency_key="k")
+
+
 def test_one_client_from_threads_and_from_several_loops() -> None:
     with Client(service=FakeService()) as client:
         sandboxes = Sandboxes(client)

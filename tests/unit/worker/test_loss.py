@@ -305,6 +305,8 @@ async def test_timeouts_have_a_default_and_a_ceiling(scene: Scene) -> None:
     await worker.execute(session.id, ExecRequest(command="x", exec_id="most", timeout_s=10))
     assert sandbox.execs["default"].request.timeout_s == 5
     assert sandbox.execs["most"].request.timeout_s == 10
+    await worker.start_exec(session.id, ExecRequest(command="x", exec_id="open-ended", output_limit=None))
+    assert sandbox.execs["open-ended"].request.timeout_s == 10
     for call in (worker.execute, worker.start_exec):
         with pytest.raises(InvalidRequest, match="at most 10"):
             await call(session.id, ExecRequest(command="x", timeout_s=10.1))

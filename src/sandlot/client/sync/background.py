@@ -11,6 +11,7 @@ import concurrent.futures
 import concurrent.futures.thread  # before our hook below, which then runs before its own
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -27,22 +28,28 @@ Last = Callable[[], Coroutine[Any, Any, None]]
 class BackgroundLoop:
     def __init__(self, last: Last | None = None) -> None:
         """``last`` is run before the loop stops. It must not hold this object, or that would never end."""
+        self._made_in = os.getpid()
         self._start(last)
         _running.add(self)
 
     def _start(self, last: Last | None) -> None:
-        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="sandlot", daemon=True)
         self._thread.start()
-        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, self._pid, last)
+        pid = os.getpid()
+        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, pid, last)
+        self._pid = pid  # the last of all: who finds it to be his own uses the others
+
+    def _start_after_fork(self) -> None:
+        """A fork takes no thread along; connections are made anew for the new loop."""
+        with _starting:
+            if self._pid != os.getpid() and self.alive:
+                self._start(None)  # the last thing is the parent's to do
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Begins it, and waits for nothing."""
         if self._pid != os.getpid():
-            # A fork takes no thread along; connections are made anew for the new loop. The last thing is the
-            # parent's to do.
-            self._start(None)
+            self._start_after_fork()
         if not self.alive:
             coroutine.close()
             raise RuntimeError("this client is closed")
@@ -60,6 +67,7 @@ class BackgroundLoop:
             raise
 
     def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
+        pid = os.getpid()
         try:
             while True:
                 try:
@@ -70,19 +78,20 @@ class BackgroundLoop:
         finally:
             aclose = getattr(events, "aclose", None)
             if aclose is not None:
-                self._finish(aclose)
+                self._finish(aclose, pid)
 
     @contextlib.contextmanager
     def enter(self, context: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
+        pid = os.getpid()
         events = self.run(context.__aenter__())
         try:
             yield self.iterate(events)
         finally:
-            self._finish(lambda: context.__aexit__(None, None, None))
+            self._finish(lambda: context.__aexit__(None, None, None), pid)
 
-    def _finish(self, finish: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def _finish(self, finish: Callable[[], Coroutine[Any, Any, Any]], pid: int) -> None:
         """Of an iterator that is left. The garbage collector may be who leaves it, on any thread."""
-        if not self.alive:
+        if not self.alive or pid != os.getpid():  # a parent reads on, on a connection that is not ours
             return
         if self._on_own_thread:
             asyncio.run_coroutine_threadsafe(finish(), self._loop)  # to wait for it here would be for ever
@@ -94,11 +103,19 @@ class BackgroundLoop:
         return threading.current_thread() is self._thread
 
     @property
+    def forked(self) -> bool:
+        """This is another process than it was made in. What was opened before is still the parent's."""
+        return self._made_in != os.getpid()
+
+    @property
     def alive(self) -> bool:
         return self._stop.alive
 
     def close(self) -> None:
         self._stop()
+        if self._pid == os.getpid() and not self._on_own_thread:
+            self._thread.join(timeout=STOP_S)
+            _ending.discard(self._thread)
 
 
 async def _next(events: AsyncIterator[T]) -> T:
@@ -117,33 +134,58 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+        _ending.discard(threading.current_thread())
 
 
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int, last: Last | None) -> None:
+    """Waits for nothing: the garbage collector may call this on any thread, an event loop's among them."""
     if pid != os.getpid():
         return  # of a parent, whose loop is not ours to touch
+    _ending.add(thread)
     asyncio.run_coroutine_threadsafe(_end(loop, last), loop)
-    if thread is not threading.current_thread():
-        thread.join(timeout=STOP_S)
 
 
 async def _end(loop: asyncio.AbstractEventLoop, last: Last | None) -> None:
     try:
-        if last is not None:
-            with contextlib.suppress(Exception):  # there is nobody left to tell
-                async with asyncio.timeout(LAST_S):
+        with contextlib.suppress(Exception):  # there is nobody left to tell
+            async with asyncio.timeout(LAST_S):
+                await _end_calls()
+                if last is not None:
                     await last()
     finally:
         loop.stop()
 
 
+async def _end_calls() -> None:
+    """What a call does about its cancellation, such as ending its command, needs the connections still."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        if not task.cancelling():  # again would cancel just that
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
+_ending: set[threading.Thread] = set()  # told to, and perhaps waited for by nobody
+_starting = threading.Lock()
 
 
 def _stop_all() -> None:
     for loop in list(_running):
         loop.close()
+    for thread in list(_ending):
+        thread.join(timeout=STOP_S)
 
+
+def _after_fork() -> None:
+    """Threads of the parent are not here to end, nor to let go of a lock."""
+    global _starting
+    _starting = threading.Lock()
+    _ending.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
 
 # When ``atexit`` is reached, no executor takes work any more, and closing a local client needs some.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -58,11 +58,19 @@ class Client(Facade[AsyncClient]):
         """Begins something with the async client behind this one, on its loop: the way in from others."""
         return self._loop.submit(work(self._behind))
 
+    def call(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        """As ``submit``, and waits for it; an interrupt of the caller ends the work too.
+
+        On the client's own loop, which would wait for itself, it is refused.
+        """
+        return self._loop.run(work(self._behind))
+
     def close(self) -> None:
         """Sessions live on; of a local client they end with its worker."""
         if self._loop.alive:
             try:
-                self._loop.run(self._behind.aclose())
+                if not self._loop.forked:  # a local worker and its sandboxes are the parent's
+                    self._loop.run(self._behind.aclose())
             finally:
                 self._loop.close()
 

@@ -38,8 +38,6 @@ from sandlot.integrations.toolbox.commands import SHELL
 
 T = TypeVar("T")
 
-RECREATED: Final = "[this is a new, empty sandbox, in place of the one that was lost]"
-MAX_UNTOLD: Final = 1000  # sessions whose model has not been told yet; the oldest are forgotten
 OUTSIDE: Final = "sandlot"  # the id of a backend that no conversation is using
 
 
@@ -75,7 +73,6 @@ class SandlotBackend(BaseSandbox):
         self._sandboxes = Sandboxes(client, environment=environment, name=name, **options)
         self._thread = thread
         self._shell = shell
-        self._untold: dict[str, str] = {}  # by session, until there is an answer that has a place for it
 
     @property
     def id(self) -> str:
@@ -89,14 +86,10 @@ class SandlotBackend(BaseSandbox):
 
     def recreate(self, thread: str | None = None) -> None:
         """A new, empty sandbox in place of one that was lost. Outside of a run the thread has to be named."""
-        self._sandboxes.run(thread or self._current_thread(), self._recreate)
+        self._sandboxes.run(thread or self._current_thread(), _recreate)
 
     async def arecreate(self, thread: str | None = None) -> None:
-        await self._sandboxes.arun(thread or self._current_thread(), self._recreate)
-
-    async def _recreate(self, session: AsyncSession) -> None:
-        await session.recreate()
-        self._remember(session, RECREATED)
+        await self._sandboxes.arun(thread or self._current_thread(), _recreate)
 
     # commands
 
@@ -221,21 +214,18 @@ class SandlotBackend(BaseSandbox):
         except SandlotError as error:
             return operation.refused(error)
 
-    def _remember(self, session: AsyncSession, note: str) -> None:
-        if len(self._untold) >= MAX_UNTOLD:
-            self._untold.pop(next(iter(self._untold)), None)
-        self._untold[session.id] = note
-
     def _telling(self, operation: Operation[T]) -> Work[T]:
         """A sandbox that is not the one which the conversation had before must not go unnoticed."""
 
         async def work(session: AsyncSession) -> T:
-            if (note := new_sandbox_for_model(session)) is not None:
-                self._remember(session, note)
+            note = await new_sandbox_for_model(session)
             answer = await operation.within(session)
-            untold = self._untold.get(session.id)
-            if untold is not None and tell(answer, untold):
-                self._untold.pop(session.id, None)
+            if note is not None:
+                tell(answer, note)  # where there is no place for it, the first command's answer has one
             return answer
 
         return work
+
+
+async def _recreate(session: AsyncSession) -> None:
+    await session.recreate()

@@ -13,12 +13,12 @@ from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
-from sandlot.domain.errors import SandlotError, Unsupported
+from sandlot.domain.errors import Conflict, SandlotError, Unsupported
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
 from sandlot.integrations.deepagents.artifacts import real_path
 from sandlot.integrations.deepagents.operation import Operation
 from sandlot.integrations.foreground import run_foreground
-from sandlot.integrations.model_text import for_model_error, plain, shell_note, shortened, why_ended
+from sandlot.integrations.model_text import for_model_error, plain, shell_note, shown, why_ended
 from sandlot.integrations.toolbox.commands import ENV, exec_id_of
 
 KEPT_BYTES: Final = 10 * MIB  # of a command's output
@@ -41,6 +41,11 @@ class Call:
         except Unsupported:
             # An image without bash has no shells that last; each command then starts where the sandbox does.
             return await self._run_in(session, None, output_limit)
+        except Conflict:
+            if self.exec_id is None:
+                raise
+            # The same call, begun with another timeout or without a shell: its result is the one.
+            return await (await session.exec(self.exec_id)).wait()
 
     async def _run_in(self, session: AsyncSession, shell: str | None, output_limit: int) -> Result:
         return await run_foreground(
@@ -73,18 +78,19 @@ def execute_with_offload(
     async def work(session: AsyncSession) -> ExecuteOffloadResult:
         result = await call.run(session, limit)
         notes = "".join(f"\n[{note}]" for note in (why_ended(result), shell_note(result)) if note)
-        text = plain(result.output)
-        if len(result.raw.output) <= max_inline_bytes:
-            return ExecuteOffloadResult(offloaded=False, response=_response(result, text + notes))
+        output = result.raw.output
+        if len(output) <= max_inline_bytes:
+            response = _response(result, plain(result.output) + notes)
+            return ExecuteOffloadResult(offloaded=False, response=response)
         kept_at = real_path(capture_path)
         try:
-            await session.files.write(kept_at, result.raw.output)
+            await session.files.write(kept_at, output)
         except SandlotError as error:
-            head_and_tail = shortened(text, max_inline_bytes)
+            head_and_tail = shown(output, max_inline_bytes)
             lost = f"\n[what is left out could not be kept in {kept_at}: {error.message}]"
             response = _response(result, head_and_tail + lost + notes, truncated=True)
             return ExecuteOffloadResult(offloaded=False, response=response)
-        preview = shortened(text, PREVIEW_CHARACTERS, f"{kept_at} for commands")
+        preview = shown(output, PREVIEW_CHARACTERS, f"{kept_at} for commands")
         return ExecuteOffloadResult(offloaded=True, response=_response(result, preview + notes))
 
     def failed(error: SandlotError) -> ExecuteOffloadResult:
@@ -95,7 +101,7 @@ def execute_with_offload(
 
 def named(task: str | None, capture_path: str, command: str) -> str | None:
     """The id of one tool call's exec. A resumed step finds the command that it had begun, by its id."""
-    return None if task is None else exec_id_of(f"{task}\0{capture_path}\0{command}")
+    return None if task is None else exec_id_of(f"{task}\0{capture_path}", command)
 
 
 def _response(result: Result, output: str, *, truncated: bool = False) -> ExecuteResponse:

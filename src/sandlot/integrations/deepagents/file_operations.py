@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -29,10 +31,15 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import FileProblem, SandlotError
 from sandlot.domain.files import FileType
 from sandlot.integrations.deepagents.artifacts import real_path
-from sandlot.integrations.deepagents.operation import Operation, absolute, file_error, utf8
+from sandlot.integrations.deepagents.operation import Operation, absolute, file_error
 from sandlot.integrations.deepagents.reading import Page
+from sandlot.integrations.langgraph_thread import current_task
+from sandlot.integrations.toolbox.answer import utf8
+from sandlot.integrations.toolbox.files import EDIT_FOLDER, EDITS
+from sandlot.integrations.toolbox.keeping import keep_newest
 
 EDITED_BYTES: Final = 16 * 1024 * 1024
+RECORD_BYTES: Final = 100
 DOWNLOADED_BYTES: Final = 100 * 1024 * 1024  # of one file
 AT_ONCE: Final = 4  # transfers of one call
 SNIFFED_BYTES: Final = 8 * 1024
@@ -126,6 +133,9 @@ def write(path: str, content: str) -> Operation[WriteResult]:
 
 
 def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResult]:
+    """Done once by one step of a run, also if the step is executed again after a crash."""
+    task = current_task()
+
     async def work(session: AsyncSession) -> EditResult:
         if not old:
             return EditResult(error=EMPTY_OLD_STRING_ERROR)
@@ -144,7 +154,13 @@ def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResu
                 error=f"Error: String '{_quoted(old)}' appears multiple times ({count}). "
                 "Use replace_all=True to replace all occurrences, or give more of the text around it."
             )
-        await session.files.write(real, before.replace(style(wanted), style(instead)))
+        after = before.replace(style(wanted), style(instead))
+        if task is not None and style(wanted) in after:  # done again, it would go on from its own result
+            call = "\0".join((task, real, str(replace_all), old, new)).encode()
+            done = await _edited(session, f"edit-{_digest(call)}", before, after, count)
+            if done is not None:
+                return EditResult(path=path, occurrences=done)
+        await session.files.write(real, after)
         return EditResult(path=path, occurrences=count)
 
     def failed(error: SandlotError) -> EditResult:
@@ -153,6 +169,24 @@ def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResu
         return EditResult(error=f"Error editing file '{path}': {file_error(error)}")
 
     return Operation(work, failed)
+
+
+async def _edited(session: AsyncSession, edit: str, before: bytes, after: bytes, count: int) -> int | None:
+    """How many places the same call has replaced, if the file is as that left it. Else what it will leave
+    is noted, before it is written: a crash in between is then an edit that is still to be done.
+    """
+    with contextlib.suppress(SandlotError):
+        noted = await session.files.read(f"{EDIT_FOLDER}/{edit}", max_bytes=RECORD_BYTES)
+        content, _, done = noted.partition(b" ")
+        if content == _digest(before).encode() and done.isdigit():
+            return int(done)
+    with contextlib.suppress(SandlotError):  # without room for it an edit may be done twice, as anywhere
+        await keep_newest(session, EDIT_FOLDER, edit, f"{_digest(after)} {count}".encode(), EDITS)
+    return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _with_lf(text: bytes) -> bytes:

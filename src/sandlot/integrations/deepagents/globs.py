@@ -14,6 +14,7 @@ from deepagents.backends.utils import InvalidGlobPatternError, compile_grep_incl
 
 from sandlot.domain.errors import InvalidRequest
 
+PATTERN_CHARACTERS: Final = 1000  # what is done with one grows with the square of its length
 _BRACES: Final = re.compile(r"\{[^{}/]*\}")
 # Without end, and nobody keeps files there.
 PSEUDO_FOLDERS: Final = frozenset({"proc", "sys", "dev"})
@@ -21,6 +22,10 @@ PSEUDO_FOLDERS: Final = frozenset({"proc", "sys", "dev"})
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """For paths relative to where the search begins."""
+    if len(pattern) > PATTERN_CHARACTERS:
+        raise InvalidRequest(
+            f"the glob has {len(pattern)} characters, and may have {PATTERN_CHARACTERS}; use a shorter one"
+        )
     try:
         return compile_grep_include_glob(pattern)
     except InvalidGlobPatternError as error:

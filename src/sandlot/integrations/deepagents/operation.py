@@ -18,7 +18,7 @@ from deepagents.backends.protocol import (
 )
 
 from sandlot.client.async_session import AsyncSession
-from sandlot.domain.errors import FileProblem, InvalidRequest, SandlotError
+from sandlot.domain.errors import FileProblem, SandlotError
 from sandlot.integrations.model_text import for_model_error
 from sandlot.integrations.sandboxes import Work
 from sandlot.integrations.toolbox.answer import refusal
@@ -58,15 +58,12 @@ class Operation(Generic[T]):
         return self.failed(error)
 
 
-def tell(answer: object, note: str) -> bool:
-    """Puts a note where the model will read it; False if this answer has no such place."""
+def tell(answer: object, note: str) -> None:
+    """Puts a note where the model will read it, if this answer has such a place."""
     if isinstance(answer, ExecuteOffloadResult):
         answer.response.output = f"{note}\n{answer.response.output}"
-        return True
-    if isinstance(answer, _WITH_ERROR) and answer.error is not None:
+    elif isinstance(answer, _WITH_ERROR) and answer.error is not None:
         answer.error = f"{answer.error}\n{note}"
-        return True
-    return False
 
 
 def file_error(error: SandlotError) -> str:
@@ -81,12 +78,3 @@ def absolute(path: str) -> str:
     if not path.startswith("/") or "\0" in path:
         raise FileProblem(f"{path!r}: a path begins with /", reason="invalid_path", path=path)
     return "/" + "/".join(part for part in path.split("/") if part not in {"", "."})
-
-
-def utf8(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(
-            f"{what} is not text: half of a character stands at position {error.start}"
-        ) from None

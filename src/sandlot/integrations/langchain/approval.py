@@ -16,36 +16,45 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware, InterruptOnCon
 
 from sandlot.integrations.model_text import shortened
 
+# Everything that repeats has a bound, so that no text makes the search slow.
 # The beginning of a program's name: not the middle of a word, but the end of a path.
 _NAME: Final = r"(?<![\w.-])"
-# More of the same command. Bounded, so that no text makes the search slow.
+# More of the same command.
 _MORE: Final = r"[^;&|\n]{0,200}"
-_PATH: Final = r"(?:\S{0,100}/)?"
-_PROGRAM: Final = rf"(?:sudo\s+)?{_PATH}(?:env\s+)?(?:\w{{0,4}}sh|python[\d.]*|perl|ruby|node)\b"
+_GAP: Final = r"\s{1,20}"
+_PATH: Final = r"(?:[^\s;&|]{0,100}/)?"
+_PROGRAM: Final = (
+    rf"\s{{0,20}}(?:sudo{_GAP})?{_PATH}(?:env{_GAP})?"
+    r"(?:\w{0,4}sh|python[\d.]{0,10}|perl|ruby|node)\b"
+)
+_DOWNLOADS: Final = r"(?:<\(|\$\(|`)\s{0,20}(?:curl|wget)\b"
+_DECODES: Final = rf"base64{_GAP}(?:-d|-D|--decode)\b"
 
 # Regular expressions, each with what a person is told about a command in which it is found.
 DEFAULT_PATTERNS: Final[Mapping[str, str]] = {
-    rf"{_NAME}rm\b{_MORE}\s-(?:\w*[rR]\w*|-recursive)\b": "deletes folders with all that is in them",
+    rf"{_NAME}rm\b{_MORE}\s-(?:\w{{0,50}}[rR]|-recursive\b)": "deletes folders with all that is in them",
     rf"{_NAME}find\b{_MORE}\s-delete\b": "deletes all that it finds",
-    rf"{_NAME}find\b{_MORE}\s-exec(?:dir)?\s+{_PATH}rm\b": "deletes all that it finds",
-    rf"{_NAME}xargs(?:\s+(?:-\w{{1,20}}|\d{{1,9}})){{0,6}}\s+{_PATH}rm\b": "deletes what it is given",
-    r"\brmtree\s*\(": "deletes a folder with all that is in it",
+    rf"{_NAME}find\b{_MORE}\s-exec(?:dir)?{_GAP}{_PATH}rm\b": "deletes all that it finds",
+    rf"{_NAME}xargs(?:{_GAP}(?:-\w{{1,20}}|\d{{1,9}})){{0,6}}{_GAP}{_PATH}rm\b": "deletes what it is given",
+    r"\brmtree\s{0,20}\(": "deletes a folder with all that is in it",
     rf"{_NAME}git\b{_MORE}\spush\b": "publishes commits",
-    rf"{_NAME}git\b{_MORE}\s(?:reset\s{_MORE}--hard|clean\s{_MORE}-\w*f)": "throws changes away",
-    rf"{_NAME}(?:curl|wget)\b[^;&\n]{{0,200}}\|\s*{_PROGRAM}": "runs what it downloads",
-    rf"\b(?:\w{{0,4}}sh|eval|source)\s{_MORE}(?:<\(|\$\(|`)\s*(?:curl|wget)\b": "runs what it downloads",
-    rf"{_NAME}base64\s+(?:-d|-D|--decode)\b[^;&\n]{{0,200}}\|\s*{_PROGRAM}": "runs what it decodes",
+    # Each to the first such word and on from there, not from every one of them.
+    rf"{_NAME}git\b(?>{_MORE}?\sreset\s){_MORE}--hard": "throws changes away",
+    rf"{_NAME}git\b(?>{_MORE}?\sclean\s){_MORE}-\w{{0,50}}f": "throws changes away",
+    rf"{_NAME}(?:curl|wget)\b[^;&\n]{{0,200}}\|{_PROGRAM}": "runs what it downloads",
+    rf"\b(?:\w{{0,4}}sh|eval|source)\s{_MORE}{_DOWNLOADS}": "runs what it downloads",
+    rf"{_NAME}{_DECODES}[^;&\n]{{0,200}}\|{_PROGRAM}": "runs what it decodes",
     rf"{_NAME}(?:npm|pnpm|yarn|cargo|poetry|uv)\b{_MORE}\spublish\b": "publishes a package",
-    rf"{_NAME}twine\s+upload\b": "publishes a package",
-    rf"{_NAME}(?:mkfs(?:\.\w+)?|shred|wipefs)\s": "destroys data",
+    rf"{_NAME}twine{_GAP}upload\b": "publishes a package",
+    rf"{_NAME}(?:mkfs(?:\.\w{{1,20}})?|shred|wipefs)\s": "destroys data",
     rf"{_NAME}dd\s{_MORE}\bof=/dev/": "writes over a device",
-    rf"{_NAME}(?:chmod|chown)\b{_MORE}\s-(?:\w*R\w*|-recursive)\b": "changes permissions of whole folders",
+    rf"{_NAME}(?:chmod|chown)\b{_MORE}\s-(?:\w{{0,50}}R|-recursive\b)": "changes whole folders' permissions",
     rf"{_NAME}(?:sudo|doas)\s": "asks for the rights of another user",
-    r":\s*\(\s*\)\s*\{": "starts processes without end",
-    r"(?i)\b(?:drop\s+(?:table|database|schema)|truncate\s+table)\b": "deletes data of a database",
+    r":\s{0,20}\(\s{0,20}\)\s{0,20}\{": "starts processes without end",
+    rf"(?i)\b(?:drop{_GAP}(?:table|database|schema)|truncate{_GAP}table)\b": "deletes data of a database",
 }
 # Of one command; a person is asked about a longer one.
-LOOKED_THROUGH: Final = 100_000  # characters
+LOOKED_THROUGH: Final = 20_000  # characters
 SHOWN: Final = 10_000  # of them, to that person
 
 
@@ -58,9 +67,17 @@ class ApprovalPolicy:
 
     def __init__(self, patterns: Mapping[str, str] = DEFAULT_PATTERNS) -> None:
         self._patterns = [(re.compile(pattern), why) for pattern, why in patterns.items()]
+        self._last = ("", self._found_in(""))  # a command is asked about, and then described
 
     def why(self, command: str) -> str | None:
         """Why a person is to be asked; None if nobody needs to be."""
+        last, why = self._last
+        if command != last:
+            why = self._found_in(command)
+            self._last = (command, why)
+        return why
+
+    def _found_in(self, command: str) -> str | None:
         if self._patterns and len(command) > LOOKED_THROUGH:
             return f"has {len(command)} characters, too many to be looked through"
         forms = (command, _without_quoting(command))
@@ -93,5 +110,6 @@ class ApprovalPolicy:
 
 
 def _without_quoting(command: str) -> str:
-    """As the shell will see the words: ``r\\m``, ``'rm'`` and a command over two lines are no disguise."""
-    return re.sub(r"[\\'\"]", "", command.replace("\\\n", " "))
+    """As the shell will see the words: ``r\\m``, ``'rm'``, wide gaps and a second line are no disguise."""
+    plain = re.sub(r"[\\'\"]", "", command.replace("\\\n", " "))
+    return re.sub(r"[^\S\n]+", " ", plain)

@@ -99,7 +99,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     def after_agent(self, state: Any, runtime: Runtime[Any]) -> None:
         if self._delete:
             with _what_a_run_can_do_without():
-                self._sandboxes.blocking_client().submit(self._deletion()).result()
+                self._sandboxes.blocking_client().call(self._deletion())
 
     async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> None:
         if self._delete:

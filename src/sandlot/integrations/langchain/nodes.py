@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Unpack
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langgraph.runtime import get_runtime
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import SessionOptions
@@ -32,13 +34,14 @@ def bash_node(
 
     The result is a dictionary: ``text`` as a model would read it, ``exit_code``, ``stdout``, ``stderr`` and
     so on; ``error`` instead, where there was no sandbox to run it in. A node that is executed again after a
-    crash does not run its command again.
+    crash does not run its command again. Two of these within one node of the graph are told apart by their
+    keys and commands.
     """
     sandboxes = Sandboxes(client, environment=environment, name=name, **options)
 
     def operation(state: Any, config: RunnableConfig) -> Operation:
         command = _command(state, command_key)
-        called = call_id(config, "bash_node")
+        called = call_id(config, json.dumps([command_key, result_key, _attempt()]))
         return lambda session: toolbox.bash(session, command, timeout_s=timeout_s, call_id=called)
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -48,6 +51,12 @@ def bash_node(
         return {result_key: _result(await aperform(sandboxes, config, operation(state, config)))}
 
     return RunnableLambda(run, arun, name="bash")
+
+
+def _attempt() -> int:
+    """A RetryPolicy means what it says: its next attempt runs the command again."""
+    info = get_runtime().execution_info
+    return 1 if info is None else info.node_attempt
 
 
 def _command(state: Any, key: str) -> str:

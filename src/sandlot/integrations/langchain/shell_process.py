@@ -21,7 +21,7 @@ import msgspec
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import NotFound, SandlotError
-from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_of
+from sandlot.domain.execution import MAX_COMMAND_BYTES, Channel, Exited, Output, Verdict, verdict_of
 from sandlot.domain.ids import new_exec_id
 from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
@@ -33,7 +33,12 @@ READ_BYTES: Final = 64 * 1024
 GOODBYE_S: Final = 0.2
 
 # Nothing that a model would write by itself as the last line of a command.
-_MARKER_LINE: Final = re.compile(rb"(?:\A|(?<=\n))printf '(__[A-Z_]+__[0-9a-f]{32}) %s\\n' \$\?\n\Z")
+_MARKER_LINE: Final = re.compile(rb"(?:\A|(?<=\n))printf '(__[A-Z_]{1,50}__[0-9a-f]{32}) %s\\n' \$\?\n\Z")
+MARKER_LINE_BYTES: Final = 128  # more than it can have
+TOO_LONG: Final = (
+    f"[the command is longer than {MAX_COMMAND_BYTES} bytes and was not run; "
+    "put long content into files, piece by piece]\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,22 @@ class _Shell:
                     self._pending += await given_up
 
     async def _next(self) -> tuple[str, bytes] | None:
-        """The next command and its marker; None at the end."""
+        """The next command and its marker; None at the end. One that is too long is refused here."""
+        too_long = False
         while True:
-            if (found := _MARKER_LINE.search(self._pending)) is not None:
-                command = bytes(self._pending[: found.start()])
-                marker = found[1]
+            # The end alone: to look through all of it at each piece would take minutes for a long one.
+            end = max(0, len(self._pending) - MARKER_LINE_BYTES)
+            if (found := _MARKER_LINE.search(self._pending, end)) is not None:
+                command, marker = bytes(self._pending[: found.start()]), bytes(found[1])
                 self._pending.clear()
-                return command.decode("utf-8", "replace"), bytes(marker)
+                if not too_long:
+                    return command.decode("utf-8", "replace"), marker
+                _write(Channel.STDERR, TOO_LONG.encode())
+                _write(Channel.STDOUT, b"%s 1\n" % marker)
+                too_long = False
+            if len(self._pending) > MAX_COMMAND_BYTES + MARKER_LINE_BYTES:
+                too_long = True
+                del self._pending[:-MARKER_LINE_BYTES]
             wait_s = GOODBYE_S if self._pending == b"exit\n" else None
             try:
                 async with asyncio.timeout(wait_s):
@@ -116,7 +130,7 @@ class _Shell:
             return 1
 
     async def _run_in(self, session: AsyncSession, command: str) -> int:
-        if (note := new_sandbox_for_model(session)) is not None:
+        if (note := await new_sandbox_for_model(session)) is not None:
             _write(Channel.STDERR, f"{note}\n".encode())
         if self._new_shell:
             with contextlib.suppress(NotFound):

@@ -20,6 +20,7 @@ from sandlot.integrations.langchain import arguments as about
 from sandlot.integrations.langchain.call import Call, Runtime, aperform, as_output, perform
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
+from sandlot.integrations.toolbox.commands import exec_id_of, job_of
 
 # LangGraph gives it; a tool that is called outside of a graph goes without.
 InjectedRuntime = Annotated[Runtime | None, InjectedToolArg]
@@ -81,7 +82,7 @@ async def _bash(
     restart: bool,
 ) -> Answer:
     if restart:
-        answer = await toolbox.restart(session)
+        answer = await toolbox.restart(session, before=_exec_of(call, command, background))
         if answer.failed or command is None:
             return answer
     if command is None:
@@ -96,6 +97,18 @@ async def _bash(
     )
 
 
+def _exec_of(call: Call, command: str | None, background: bool) -> str | None:
+    """The id that the call's command has if the call was made before."""
+    if call.id is None or command is None:
+        return None
+    exec_id = exec_id_of(call.id, command)
+    return job_of(exec_id) if background else exec_id
+
+
+async def _edit_file(session: AsyncSession, call: Call, **given: Any) -> Answer:
+    return await toolbox.edit_file(session, **given, call_id=call.id)
+
+
 def _plain(operation: Callable[..., Awaitable[Answer]]) -> _Operation:
     return lambda session, call, **given: operation(session, **given)
 
@@ -106,7 +119,7 @@ _TOOLS: Final[tuple[tuple[str, str, type[BaseModel], _Operation], ...]] = (
     ("stop", about.STOP, about.StopArguments, _plain(toolbox.stop)),
     ("read_file", about.READ_FILE, about.ReadFileArguments, _plain(toolbox.read_file)),
     ("write_file", about.WRITE_FILE, about.WriteFileArguments, _plain(toolbox.write_file)),
-    ("edit_file", about.EDIT_FILE, about.EditFileArguments, _plain(toolbox.edit_file)),
+    ("edit_file", about.EDIT_FILE, about.EditFileArguments, _edit_file),
     ("list_files", about.LIST_FILES, about.ListFilesArguments, _plain(toolbox.list_files)),
     ("search", about.SEARCH, about.SearchArguments, _plain(toolbox.search)),
     ("upload_file", about.UPLOAD_FILE, about.UploadFileArguments, _plain(toolbox.upload_file)),

@@ -49,7 +49,11 @@ class McpOnDemand:
         endpoint = await asyncio.to_thread(self._build)
         started = asyncio.Event()
         self._running = asyncio.create_task(self._run(endpoint, started), name="mcp endpoint")
-        await started.wait()
+        waiting = asyncio.create_task(started.wait())
+        await asyncio.wait({self._running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._running.done():
+            self._running.result()  # says why it could not begin; the next request tries again
         return endpoint
 
     def _build(self) -> McpEndpoint:

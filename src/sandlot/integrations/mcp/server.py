@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import posixpath
+import re
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from inspect import getdoc
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import (
@@ -29,15 +32,22 @@ from sandlot.integrations.mcp import outputs
 from sandlot.integrations.mcp.live import live_output
 from sandlot.integrations.mcp.outputs import outcome, told_as
 from sandlot.integrations.mcp.whose import Whose
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, plain, shortened
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, shown
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, READ_OUTPUT_S, TIMEOUT_S
 from sandlot.integrations.toolbox.files import LINES
 
 PROMPT: Final = "sandbox"  # the registry's text on how to work in one
 MATCH_CHARACTERS: Final = 500
-# What models can look at. Other content is handed to the client as a file.
-PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+# What models can look at, and how each begins. Other content is handed to the client as a file: an image that
+# is none, or too large for a model's service, would stay in the conversation and spoil every later turn.
+PICTURES: Final = {
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8[79]a",
+    "image/webp": rb"RIFF....WEBP",
+}
+PICTURE_BYTES: Final = 3_500_000
 # Over these a conversation needs a new sandbox, and the model has to be told how to ask for it.
 _GONE: Final = frozenset({"sandbox_lost", "sandbox_quarantined", "session_ended"})
 
@@ -261,13 +271,21 @@ def _command_output(answer: Answer) -> outputs.CommandOutput:
     data = dict(answer.data)
     for channel in ("stdout", "stderr"):
         if channel in data:
-            data[channel] = shortened(plain(data[channel]), DEFAULT_CHARACTERS // 2, data["output_path"])
+            text = data[channel].encode("utf-8", "replace")
+            data[channel] = shown(text, DEFAULT_CHARACTERS // 2, data["output_path"]) if text.strip() else ""
     return outputs.CommandOutput.model_validate(data)
 
 
+def _is_picture(data: dict[str, Any]) -> bool:
+    begins = PICTURES.get(data["mime_type"])
+    if begins is None or data["size"] > PICTURE_BYTES:
+        return False
+    return re.match(begins, b64decode(data["base64"][:64]), re.DOTALL) is not None
+
+
 def _attachment(data: dict[str, Any]) -> ContentBlock:
-    if data["mime_type"] in PICTURES:
+    if _is_picture(data):
         return ImageContent(data=data["base64"], mime_type=data["mime_type"])
-    path = posixpath.join("/workspace", data["path"])
+    path = quote(posixpath.join("/workspace", data["path"]), errors="replace")
     content = BlobResourceContents(uri=f"file://{path}", mime_type=data["mime_type"], blob=data["base64"])
     return EmbeddedResource(resource=content)

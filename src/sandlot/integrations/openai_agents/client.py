@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import anyio
 from agents.sandbox import Manifest
 from agents.sandbox.errors import ExecTransportError
 from agents.sandbox.session import BaseSandboxClient, SandboxSession, SandboxSessionState
@@ -15,6 +16,7 @@ from sandlot.client.sync.client import Client
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import SessionState
+from sandlot.integrations.foreground import KILL_WITHIN_S
 from sandlot.integrations.openai_agents.failures import refuse_accounts, start_error, told
 from sandlot.integrations.openai_agents.session import SandlotSandboxSession
 from sandlot.integrations.openai_agents.state import (
@@ -46,13 +48,18 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
         refuse_accounts(manifest)
         options = options if options is not None else SandlotSandboxClientOptions()
         session = await self._make(options, manifest)
-        state = SandlotSandboxSessionState(
-            manifest=manifest,
-            snapshot=resolve_snapshot(snapshot, session.id),
-            sandlot_session=session.id,
-            options=options,
-        )
-        return self._wrap_session(SandlotSandboxSession(self._client, session, state))
+        try:
+            state = SandlotSandboxSessionState(
+                manifest=manifest,
+                snapshot=resolve_snapshot(snapshot, session.id),
+                sandlot_session=session.id,
+                options=options,
+            )
+            return self._wrap_session(SandlotSandboxSession(self._client, session, state))
+        except BaseException:
+            with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+                await on_client(self._client, lambda _: session.delete())
+            raise
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
         state = ours(state)

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain import errors
-from sandlot.domain.errors import SandlotError
+from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
 
 P = ParamSpec("P")
@@ -43,6 +43,16 @@ class Answer:
         return cls(for_model_error(error), data, failed=True)
 
 
+def utf8(text: str, what: str) -> bytes:
+    """What a model wrote, as bytes; JSON lets half a character through, and UTF-8 does not."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"{what} is not text: half of a character stands at position {error.start}"
+        ) from None
+
+
 def refusal(error: SandlotError) -> Answer:
     """What a model is told when no sandbox is to be had; what only a developer can mend is raised again."""
     if isinstance(error, _FOR_THE_DEVELOPER):
@@ -57,11 +67,11 @@ def told(
 
     @functools.wraps(operation)
     async def call(session: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+        note = await new_sandbox_for_model(session)
         try:
             answer = await operation(session, *args, **kwargs)
         except SandlotError as error:
             answer = Answer.of_error(error)
-        note = new_sandbox_for_model(session)
         return answer if note is None else replace(answer, text=f"{note}\n{answer.text}")
 
     return call

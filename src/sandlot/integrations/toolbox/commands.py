@@ -13,14 +13,14 @@ from typing import Any, Final
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
-from sandlot.domain.computer import ShellSummary
-from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unsupported
-from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold
+from sandlot.domain.errors import Conflict, InvalidRequest, NotFound, SandlotError, Unsupported
+from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold, verdict_of
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.session import SessionState
 from sandlot.integrations.foreground import kill_unwanted
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, for_model, plain, shortened
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, for_model, shown, why_of
 from sandlot.integrations.toolbox.answer import Answer, told
+from sandlot.integrations.toolbox.keeping import keep_newest
 
 SHELL: Final = "main"
 TIMEOUT_S: Final = 120.0
@@ -32,6 +32,9 @@ OUTPUT_FOLDER: Final = "/tmp/.sandlot-output"  # noqa: S108  in the sandbox, whi
 OUTPUT_FILES: Final = 4  # the newest stay; /tmp is small
 READ_OUTPUT_S: Final = 30.0  # at most, however long a model wants to wait
 QUIET_S: Final = 0.3  # without news: what there is so far has been read
+READ_OUTPUT_BYTES: Final = 1024 * 1024  # as much as is kept of a job's output
+EXPORTS_S: Final = 5.0
+EXPORTS_BYTES: Final = 256 * 1024
 JOB: Final = "job-"
 # A model's programs are asked for text, not for a show.
 ENV: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
@@ -58,7 +61,7 @@ async def bash(
         raise InvalidRequest(
             f"timeout_s is at most {MAX_TIMEOUT_S:.0f} seconds; start what takes longer in the background"
         )
-    exec_id = new_exec_id() if call_id is None else exec_id_of(call_id)
+    exec_id = exec_id_of(call_id, command)
     if background:
         return await _begin_job(session, command, exec_id)
     try:
@@ -72,10 +75,16 @@ async def bash(
 
 
 @told
-async def restart(session: AsyncSession) -> Answer:
-    """A new shell; where the sandbox is lost, a new sandbox."""
+async def restart(session: AsyncSession, *, before: str | None = None) -> Answer:
+    """A new shell; where the sandbox is lost, a new sandbox. ``before``: the exec that it is to be new for.
+
+    If that one has begun, this was done: to do it again would end it, or throw away what it left.
+    """
+    if before is not None and session.state is not SessionState.LOST and await _is_known(session, before):
+        return Answer("")
     if session.state is SessionState.LOST:
         await session.recreate()
+        await session.run(":")  # it works, and this answer tells that it is new
         data = {"session_id": session.id, "generation": session.generation}
         return Answer("[a new, empty sandbox: of the lost one there is nothing in it]", data)
     with contextlib.suppress(NotFound):
@@ -91,14 +100,15 @@ async def read_output(
     execution = await _job(session, job)
     wait_s = min(max(0.0, wait_s), READ_OUTPUT_S)
     status = await execution.status(wait_s)
-    text, reached, exited = await _so_far(execution, since)
-    data = {"job": job, "running": status.running and exited is None, "next_since": reached}
-    shown = shortened(plain(text), limit).rstrip("\n") if text.strip() else "(no new output)"
+    output, reached, exited = await _so_far(execution, since)
+    data: dict[str, Any] = {"job": job, "running": status.running and exited is None, "next_since": reached}
+    text = shown(output, limit).rstrip("\n") if output.strip() else "(no new output)"
     if exited is None:
-        return Answer(f"{shown}\n[{job} is running; since={reached} gives what comes next]", data)
-    return Answer(
-        f"{shown}\n[{job} has ended with exit code {exited.code}]", data | {"exit_code": exited.code}
-    )
+        more = "is running" if status.running else "has ended, and there is more to read"
+        return Answer(f"{text}\n[{job} {more}; since={reached} gives what comes next]", data)
+    why = why_of(verdict_of(exited), exited.duration_ms)
+    ended = f"has ended with exit code {exited.code}" + (f": {why}" if why else "")
+    return Answer(f"{text}\n[{job} {ended}]", data | {"exit_code": exited.code})
 
 
 @told
@@ -122,6 +132,9 @@ async def _run(
     except Unsupported:
         # An image without bash has no shells that last; each command then starts where the sandbox does.
         return await _streamed(session, command, timeout_s, exec_id, on_output, None)
+    except Conflict:
+        # The same call and command, begun with another timeout or without a shell: its result is the one.
+        return await (await session.exec(exec_id)).wait()
 
 
 async def _streamed(
@@ -165,15 +178,12 @@ async def _kept_in_full(session: AsyncSession, result: Result, limit: int) -> st
     """The output, where it is too long for a model, as a file that the model can look into."""
     if len(result.raw.output) <= limit:
         return None
-    path = f"{OUTPUT_FOLDER}/{result.exec_id}.txt"
+    name = f"{result.exec_id}.txt"
     try:
-        await session.files.write(path, result.raw.output)
-        entries = sorted(await session.files.list(OUTPUT_FOLDER), key=lambda entry: entry.mtime_ms)
-        for entry in entries[:-OUTPUT_FILES]:
-            await session.files.remove(f"{OUTPUT_FOLDER}/{entry.name}", missing_ok=True)
+        await keep_newest(session, OUTPUT_FOLDER, name, result.raw.output, OUTPUT_FILES)
     except SandlotError:
         return None  # no room for it: the answer then has the head and the tail alone
-    return path
+    return f"{OUTPUT_FOLDER}/{name}"
 
 
 def _data(result: Result, path: str | None) -> dict[str, Any]:
@@ -196,40 +206,56 @@ def _data(result: Result, path: str | None) -> dict[str, Any]:
 # --- in the background ------------------------------------------------------------------------
 
 
-def exec_id_of(call_id: str) -> str:
-    return "call-" + hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:32]
+def exec_id_of(call_id: str | None, command: str) -> str:
+    """Of the call and what it runs: some models give the ids of their calls twice."""
+    if not call_id:
+        return new_exec_id()
+    named = f"{call_id}\0{command}".encode("utf-8", "replace")
+    return "call-" + hashlib.sha256(named).hexdigest()[:32]
+
+
+def job_of(exec_id: str) -> str:
+    """Short, since models copy it."""
+    return JOB + hashlib.sha256(exec_id.encode()).hexdigest()[:8]
+
+
+async def _is_known(session: AsyncSession, exec_id: str) -> bool:
+    return any(summary.exec_id == exec_id for summary in await session.execs())
 
 
 async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answer:
-    job = JOB + hashlib.sha256(exec_id.encode()).hexdigest()[:8]
-    if any(summary.exec_id == job for summary in await session.execs()):
+    job = job_of(exec_id)
+    if await _is_known(session, job):
         return _begun(session, job)  # the shell's exports may have changed; the job stays what it is
-    shell = await _idle_shell(session)
-    exports = ""
-    if shell is not None:
-        # A job is a process of its own; it shall see what the shell has been told.
-        exports = (await session.shell(SHELL).run("export -p", output_limit=256 * 1024)).stdout
+    # A job is a process of its own; it shall see what the shell has been told.
+    shell = next((shell for shell in await session.shells() if shell.name == SHELL), None)
+    exports = None if shell is None or shell.busy else await _exports(session)
     execution = await session.start(
-        f"{exports}\n{command}",
+        f"{exports or ''}\n{command}",
         cwd=shell.cwd if shell else None,
         env=ENV,
         exec_id=job,
-        output_limit=None,  # the newest output is kept, however much there is
+        output_limit=None,  # the newest output is kept, however much there is, and for as long as it runs
     )
     await execution.detach()  # who is attached and does not read would hold the job up
-    return _begun(session, job)
+    return _begun(session, job, without_variables=shell is not None and exports is None)
 
 
-def _begun(session: AsyncSession, job: str) -> Answer:
+def _begun(session: AsyncSession, job: str, *, without_variables: bool = False) -> Answer:
     text = f"[started in the background as {job}; read_output shows what it writes, stop ends it]"
+    if without_variables:
+        text += "\n[the shell is busy, so its variables could not be handed to the job]"
     return Answer(text, {"job": job, "session_id": session.id, "generation": session.generation})
 
 
-async def _idle_shell(session: AsyncSession) -> ShellSummary | None:
-    for shell in await session.shells():
-        if shell.name == SHELL and not shell.busy:
-            return shell
-    return None
+async def _exports(session: AsyncSession) -> str | None:
+    """None if they cannot be had now, or are too many to be handed on."""
+    try:
+        async with asyncio.timeout(EXPORTS_S):
+            exports = await session.shell(SHELL).run("export -p", output_limit=EXPORTS_BYTES)
+    except TimeoutError:
+        return None
+    return None if exports.truncated or not exports.ok else exports.stdout
 
 
 async def _job(session: AsyncSession, job: str) -> AsyncExec:
@@ -240,8 +266,8 @@ async def _job(session: AsyncSession, job: str) -> AsyncExec:
     return await session.exec(job)
 
 
-async def _so_far(execution: AsyncExec, since: int) -> tuple[str, int, Exited | None]:
-    """Output from an offset on, where it ends, and the exit if there was one."""
+async def _so_far(execution: AsyncExec, since: int) -> tuple[bytes, int, Exited | None]:
+    """Output from an offset on, up to a bound; where it ends; and the exit if it was reached."""
     output, reached, exited = bytearray(), since, None
     async with contextlib.aclosing(_news(execution, since)) as news:
         async for event in news:
@@ -250,9 +276,11 @@ async def _so_far(execution: AsyncExec, since: int) -> tuple[str, int, Exited | 
                     output += b"\n[... output that is no longer kept ...]\n"
                 output += event.data
                 reached = event.offset + len(event.data)
+                if len(output) >= READ_OUTPUT_BYTES:
+                    break
             elif isinstance(event, Exited):
                 exited = event
-    return bytes(output).decode("utf-8", "replace"), reached, exited
+    return bytes(output), reached, exited
 
 
 async def _news(execution: AsyncExec, since: int) -> AsyncGenerator[ExecEvent, None]:
