@@ -84,11 +84,12 @@ async def restart(session: AsyncSession, *, before: str | None = None) -> Answer
         return Answer("")
     if session.state is SessionState.LOST:
         await session.recreate()
-        await session.run(":")  # it works, and this answer tells that it is new
+        await session.run(":")  # this answer tells that it is new; the next one need not
         data = {"session_id": session.id, "generation": session.generation}
         return Answer("[a new, empty sandbox: of the lost one there is nothing in it]", data)
     with contextlib.suppress(NotFound):
         await session.close_shell(SHELL)
+    await session.run(":")
     return Answer("[the shell is new: its folder is /workspace, its variables are gone; files are as before]")
 
 

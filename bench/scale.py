@@ -1,0 +1,328 @@
+"""Scale: what a create and a heartbeat cost the one Redis of a fleet, as workers and sessions become many.
+
+A real Redis of its own; the workers are simulated and speak the real directory code. Costs are Redis's own time for a
+call (the client's time is constant and would hide a growth), taken in turn from fleets of all sizes in the same
+Redis, so that noise of the machine falls on all alike. CPU is that of the Redis process, with all its parsing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from redis.asyncio import Redis
+
+from bench.rig import p50, progress
+from sandlot.domain.ids import new_sandbox_id, new_session_id
+from sandlot.domain.session import Session
+from sandlot.fleet.directory import Lease, Place, Room, SessionEntry, Timings, Want, WorkerCard, WorkerReport
+from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.testing.directory_suite.redis_server import redis_server
+
+WORKERS = (10, 100, 1000)
+SESSIONS = (1_000, 100_000, 1_000_000)
+ENVIRONMENTS = ("base", "data", "web", "slim")
+TENANTS = 100
+AT_ONCE = 8  # calls under way
+# Nobody's lease ends while the others are measured; a real fleet's is DEFAULT_TIMINGS.
+TIMINGS = Timings(lease_s=24 * 3600.0, lost_after_s=24 * 3600.0)
+DEFAULT_TIMINGS = Timings()
+REPORTS_IN_A_LEASE = 3
+SHARE_OF_A_CORE = 0.5
+
+
+@dataclass
+class Fleet:
+    """``place_us`` and ``report_us``: Redis's time for a call, one average for each round."""
+
+    workers: int
+    sessions: int
+    directory: RedisDirectory
+    leases: list[Lease] = field(default_factory=list)
+    bytes_per_session: float = 0.0
+    place_us: list[float] = field(default_factory=list)
+    report_us: list[float] = field(default_factory=list)
+    latency_us: list[float] = field(default_factory=list)
+    cpu_of_reports_us: list[float] = field(default_factory=list)
+    cpu_of_creates_us: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.workers:,} workers, {self.sessions:,} sessions"
+
+
+class Meter:
+    """What Redis says of itself."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(url)
+
+    async def memory(self) -> int:
+        return int((await self._redis.info("memory"))["used_memory"])
+
+    async def cpu_us(self) -> float:
+        info = await self._redis.info("cpu")
+        return float(info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6
+
+    async def scripts(self) -> tuple[int, int]:
+        """Calls of scripts so far, and the microseconds that they took."""
+        stats = (await self._redis.info("commandstats")).get("cmdstat_evalsha", {"calls": 0, "usec": 0})
+        return int(stats["calls"]), int(stats["usec"])
+
+    async def script_us(self, work: Awaitable[object]) -> float:
+        """The average call's time in Redis."""
+        calls, usec = await self.scripts()
+        await work
+        calls_after, usec_after = await self.scripts()
+        return (usec_after - usec) / max(1, calls_after - calls)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+async def in_turns(calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    """A few at a time."""
+    waiting = iter(calls)
+
+    async def one_after_another() -> None:
+        for call in waiting:
+            await call()
+
+    await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
+
+
+def a_session(number: int) -> Session:
+    """As they are: of a thread, with a little metadata."""
+    now = time.time()
+    return Session(
+        new_session_id(),
+        ENVIRONMENTS[number % len(ENVIRONMENTS)],
+        now,
+        now,
+        tenant=f"tenant-{number % TENANTS:03}",
+        thread=str(uuid.uuid4()),
+        sandbox_id=new_sandbox_id(),
+        metadata={"user": f"user-{number}"},
+    )
+
+
+def report_of(sessions: int) -> WorkerReport:
+    return WorkerReport(room={name: Room(5, 10_000) for name in ENVIRONMENTS}, sessions=sessions)
+
+
+async def build(fleet: Fleet, meter: Meter) -> None:
+    began = time.monotonic()
+    for number in range(fleet.workers):
+        card = WorkerCard(f"worker-{number:04}", f"http://10.0.{number // 250}.{number % 250}:8000", "1.0.0")
+        fleet.leases.append(await fleet.directory.join(card, f"process-{number}"))
+    await report_all(fleet)
+    empty = await meter.memory()
+
+    def record(number: int, count: int) -> Callable[[], Awaitable[object]]:
+        async def call() -> None:
+            entries = [SessionEntry(a_session(number + i)) for i in range(count)]
+            await fleet.directory.record(fleet.leases[number // 50 % fleet.workers], entries)
+
+        return call
+
+    await in_turns(record(begin, min(50, fleet.sessions - begin)) for begin in range(0, fleet.sessions, 50))
+    full = await meter.memory()
+    fleet.bytes_per_session = (full - empty) / fleet.sessions
+    progress(f"{fleet.name}: built in {time.monotonic() - began:.0f} s")
+
+
+async def report_all(fleet: Fleet, count: int | None = None) -> None:
+    report = report_of(fleet.sessions // fleet.workers)
+    chosen = [fleet.leases[number % fleet.workers] for number in range(count or fleet.workers)]
+    await in_turns(lambda lease=lease: fleet.directory.report(lease, report) for lease in chosen)  # type: ignore[misc]
+
+
+async def measure(fleet: Fleet, meter: Meter, calls: int) -> None:
+    """One round: places, then reports; and whole creates with their ends for the CPU."""
+    places: list[Place] = []
+
+    async def place() -> None:
+        began = time.perf_counter()
+        found = await fleet.directory.place(
+            Want("tenant-007", "base", thread=str(uuid.uuid4()), max_sessions=10**9)
+        )
+        fleet.latency_us.append((time.perf_counter() - began) * 1e6)
+        assert isinstance(found, Place)
+        assert not found.known
+        places.append(found)
+
+    async def places_alone() -> None:
+        for _ in range(calls):
+            await place()
+
+    fleet.place_us.append(await meter.script_us(places_alone()))
+    for found in places:
+        assert found.reservation is not None
+        await fleet.directory.give_back(found.reservation)
+    cpu = await meter.cpu_us()
+    fleet.report_us.append(await meter.script_us(report_all(fleet, calls)))
+    fleet.cpu_of_reports_us.append((await meter.cpu_us() - cpu) / calls)
+    cpu = await meter.cpu_us()
+    await in_turns([lambda: create_and_end(fleet)] * calls)
+    fleet.cpu_of_creates_us.append((await meter.cpu_us() - cpu) / calls)
+
+
+async def create_and_end(fleet: Fleet) -> None:
+    """All that a session costs the directory in its life."""
+    session = a_session(7)
+    found = await fleet.directory.place(Want(session.tenant, "base", session.thread, max_sessions=10**9))
+    assert isinstance(found, Place)
+    lease = fleet.leases[int(found.worker.id.rpartition("-")[2])]
+    await fleet.directory.record(lease, [SessionEntry(session, found.reservation)])
+    await fleet.directory.forget(lease, [session.id])
+
+
+def figures(fleets: list[Fleet]) -> dict[str, object]:
+    rows = [
+        {
+            "workers": fleet.workers,
+            "sessions": fleet.sessions,
+            "place_us": median(fleet.place_us),
+            "place_latency_us": p50(fleet.latency_us),
+            "report_us": median(fleet.report_us),
+            "redis_cpu_per_report_us": median(fleet.cpu_of_reports_us),
+            "redis_cpu_per_session_life_us": median(fleet.cpu_of_creates_us),
+            "bytes_per_session": fleet.bytes_per_session,
+        }
+        for fleet in fleets
+    ]
+    by_workers = {row["workers"]: row for row in rows if row["sessions"] == fleets[0].sessions}
+    by_sessions = {row["sessions"]: row for row in rows if row["workers"] == max(WORKERS)}
+    large = rows[-1]
+    report_s = large["redis_cpu_per_report_us"] / 1e6
+    life_s = large["redis_cpu_per_session_life_us"] / 1e6
+    per_worker = REPORTS_IN_A_LEASE / DEFAULT_TIMINGS.lease_s
+    return {
+        "create_cost_1000_vs_10": by_workers[1000]["place_us"] / by_workers[10]["place_us"],
+        "create_latency_1000_vs_10": by_workers[1000]["place_latency_us"]
+        / by_workers[10]["place_latency_us"],
+        "report_cost_1000_vs_10": by_workers[1000]["report_us"] / by_workers[10]["report_us"],
+        "create_cost_most_vs_fewest_sessions": by_sessions[max(by_sessions)]["place_us"]
+        / by_sessions[min(by_sessions)]["place_us"],
+        "commands_per_second_of_1000_workers": 1000 * per_worker,
+        "percent_of_a_core_for_1000_workers": 100 * 1000 * per_worker * report_s,
+        "reports_per_second_at_half_a_core": SHARE_OF_A_CORE / report_s,
+        "workers_at_half_a_core": SHARE_OF_A_CORE / report_s / per_worker,
+        "session_lives_per_second_at_half_a_core": SHARE_OF_A_CORE / life_s,
+        "gib_for_a_million_sessions": large["bytes_per_session"] * 1e6 / 2**30,
+        "fleets": rows,
+    }
+
+
+def print_table(result: dict[str, object]) -> None:
+    rows = result["fleets"]
+    assert isinstance(rows, list)
+    print(
+        f"{'workers':>8} {'sessions':>10} {'place':>9} {'report':>9} {'CPU/report':>11} {'CPU/session':>12} {'bytes':>7}"
+    )
+    for row in rows:
+        print(
+            f"{row['workers']:8,} {row['sessions']:10,} {row['place_us']:6.0f} µs {row['report_us']:6.0f} µs "
+            f"{row['redis_cpu_per_report_us']:8.0f} µs {row['redis_cpu_per_session_life_us']:9.0f} µs {row['bytes_per_session']:7.0f}"
+        )
+    for name, value in result.items():
+        if isinstance(value, float):
+            print(f"{name:40} {value:12,.2f}")
+
+
+def plot(result: dict[str, object], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = result["fleets"]
+    assert isinstance(rows, list)
+    fewest = rows[0]["sessions"]
+    by_workers = [row for row in rows if row["sessions"] == fewest]
+    by_sessions = sorted(
+        (row for row in rows if row["workers"] == max(WORKERS)), key=lambda row: row["sessions"]
+    )
+    costs = {"place_us": "place (a create)", "report_us": "report (a heartbeat)"}
+    panels = (
+        (by_workers, "workers", f"workers ({fewest:,} sessions)", "Redis's time per call, µs", costs),
+        (by_sessions, "sessions", f"sessions ({max(WORKERS):,} workers)", "Redis's time per call, µs", costs),
+        (by_sessions, "sessions", "sessions", "bytes per session in Redis", {"bytes_per_session": "memory"}),
+    )
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.6))
+    for panel, (chosen, key, below, beside, lines) in zip(axes, panels, strict=True):
+        for name, text in lines.items():
+            panel.plot([row[key] for row in chosen], [row[name] for row in chosen], marker="o", label=text)
+        highest = max(row[name] for row in chosen for name in lines)
+        panel.set(xscale="log", xlabel=below, ylabel=beside, ylim=(0, 1.2 * highest))
+        panel.grid(alpha=0.3)
+        panel.legend(loc="lower right")
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+async def run(quick: bool) -> dict[str, object]:
+    """Fleets that differ in workers alone, and fleets that differ in sessions alone."""
+    few = 1_000 if quick else SESSIONS[1]
+    most = 20_000 if quick else SESSIONS[2]
+    sizes = [(workers, few) for workers in WORKERS]
+    sizes += [(WORKERS[-1], sessions) for sessions in sorted({SESSIONS[0], most} - {few})]
+    rounds, calls = (7, 100) if quick else (21, 200)
+    with redis_server() as server:
+        meter = Meter(server.url)
+        fleets = [
+            Fleet(
+                workers,
+                sessions,
+                RedisDirectory.open(server.url, cell=f"f{number}", timings=TIMINGS, deadline_s=30),
+            )
+            for number, (workers, sessions) in enumerate(sizes)
+        ]
+        for fleet in fleets:
+            await build(fleet, meter)
+        # They would settle after one lease, which is a day here.
+        plain = Redis.from_url(server.url)
+        for number in range(len(fleets)):
+            await plain.hset(f"sandlot:{{f{number}}}:meta", "settles", 0)
+        await plain.aclose()
+        for number in range(rounds + 1):
+            for fleet in fleets:
+                await measure(fleet, meter, calls)
+                if number == 0:  # the first is for the caches
+                    for samples in (fleet.place_us, fleet.report_us, fleet.latency_us):
+                        samples.clear()
+                    fleet.cpu_of_reports_us.clear()
+                    fleet.cpu_of_creates_us.clear()
+        result = figures(fleets)
+        result["redis_used_memory_gib"] = await meter.memory() / 2**30
+        for fleet in fleets:
+            await fleet.directory.close()
+        await meter.close()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="small fleets, in half a minute")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG")
+    arguments = parser.parse_args()
+    result = asyncio.run(run(arguments.quick))
+    if arguments.plot:
+        plot(result, arguments.plot)
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        print_table(result)
+
+
+if __name__ == "__main__":
+    main()

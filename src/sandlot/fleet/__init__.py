@@ -1,0 +1,1 @@
+"""Many machines as one: the directory that they share."""

@@ -1,0 +1,133 @@
+"""What is decided in the directory, without the directory: leases, settling, whose record counts, and the
+words of its refusals. The scripts in ``scripts/`` decide the same inside Redis, and the suite compares
+them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
+from sandlot.domain.session import Session
+from sandlot.fleet.directory import MAX_PAGE, Fenced, WorkerState
+
+# A worker that never ends recording holds an unsettled directory for at most so many leases after its birth.
+MAX_SETTLING_LEASES = 10
+_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CURSOR = re.compile(r"(\d{13}\.\d{6})-(ses_[0-9a-f]{32})")
+
+
+def state_at(now: float, lease_end: float, lost_after: float) -> WorkerState:
+    if now < lease_end:
+        return WorkerState.ALIVE
+    return WorkerState.LATE if now < lease_end + lost_after else WorkerState.GONE
+
+
+def still_settling_until(settles: float, born: float, now: float, lease: float) -> float:
+    """When a directory is settled after a worker said that it is still recording. What has settled stays
+    so.
+    """
+    if now >= settles:
+        return settles
+    return max(settles, min(now + lease, born + MAX_SETTLING_LEASES * lease))
+
+
+def cursor(session: Session) -> str:
+    """Sorts as the sessions' age does, and by id among those of one instant."""
+    return f"{session.created_at:020.6f}-{session.id}"
+
+
+def parse_cursor(text: str) -> tuple[str, str]:
+    """The time as it is written, and the session's id."""
+    match = _CURSOR.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(f"{text!r:.80} is not where a page ended: give back what 'next' said")
+    return match[1], match[2]
+
+
+def check_worker_id(worker_id: str) -> None:
+    if _WORKER_ID.fullmatch(worker_id) is None:
+        raise InvalidRequest(
+            f"{worker_id!r:.80} cannot be a worker's id: 1-63 letters, digits, dots, dashes or underscores"
+        )
+
+
+def check_page(limit: int) -> None:
+    if not 0 < limit <= MAX_PAGE:
+        raise InvalidRequest(f"limit must be 1 … {MAX_PAGE}")
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+def taken_id(worker_id: str, url: str, seconds: float) -> Conflict:
+    return Conflict(
+        f"worker {worker_id} is alive in another process, at {url}: give this one an id of its own, or stop "
+        f"the other and wait until its lease is over, {seconds:.1f} s",
+        retry_after_s=seconds,
+        details={"worker_id": worker_id, "url": url},
+    )
+
+
+def evicting(policy: str) -> Unsupported:
+    return Unsupported(
+        f"this Redis throws keys away when its memory is full (maxmemory-policy {policy}), and the directory "
+        "with them: set noeviction, or give the fleet a Redis of its own"
+    )
+
+
+def replaced(worker_id: str, epoch: int) -> Fenced:
+    return Fenced(
+        f"another process has joined as worker {worker_id} since epoch {epoch}; this one must stop",
+        replaced=True,
+    )
+
+
+def unknown_lease(worker_id: str, epoch: int) -> Fenced:
+    return Fenced(
+        f"the directory has no record of worker {worker_id} with epoch {epoch}; join again", replaced=False
+    )
+
+
+def unsettled(seconds: float) -> Unavailable:
+    return Unavailable(
+        "the fleet's directory is being filled again from the workers and cannot know yet what exists; retry",
+        retry_after_s=max(min(seconds, 1.0), 0.1),
+        details={"reason": "unsettled"},
+    )
+
+
+def late(worker_id: str, seconds: float) -> Unavailable:
+    return Unavailable(
+        f"worker {worker_id}, which has the session, does not report; it may come back, and is given up in "
+        f"{seconds:.0f} s",
+        retry_after_s=1.0,
+        details={"reason": "worker_late", "worker_id": worker_id},
+    )
+
+
+def no_room(environment: str, *, offered: bool) -> Unavailable:
+    what = "all workers are full" if offered else "no living worker offers it"
+    return Unavailable(
+        f"no room for environment {environment}: {what}; retry, or add workers",
+        retry_after_s=2.0,
+        details={"reason": "capacity" if offered else "no_worker"},
+    )
+
+
+def quota_reached(tenant: str, maximum: int) -> Busy:
+    return Busy(
+        f"tenant {tenant} has its {maximum} sessions; delete some",
+        retry_after_s=5.0,
+        details={"reason": "quota", "max_sessions": maximum},
+    )
+
+
+def nothing_to_take_over(session_id: str) -> NotFound:
+    return NotFound(f"there is no session {session_id}")
+
+
+def not_gone(session_id: str, worker_id: str) -> Conflict:
+    return Conflict(
+        f"session {session_id} is worker {worker_id}'s, which is not gone; only it deletes the session"
+    )

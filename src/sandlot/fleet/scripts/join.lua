@@ -1,0 +1,21 @@
+-- Our keys never expire by Redis's hand, so only these policies could take one away, and nobody would notice.
+local policy = string.match(call('INFO', 'memory'), 'maxmemory_policy:(%S+)') or ''
+if string.sub(policy, 1, 7) == 'allkeys' then return {'evicting', policy} end
+local key = P .. 'w:' .. A.worker
+local w = call('HMGET', key, 'url', 'token', 'until')
+local last = tonumber(call('HGET', P .. 'epochs', A.worker)) or 0
+-- Who has had a later epoch than the directory knows of has replaced what it knows.
+if w[2] and w[2] ~= A.token and now < tonumber(w[3]) and A.last_epoch <= last then
+  return {'taken', w[1], tonumber(w[3]) - now}
+end
+local epoch = math.max(last, A.last_epoch) + 1
+withdraw(A.worker)
+call('HDEL', key, 'report', 'environments')
+call(
+  'HSET', key, 'url', A.url, 'version', A.version, 'epoch', epoch, 'token', A.token, 'until', now + A.lease,
+  'draining', '0', 'writes', 0
+)
+call('HSET', P .. 'epochs', A.worker, epoch)
+call('ZADD', P .. 'workers', now + A.lease, A.worker)
+keep_settling()
+return {'ok', epoch, generation}

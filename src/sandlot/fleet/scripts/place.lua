@@ -1,0 +1,127 @@
+expire()
+local threads, keys = marks(A.tenant)
+-- What the lookups find on the way: the thread's last session, the one to be taken over.
+local before, lost = {}, {}
+
+local function at(word, w, warm, reservation)
+  local known = word == 'known'
+  return {
+    word, w.id, w.url, w.epoch, w.state, warm or 0, reservation or '', known and {} or before, known and {} or lost,
+  }
+end
+
+local function late(w)
+  return {'late', w.id, math.max(0, w.lease_end + A.lost_after - now)}
+end
+
+-- Others are sent to the same worker while the session is being made.
+local function follow(id)
+  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'warm')
+  if not r[1] then return nil end
+  if tonumber(r[2]) <= now then
+    release(id, true)
+    return nil
+  end
+  local w = worker(r[1])
+  if w.state ~= 'alive' then return late(w) end
+  call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
+  return at('known', w, tonumber(r[3]), id)
+end
+
+local function look(mark, ended_counts)
+  if not mark then return nil end
+  local kind, id = string.sub(mark, 1, 1), string.sub(mark, 2)
+  if kind == 'r' then return follow(id) end
+  local value = call('HGET', P .. 's', id)
+  if not value then return nil end
+  local entry = cmsgpack.unpack(value)
+  if entry[TENANT] ~= A.tenant then return nil end
+  local w = worker(entry[WORKER])
+  if entry[ENDED] then
+    -- A key keeps meaning the session that it made; a thread begins anew.
+    if not ended_counts then
+      before = {id, value}
+    elseif w.state ~= 'gone' then
+      return w.state == 'alive' and at('known', w) or late(w)
+    end
+    return nil
+  end
+  if w.state == 'alive' then return at('known', w) end
+  if w.state == 'late' then return late(w) end
+  local taking = call('HGET', P .. 'takeovers', id)
+  local following = taking and follow(taking)
+  if following then return following end
+  lost = {id, value}
+  if A.takes_over == id then return nil end
+  return at('lost', w)
+end
+
+-- The same call once more, by a client that did not hear the answer.
+local function named(id)
+  local value = id ~= '' and call('HGET', P .. 's', id)
+  return value and {id, value} or {}
+end
+local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'warm', 'before', 'takes_over')
+if again[1] then
+  before, lost = named(again[3]), named(again[4])
+  return at('placed', worker(again[1]), tonumber(again[2]), A.reservation)
+end
+
+local known
+if A.takes_over then
+  known = look('s' .. A.takes_over, true)
+  if not known and not lost[1] then
+    if settled then return {'nothing'} end
+    return {'unsettled', settles - now}
+  end
+else
+  known = A.thread and look(call('HGET', threads, A.thread), false)
+    or A.key and look(call('HGET', keys, A.key), true)
+end
+if known then return known end
+-- Nor can a quota be kept by who does not know all sessions.
+if not settled and (A.thread or A.key or A.max) then return {'unsettled', settles - now} end
+if A.max and not A.takes_over then
+  local counted = call('ZCARD', P .. 't:' .. A.tenant .. ':s') + (tonumber(call('HGET', P .. 'q', A.tenant)) or 0)
+  if counted >= A.max then return {'quota'} end
+end
+
+local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
+-- The worker with most room, passing over those that have died or drain; they are not met again.
+local function best(key)
+  while true do
+    local top = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    if not top[1] then return nil end
+    local w = worker(top[1])
+    if w.state == 'alive' and not w.draining then return tonumber(top[2]) >= 1 and w or nil end
+    call('ZREM', free, top[1])
+    call('ZREM', warm, top[1])
+  end
+end
+
+local w, is_warm = best(warm), 1
+if not w then w, is_warm = best(free), 0 end
+if not w then return {'full', call('ZCARD', free)} end
+
+local id = A.reservation
+local promised = P .. 'w:' .. w.id .. ':p'
+lift(free, w.id, -1)
+call('HINCRBY', promised, 'f:' .. A.environment, 1)
+if is_warm == 1 then
+  lift(warm, w.id, -1)
+  call('HINCRBY', promised, 'w:' .. A.environment, 1)
+end
+if not A.takes_over then call('HINCRBY', P .. 'q', A.tenant, 1) end
+call(
+  'HSET', P .. 'r:' .. id, 'worker', w.id, 'environment', A.environment, 'warm', is_warm, 'tenant', A.tenant,
+  'thread', A.thread or '', 'key', A.key or '', 'counts', A.takes_over and 0 or 1,
+  'takes_over', A.takes_over or '', 'before', before[1] or '', 'holders', 1, 'until', now + A.reservation_time
+)
+call('ZADD', P .. 'r', now + A.reservation_time, id)
+if A.takes_over then
+  call('HSET', P .. 'takeovers', A.takes_over, id)
+else
+  if A.thread then call('HSET', threads, A.thread, 'r' .. id) end
+  if A.key then call('HSET', keys, A.key, 'r' .. id) end
+end
+return at('placed', w, is_warm, id)

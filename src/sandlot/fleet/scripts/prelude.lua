@@ -1,0 +1,143 @@
+-- Stands before every script. KEYS[1] is the prefix of all keys of a cell; its hash tag keeps them in one slot of a
+-- Redis Cluster. ARGV[1] holds the arguments by name. Answers are arrays whose first word says which they are.
+--
+-- <prefix>meta               hash: generation, born, settles, and the directory's clock
+-- <prefix>workers            sorted set: worker -> end of its lease
+-- <prefix>epochs             hash: worker -> its last epoch; outlives the worker
+-- <prefix>w:<worker>         hash: card, lease, last report
+-- <prefix>w:<worker>:s       set: its living and lost sessions
+-- <prefix>w:<worker>:p       hash: promised places, f:<environment> all, w:<environment> warm ones
+-- <prefix>free:<environment> sorted set: worker -> room;  <prefix>warm:<environment> the same for warm sandboxes
+-- <prefix>s                  hash: session -> entry, a MessagePack array (see ENTRY)
+-- <prefix>ended              sorted set: ended session -> when it is forgotten
+-- <prefix>t:<tenant>:s       sorted set: living and lost sessions by age
+-- <prefix>t:<tenant>:th, :k  hashes: thread, idempotency key -> mark: 's' session or 'r' reservation
+-- <prefix>q                  hash: tenant -> places that are promised and count for its quota
+-- <prefix>r:<reservation>    hash;  <prefix>r  sorted set: reservation -> its end
+-- <prefix>takeovers          hash: lost session -> reservation of its next sandbox
+local P = KEYS[1]
+local A = cmsgpack.unpack(ARGV[1])
+local call = redis.call
+-- Positions in an entry.
+local WORKER, GENERATION, ENDED, TENANT, THREAD, KEY, CREATED = 1, 2, 3, 4, 5, 6, 7
+local CLOCK_STEP = 50 -- milliseconds; the clock is not written down more often
+local EXPIRE_AT_ONCE = 5 -- what a call cleans up for others, so that no call pays for all
+
+-- Directory time, in milliseconds. It goes on from where it was when Redis was away, when nobody could speak to it,
+-- and when Redis's own clock was set: of any silence one lease counts, so that every worker has to report again
+-- before it gets new sessions, and none is given up for it.
+local t = call('TIME')
+local real = t[1] * 1000 + math.floor(t[2] / 1000)
+local meta = call('HMGET', P .. 'meta', 'generation', 'clock', 'seen', 'born', 'settles')
+local generation, now, born, settles = meta[1], nil, tonumber(meta[4]), tonumber(meta[5])
+if not generation then
+  generation, now, born, settles = A.fresh, real, real, real + A.lease
+  call('HSET', P .. 'meta', 'generation', generation, 'clock', now, 'seen', real, 'born', born, 'settles', settles)
+else
+  local passed = real - tonumber(meta[3])
+  now = tonumber(meta[2]) + math.max(0, math.min(passed, A.lease + CLOCK_STEP))
+  if passed >= CLOCK_STEP or passed < 0 then
+    call('HSET', P .. 'meta', 'clock', now, 'seen', real)
+  end
+end
+local settled = now >= settles
+
+local function state_at(lease_end)
+  if now < lease_end then return 'alive' end
+  return now < lease_end + A.lost_after and 'late' or 'gone'
+end
+
+-- {id, url, epoch, state, lease_end, draining}; a worker that was swept away is gone.
+local function worker(id)
+  local w = call('HMGET', P .. 'w:' .. id, 'url', 'epoch', 'until', 'draining')
+  if not w[1] then return {id = id, url = '', epoch = 0, state = 'gone', lease_end = 0} end
+  local lease_end = tonumber(w[3])
+  return {
+    id = id, url = w[1], epoch = tonumber(w[2]), state = state_at(lease_end), lease_end = lease_end,
+    draining = w[4] == '1',
+  }
+end
+
+local function keep_settling()
+  if settled then return end
+  settles = math.max(settles, math.min(now + A.lease, born + A.max_settling))
+  call('HSET', P .. 'meta', 'settles', settles)
+end
+
+-- Nil for the holder of the worker's present lease, else the answer that it is not.
+local function fenced()
+  local w = call('HMGET', P .. 'w:' .. A.worker, 'epoch', 'token')
+  local epoch = tonumber(w[1])
+  -- A lease that was left; or the directory went back in time, as after a failover, and knows an earlier one.
+  if not epoch or epoch < A.epoch or epoch == A.epoch and not w[2] then return {'unknown'} end
+  if epoch ~= A.epoch or w[2] ~= A.token then return {'replaced'} end
+  return nil
+end
+
+local function lower(key, field)
+  if call('HINCRBY', key, field, -1) <= 0 then call('HDEL', key, field) end
+end
+
+local function lift(key, member, by)
+  if call('ZSCORE', key, member) then call('ZINCRBY', key, by, member) end
+end
+
+-- No new sessions for a worker, until it reports room again.
+local function withdraw(id)
+  local environments = call('HGET', P .. 'w:' .. id, 'environments')
+  for environment in string.gmatch(environments or '', '%S+') do
+    call('ZREM', P .. 'free:' .. environment, id)
+    call('ZREM', P .. 'warm:' .. environment, id)
+  end
+end
+
+local function marks(tenant)
+  return P .. 't:' .. tenant .. ':th', P .. 't:' .. tenant .. ':k'
+end
+
+local function unmark(key, field, mark)
+  if field and field ~= '' and call('HGET', key, field) == mark then call('HDEL', key, field) end
+end
+
+local function drop(id, entry)
+  local threads, keys = marks(entry[TENANT])
+  call('HDEL', P .. 's', id)
+  call('SREM', P .. 'w:' .. entry[WORKER] .. ':s', id)
+  call('ZREM', P .. 't:' .. entry[TENANT] .. ':s', id)
+  call('ZREM', P .. 'ended', id)
+  unmark(threads, entry[THREAD], 's' .. id)
+  unmark(keys, entry[KEY], 's' .. id)
+end
+
+-- Ends a reservation. With `refund` the room is there again; without, a session took it.
+local function release(id, refund)
+  local key = P .. 'r:' .. id
+  local r = call(
+    'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before'
+  )
+  if not r[1] then return end
+  call('DEL', key)
+  call('ZREM', P .. 'r', id)
+  local promised = P .. 'w:' .. r[1] .. ':p'
+  lower(promised, 'f:' .. r[2])
+  if refund then lift(P .. 'free:' .. r[2], r[1], 1) end
+  if r[3] == '1' then
+    lower(promised, 'w:' .. r[2])
+    if refund then lift(P .. 'warm:' .. r[2], r[1], 1) end
+  end
+  if r[7] == '1' then lower(P .. 'q', r[4]) end
+  local threads, keys = marks(r[4])
+  unmark(threads, r[5], 'r' .. id)
+  unmark(keys, r[6], 'r' .. id)
+  unmark(P .. 'takeovers', r[8], id)
+  if r[9] ~= '' and call('HEXISTS', P .. 's', r[9]) == 1 then call('HSETNX', threads, r[5], 's' .. r[9]) end
+end
+
+local function expire()
+  for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'r', '-inf', now, 'LIMIT', 0, EXPIRE_AT_ONCE)) do
+    release(id, true)
+  end
+  for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'ended', '-inf', now, 'LIMIT', 0, EXPIRE_AT_ONCE)) do
+    drop(id, cmsgpack.unpack(call('HGET', P .. 's', id)))
+  end
+end

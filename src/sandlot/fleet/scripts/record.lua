@@ -1,0 +1,88 @@
+local refusal = fenced()
+if refusal then return refusal end
+expire()
+
+-- Whether a recorded session of another worker stands before the one that comes.
+local function stands(other, entry)
+  if other[WORKER] == A.worker then return false end
+  return other[GENERATION] > entry[GENERATION]
+    or other[ENDED] and not entry[ENDED]
+    or other[GENERATION] == entry[GENERATION] and worker(other[WORKER]).state ~= 'gone'
+end
+
+-- The promise that led here is kept: the session takes the room.
+local function consume(mark)
+  if not mark or string.sub(mark, 1, 1) ~= 'r' then return end
+  local id = string.sub(mark, 2)
+  if call('HGET', P .. 'r:' .. id, 'worker') == A.worker then release(id, false) end
+end
+
+local function thread_is_elsewhere(mark, id)
+  if not mark or string.sub(mark, 1, 1) ~= 's' then return false end
+  local other_id = string.sub(mark, 2)
+  local value = other_id ~= id and call('HGET', P .. 's', other_id)
+  if not value then return false end
+  local other = cmsgpack.unpack(value)
+  return not other[ENDED] and other[WORKER] ~= A.worker and worker(other[WORKER]).state ~= 'gone'
+end
+
+-- An ended session is its thread's last only if no younger one is there.
+local function thread_has_younger(mark, id, created)
+  if not mark then return false end
+  if string.sub(mark, 1, 1) == 'r' then return true end
+  local other_id = string.sub(mark, 2)
+  local value = other_id ~= id and call('HGET', P .. 's', other_id)
+  if not value then return false end
+  local other = cmsgpack.unpack(value)
+  return not other[ENDED] or other[CREATED] > created
+end
+
+local function write(id, value, entry, old)
+  local threads, keys = marks(entry[TENANT])
+  local of_worker, of_tenant = P .. 'w:' .. A.worker .. ':s', P .. 't:' .. entry[TENANT] .. ':s'
+  call('HSET', P .. 's', id, value)
+  if old and old[WORKER] ~= A.worker then call('SREM', P .. 'w:' .. old[WORKER] .. ':s', id) end
+  if entry[ENDED] then
+    call('SREM', of_worker, id)
+    call('ZREM', of_tenant, id)
+    call('ZADD', P .. 'ended', now + A.remember_ended, id)
+  else
+    call('SADD', of_worker, id)
+    call('ZADD', of_tenant, entry[CREATED], id)
+  end
+  local thread = entry[THREAD]
+  if thread and not (entry[ENDED] and thread_has_younger(call('HGET', threads, thread), id, entry[CREATED])) then
+    call('HSET', threads, thread, 's' .. id)
+  end
+  if old and old[KEY] ~= entry[KEY] then unmark(keys, old[KEY], 's' .. id) end
+  if entry[KEY] then call('HSET', keys, entry[KEY], 's' .. id) end
+end
+
+local taken = {'ok', 0}
+for _, item in ipairs(A.entries) do
+  local id, value, reservation = item[1], item[2], item[3]
+  local entry = cmsgpack.unpack(value)
+  if reservation then consume('r' .. reservation) end
+  local old = call('HGET', P .. 's', id)
+  old = old and cmsgpack.unpack(old)
+  local threads, keys = marks(entry[TENANT])
+  local thread_mark = entry[THREAD] and call('HGET', threads, entry[THREAD])
+  -- What was written later, or has ended, is not undone by a write that comes late.
+  local stale = old and old[WORKER] == A.worker
+    and (old[GENERATION] > entry[GENERATION] or old[ENDED] and not entry[ENDED])
+  if old and stands(old, entry)
+    or not entry[ENDED] and thread_is_elsewhere(thread_mark, id) then
+    taken[#taken + 1] = id
+  elseif not stale then
+    -- An ended one is not what the thread's next reservation waits for.
+    if not entry[ENDED] then
+      consume(thread_mark)
+      consume(entry[KEY] and call('HGET', keys, entry[KEY]))
+    end
+    local taking = call('HGET', P .. 'takeovers', id)
+    if taking then consume('r' .. taking) end
+    write(id, value, entry, old)
+  end
+end
+taken[2] = call('HINCRBY', P .. 'w:' .. A.worker, 'writes', 1)
+return taken

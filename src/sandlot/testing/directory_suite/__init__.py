@@ -1,0 +1,33 @@
+"""The directory conformance suite: how a fleet's ``Directory`` must behave, whoever implements it.
+
+Subclass ``DirectorySuite`` in a test module, give it a ``directory_harness`` fixture that makes a new, empty
+directory for each case, and pytest runs every case::
+
+    class TestMemory(DirectorySuite):
+        @pytest_asyncio.fixture
+        async def directory_harness(self): ...
+"""
+
+from sandlot.testing.directory_suite.harness import DirectoryHarness
+from sandlot.testing.directory_suite.losses import LossCases
+from sandlot.testing.directory_suite.placing import PlacingCases, QuotaCases
+from sandlot.testing.directory_suite.sessions import PageCases, SessionCases
+from sandlot.testing.directory_suite.settling import SettlingCases
+from sandlot.testing.directory_suite.threads import ThreadCases
+from sandlot.testing.directory_suite.workers import WorkerCases
+
+
+class DirectorySuite(
+    WorkerCases,
+    PlacingCases,
+    QuotaCases,
+    ThreadCases,
+    SessionCases,
+    PageCases,
+    LossCases,
+    SettlingCases,
+):
+    """Every case. A directory passes all of them."""
+
+
+__all__ = ["DirectoryHarness", "DirectorySuite"]

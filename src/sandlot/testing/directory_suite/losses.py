@@ -1,0 +1,171 @@
+"""Workers that do not come back: their sessions are first awaited, then lost, never silently replaced."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandlot.domain.errors import Conflict, NotFound
+from sandlot.domain.ids import new_session_id
+from sandlot.domain.session import Session, lose, loss_report, recreate
+from sandlot.fleet.directory import LostPlace, Place, SessionEntry, Want, WorkerState
+from sandlot.testing.directory_suite.harness import (
+    SECONDS_OVER,
+    TIMINGS,
+    Cases,
+    Fleet,
+    a_session,
+    refused,
+    wanting,
+)
+
+NAMES = ["thread", "idempotency_key"]
+LATE = TIMINGS.lease_s + SECONDS_OVER
+GONE = TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER
+
+
+async def bereaved(fleet: Fleet, **want: object) -> Session:
+    """A session whose worker w1 is gone; w2 lives."""
+    await fleet.offer("w1", warm=5)
+    await fleet.settle()
+    session, _ = await fleet.create(**want)
+    await fleet.offer("w2", warm=5)
+    await fleet.live(GONE, dead=("w1",))
+    return session
+
+
+def made_anew(session: Session) -> Session:
+    lost = lose(session, loss_report(session, "its worker is gone", session.created_at + 100))
+    return recreate(lost, "sbx_" + "1" * 32, session.created_at + 101)
+
+
+class LossCases(Cases):
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_a_late_worker_is_awaited(self, fleet: Fleet, name: str) -> None:
+        lease = await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        session, _ = await fleet.create(**{name: "t"})
+        await fleet.offer("w2", warm=5)
+        await fleet.live(LATE, dead=("w1",))
+        await refused(fleet.directory.place(wanting(**{name: "t"})), "worker_late")
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert found.worker.state is WorkerState.LATE
+        await fleet.directory.report(lease, fleet.reports["w1"])
+        assert (await fleet.placed(**{name: "t"})).worker.id == "w1"
+
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_lost_with_its_worker(self, fleet: Fleet, name: str) -> None:
+        session = await bereaved(fleet, **{name: "t"})
+        place = await fleet.directory.place(wanting(**{name: "t"}))
+        assert isinstance(place, LostPlace)
+        assert place.session == session
+        assert (place.worker.id, place.worker.state) == ("w1", WorkerState.GONE)
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert found.worker.state is WorkerState.GONE
+        assert await fleet.directory.count("acme") == 1
+
+    @pytest.mark.parametrize("thread", ["t", None])
+    async def test_taken_over_once(self, fleet: Fleet, thread: str | None) -> None:
+        session = await bereaved(fleet, thread=thread)
+        await fleet.offer("w3", warm=5)
+        # The quota holds it already.
+        want = Want("acme", "base", thread, max_sessions=1, takes_over=session.id)
+        clients = (fleet.directory, fleet.harness.other)
+        places = await asyncio.gather(*(clients[number % 2].place(want) for number in range(20)))
+        first = next(place for place in places if isinstance(place, Place) and not place.known)
+        assert first.lost == session
+        assert {place.worker.id for place in places} == {first.worker.id}
+        assert first.worker.id in ("w2", "w3")
+        if thread is not None:
+            # Those who ask for the thread are sent along.
+            assert (await fleet.placed(thread=thread)).worker == first.worker
+        with pytest.raises(Conflict):
+            await fleet.directory.bury(session.id)
+        after = made_anew(session)
+        assert await fleet.make(first, after) == frozenset()
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert (found.session, found.worker.id) == (after, first.worker.id)
+        assert await fleet.directory.count("acme") == 1
+        assert (await fleet.directory.status()).reservations == 0
+
+    async def test_the_old_worker_comes_back_too_late(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        place = await fleet.placed(thread="t", takes_over=session.id)
+        await fleet.make(place, made_anew(session))
+        own = a_session()
+        old = fleet.leases["w1"]
+        await fleet.directory.report(old, fleet.reports["w1"])
+        assert await fleet.directory.record(old, [SessionEntry(session), SessionEntry(own)]) == {session.id}
+        await fleet.directory.forget(old, [session.id])
+        assert (await fleet.placed(thread="t")).worker.id == "w2"
+
+    async def test_the_old_worker_comes_back_in_time(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        await fleet.directory.report(fleet.leases["w1"], fleet.reports["w1"])
+        place = await fleet.placed(thread="t", takes_over=session.id)
+        assert (place.known, place.worker.id, place.reservation) == (True, "w1", None)
+
+    async def test_a_take_over_that_failed(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        place = await fleet.placed(thread="t", takes_over=session.id)
+        assert place.reservation is not None
+        assert await fleet.directory.give_back(place.reservation)
+        assert isinstance(await fleet.directory.place(Want("acme", "base", "t")), LostPlace)
+        await fleet.placed(thread="t", takes_over=session.id)
+        await fleet.live(TIMINGS.reservation_s + SECONDS_OVER, dead=("w1",))
+        assert isinstance(await fleet.directory.place(Want("acme", "base", "t")), LostPlace)
+        assert await fleet.directory.find(session.id) is not None
+
+    async def test_nothing_to_take_over(self, fleet: Fleet) -> None:
+        await fleet.offer("w1")
+        await fleet.settle()
+        for session_id in (new_session_id(), "what?"):
+            with pytest.raises(NotFound):
+                await fleet.placed(takes_over=session_id)
+
+    async def test_another_tenant_takes_over_nothing(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        with pytest.raises(NotFound):
+            await fleet.placed(tenant="other", takes_over=session.id)
+
+    async def test_buried(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t", max_sessions=1)
+        assert await fleet.directory.bury(session.id)
+        assert not await fleet.directory.bury(session.id)
+        assert await fleet.directory.find(session.id) is None
+        assert not (await fleet.placed(thread="t", max_sessions=1)).known
+
+    async def test_only_the_lost_are_buried(self, fleet: Fleet) -> None:
+        await fleet.offer("w1")
+        await fleet.settle()
+        session, _ = await fleet.create()
+        for dead in ((), ("w1",)):
+            await fleet.live(LATE, dead=dead)
+            with pytest.raises(Conflict):
+                await fleet.directory.bury(session.id)
+        assert await fleet.directory.find(session.id) is not None
+
+    async def test_swept_in_the_end(self, fleet: Fleet) -> None:
+        """A few at a time; with them the worker, but not its epoch."""
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        sessions = [(await fleet.create(thread=f"t{number}"))[0] for number in range(5)]
+        await fleet.offer("w2", warm=5)
+        kept, _ = await fleet.create(thread="kept")
+        await fleet.live(GONE, dead=("w1",))
+        assert kept.id in (await fleet.directory.held("w2")).ids
+        assert await fleet.directory.sweep() == 0
+        await fleet.live(TIMINGS.remember_lost_s, dead=("w1",))
+        assert await fleet.directory.sweep(limit=3) == 3
+        assert await fleet.directory.count("acme") == 3
+        assert await fleet.directory.sweep() == 2
+        assert await fleet.directory.sweep() == 0
+        assert [status.at.id for status in await fleet.directory.workers()] == ["w2"]
+        assert await fleet.directory.count("acme") == 1
+        for session in sessions:
+            assert await fleet.directory.find(session.id) is None
+        assert (await fleet.join("w1")).epoch == 2

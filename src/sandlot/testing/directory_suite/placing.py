@@ -1,0 +1,201 @@
+"""Placing: where a create goes, what it takes, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from sandlot.domain.errors import Busy
+from sandlot.fleet.directory import Place, Room, Want, WorkerReport
+from sandlot.testing.directory_suite.harness import (
+    SECONDS_OVER,
+    TIMINGS,
+    Cases,
+    Fleet,
+    a_session,
+    ended,
+    refused,
+)
+
+ANY = Want("acme", "base")
+
+
+class PlacingCases(Cases):
+    async def test_warm_room_first(self, fleet: Fleet) -> None:
+        await fleet.offer("cold", warm=0, free=100)
+        await fleet.offer("warm", warm=2, free=10)
+        taken = [await fleet.placed() for _ in range(3)]
+        assert [(place.worker.id, place.warm) for place in taken] == [
+            ("warm", True),
+            ("warm", True),
+            ("cold", False),
+        ]
+        assert not any(place.known for place in taken)
+        assert len({place.reservation for place in taken}) == 3
+        assert taken[0].worker.url == "http://warm:8000"
+
+    async def test_most_warm_room(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=1, free=100)
+        await fleet.offer("w2", warm=3, free=10)
+        assert (await fleet.placed()).worker.id == "w2"
+
+    async def test_a_full_worker_has_no_warm_room(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5, free=1)
+        assert (await fleet.placed()).worker.id == "w1"
+        await refused(fleet.directory.place(ANY), "capacity")
+
+    async def test_no_worker(self, fleet: Fleet) -> None:
+        await refused(fleet.directory.place(ANY), "no_worker")
+        await fleet.offer("w1", environment="other")
+        await refused(fleet.directory.place(ANY), "no_worker")
+
+    async def test_only_dead_workers(self, fleet: Fleet) -> None:
+        """Whether they were full or not: they offer nothing now."""
+        await fleet.offer("w1", free=0)
+        await refused(fleet.directory.place(ANY), "capacity")
+        await fleet.live(TIMINGS.lease_s + SECONDS_OVER, dead=("w1",))
+        await refused(fleet.directory.place(ANY), "no_worker")
+
+    async def test_environments_are_apart(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=1, environment="base")
+        await fleet.offer("w2", warm=1, environment="data")
+        assert (await fleet.placed(environment="data")).worker.id == "w2"
+        assert (await fleet.placed(environment="base")).worker.id == "w1"
+
+    async def test_an_environment_is_no_longer_offered(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=1, environment="old")
+        await fleet.offer("w1", warm=1, environment="new")
+        await refused(fleet.directory.place(Want("acme", "old")), "no_worker")
+
+    async def test_dead_workers_are_passed_over(self, fleet: Fleet) -> None:
+        for name in ("w1", "w2", "w3"):
+            await fleet.offer(name, warm=9)
+        await fleet.offer("w4", warm=1)
+        await fleet.live(TIMINGS.lease_s + SECONDS_OVER, dead=("w1", "w2", "w3"))
+        assert (await fleet.placed()).worker.id == "w4"
+        # One that reports again is there again.
+        await fleet.offer("w2", warm=9)
+        assert (await fleet.placed()).worker.id == "w2"
+
+    async def test_a_draining_worker_gets_nothing_new(self, fleet: Fleet) -> None:
+        lease = await fleet.offer("w1", warm=9)
+        await fleet.offer("w2", warm=1)
+        await fleet.directory.report(lease, WorkerReport(room={"base": Room(9, 9)}, draining=True))
+        assert {(await fleet.placed()).worker.id for _ in range(5)} == {"w2"}
+
+    async def test_a_joined_again_worker_offers_nothing_yet(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=9)
+        await fleet.join("w1")
+        await refused(fleet.directory.place(ANY), "no_worker")
+
+    async def test_what_is_promised_is_not_offered_again(self, fleet: Fleet) -> None:
+        """A report that does not know yet of the last places gives nothing away twice."""
+        await fleet.offer("w1", warm=2, free=2)
+        place = await fleet.placed()
+        await fleet.offer("w1", warm=2, free=2)
+        assert (await fleet.placed()).warm
+        await refused(fleet.directory.place(ANY), "capacity")
+        await fleet.make(place, a_session())
+        await fleet.offer("w1", warm=1, free=1)
+        # One is made and reported, one is promised.
+        await refused(fleet.directory.place(ANY), "capacity")
+
+    async def test_given_back(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=1, free=1)
+        place = await fleet.placed()
+        assert place.reservation is not None
+        assert await fleet.harness.other.give_back(place.reservation)
+        assert not await fleet.directory.give_back(place.reservation)
+        again = await fleet.placed()
+        assert (again.worker.id, again.warm) == ("w1", True)
+        await refused(fleet.directory.place(ANY), "capacity")
+
+    async def test_nothing_comes_back_of_what_was_recorded(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=1, free=1)
+        place = await fleet.placed()
+        assert place.reservation is not None
+        await fleet.make(place, a_session())
+        assert not await fleet.directory.give_back(place.reservation)
+        await refused(fleet.directory.place(ANY), "capacity")
+
+    async def test_a_reservation_has_its_time(self, fleet: Fleet) -> None:
+        """Of a coordinator that died."""
+        await fleet.offer("w1", warm=1, free=1)
+        await fleet.placed()
+        assert (await fleet.directory.status()).reservations == 1
+        await fleet.live(TIMINGS.reservation_s - SECONDS_OVER)
+        await refused(fleet.directory.place(ANY), "capacity")
+        await fleet.live(2 * SECONDS_OVER)
+        assert (await fleet.directory.status()).reservations == 0
+        assert (await fleet.placed()).worker.id == "w1"
+
+    @pytest.mark.parametrize(("workers", "places", "tolerance"), [(3, 90, 0.2), (10, 300, 0.1)])
+    async def test_load_is_spread(self, fleet: Fleet, workers: int, places: int, tolerance: float) -> None:
+        """From two coordinators at once, while the pools are refilled and reported now and then."""
+        held: Counter[str] = Counter()
+        names = [f"w{number}" for number in range(workers)]
+        for name in names:
+            await fleet.offer(name, warm=5, free=100)
+        clients = (fleet.directory, fleet.harness.other)
+        for _ in range(10):
+            asked = [clients[number % 2].place(ANY) for number in range(places // 10)]
+            for place in await asyncio.gather(*asked):
+                assert isinstance(place, Place)
+                held[place.worker.id] += 1
+                await fleet.make(place, a_session())
+            for name in names:
+                await fleet.offer(name, warm=5, free=100 - held[name])
+        even = places / workers
+        assert sum(held.values()) == places
+        assert all(abs(held[name] - even) <= tolerance * even for name in names), held
+
+
+class QuotaCases(Cases):
+    async def test_never_over_it(self, fleet: Fleet) -> None:
+        """What is being made counts."""
+        await fleet.offer("w1")
+        await fleet.settle()
+        await fleet.create(max_sessions=3)
+        await fleet.placed(max_sessions=3)
+        await fleet.placed(max_sessions=3)
+        with pytest.raises(Busy) as caught:
+            await fleet.placed(max_sessions=3)
+        assert caught.value.details["max_sessions"] == 3
+        assert (await fleet.placed(tenant="other", max_sessions=3)).worker.id == "w1"
+        assert (await fleet.placed()).worker.id == "w1"
+
+    async def test_at_once(self, fleet: Fleet) -> None:
+        await fleet.offer("w1")
+        await fleet.settle()
+        clients = (fleet.directory, fleet.harness.other)
+        asked = [clients[number % 2].place(Want("acme", "base", max_sessions=7)) for number in range(40)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(answer, Place) for answer in answers) == 7
+        assert sum(isinstance(answer, Busy) for answer in answers) == 33
+
+    async def test_a_known_thread_needs_none(self, fleet: Fleet) -> None:
+        await fleet.offer("w1")
+        await fleet.settle()
+        await fleet.create(thread="t", max_sessions=1)
+        assert (await fleet.placed(thread="t", max_sessions=1)).known
+
+    async def test_comes_back(self, fleet: Fleet) -> None:
+        lease = await fleet.offer("w1")
+        await fleet.settle()
+        session, _ = await fleet.create(max_sessions=2)
+        place = await fleet.placed(max_sessions=2)
+        assert place.reservation is not None
+        with pytest.raises(Busy):
+            await fleet.placed(max_sessions=2)
+        await fleet.directory.give_back(place.reservation)
+        other, _ = await fleet.create(max_sessions=2)
+        await fleet.directory.forget(lease, [session.id])
+        third, _ = await fleet.create(max_sessions=2)
+        with pytest.raises(Busy):
+            await fleet.placed(max_sessions=2)
+        await fleet.make(Place(place.worker, known=True), ended(third))
+        await fleet.create(max_sessions=2)
+        assert await fleet.directory.count("acme") == 2
+        assert await fleet.directory.find(other.id) is not None

@@ -1,0 +1,176 @@
+"""Threads and idempotency keys: one worker for each, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandlot.fleet.directory import Place, Want
+from sandlot.testing.directory_suite.harness import (
+    SECONDS_OVER,
+    TIMINGS,
+    Cases,
+    Fleet,
+    a_session,
+    ended,
+    refused,
+    wanting,
+)
+
+NAMES = ["thread", "idempotency_key"]
+
+
+class ThreadCases(Cases):
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_fifty_at_once_go_to_one_worker(self, fleet: Fleet, name: str) -> None:
+        """From two coordinators; and only one place is used."""
+        for worker in ("w1", "w2", "w3"):
+            await fleet.offer(worker, warm=1, free=2)
+        await fleet.settle()
+        for number in range(3):
+            want = wanting(**{name: f"t{number}"})
+            clients = (fleet.directory, fleet.harness.other)
+            places = await asyncio.gather(*(clients[i % 2].place(want) for i in range(50)))
+            assert all(isinstance(place, Place) for place in places)
+            assert len({place.worker.id for place in places}) == 1
+            assert sum(isinstance(place, Place) and not place.known for place in places) == 1
+            assert (await fleet.directory.status()).reservations == number + 1
+        # Three threads took the three warm sandboxes, and three cold places are left.
+        assert [(await fleet.placed()).warm for _ in range(3)] == [False] * 3
+        await refused(fleet.directory.place(Want("acme", "base")), "capacity")
+
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_known_once_recorded(self, fleet: Fleet, name: str) -> None:
+        await fleet.offer("w1", warm=5)
+        await fleet.offer("w2", warm=5)
+        await fleet.settle()
+        _, place = await fleet.create(**{name: "t"})
+        again = await fleet.placed(**{name: "t"})
+        assert again.known
+        assert again.worker == place.worker
+        assert again.reservation is None
+        assert not (await fleet.placed(**{name: "t", "tenant": "other"})).known
+        assert not (await fleet.placed(**{name: "u"})).known
+
+    async def test_threads_and_keys_are_apart(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        await fleet.create(thread="t")
+        assert not (await fleet.placed(idempotency_key="t")).known
+
+    async def test_known_by_either(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        await fleet.create(thread="t", idempotency_key="k")
+        assert (await fleet.placed(thread="t")).known
+        assert (await fleet.placed(thread="another", idempotency_key="k")).known
+
+    async def test_on_a_draining_worker(self, fleet: Fleet) -> None:
+        lease = await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        await fleet.create(thread="t")
+        await fleet.directory.report(lease, type(fleet.reports["w1"])(draining=True))
+        assert (await fleet.placed(thread="t")).worker.id == "w1"
+
+    async def test_one_of_many_gives_back(self, fleet: Fleet) -> None:
+        """The others are still at that worker, which may make the session any moment."""
+        await fleet.offer("w1", warm=1, free=1)
+        await fleet.offer("w2", warm=1, free=1)
+        await fleet.settle()
+        first, second = await fleet.placed(thread="t"), await fleet.placed(thread="t")
+        assert first.reservation is not None
+        assert first.reservation == second.reservation
+        assert not await fleet.directory.give_back(first.reservation)
+        third = await fleet.placed(thread="t")
+        assert (third.known, third.worker) == (True, first.worker)
+        assert not await fleet.directory.give_back(first.reservation)
+        assert await fleet.directory.give_back(first.reservation)
+        assert not (await fleet.placed(thread="t")).known
+
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_a_reservation_that_ended(self, fleet: Fleet, name: str) -> None:
+        await fleet.offer("w1", warm=1)
+        await fleet.settle()
+        first = await fleet.placed(**{name: "t"})
+        await fleet.live(TIMINGS.reservation_s + SECONDS_OVER)
+        second = await fleet.placed(**{name: "t"})
+        assert not second.known
+        assert second.reservation != first.reservation
+
+    async def test_many_reservations_that_ended(self, fleet: Fleet) -> None:
+        """However many are still to be cleaned up: none of them leads anywhere."""
+        await fleet.offer("w1", free=100)
+        await fleet.settle()
+        threads = [f"t{number}" for number in range(12)]
+        for thread in threads:
+            await fleet.placed(thread=thread)
+        await fleet.harness.pass_time(TIMINGS.reservation_s + SECONDS_OVER)
+        await fleet.join("w1")
+        await fleet.offer("w1", free=100)
+        for thread in reversed(threads):
+            assert not (await fleet.placed(thread=thread)).known
+
+    async def test_reserved_on_a_worker_that_is_late(self, fleet: Fleet) -> None:
+        """It may have made the session: nobody else is asked before the reservation ends."""
+        await fleet.offer("w1", warm=9)
+        await fleet.offer("w2", warm=1)
+        await fleet.settle()
+        assert (await fleet.placed(thread="t")).worker.id == "w1"
+        await fleet.live(TIMINGS.lease_s + SECONDS_OVER, dead=("w1",))
+        await refused(fleet.directory.place(Want("acme", "base", "t")), "worker_late")
+        await fleet.live(TIMINGS.reservation_s, dead=("w1",))
+        assert (await fleet.placed(thread="t")).worker.id == "w2"
+
+    async def test_recorded_without_its_reservation(self, fleet: Fleet) -> None:
+        """The thread leads to it."""
+        await fleet.offer("w1", warm=2, free=2)
+        await fleet.settle()
+        place = await fleet.placed(thread="t", max_sessions=1)
+        await fleet.make(Place(place.worker, known=True), a_session(thread="t"))
+        assert (await fleet.directory.status()).reservations == 0
+        assert await fleet.directory.count("acme") == 1
+
+    async def test_an_ended_thread_begins_anew(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        session, place = await fleet.create(thread="t")
+        await fleet.make(Place(place.worker, known=True), ended(session))
+        again = await fleet.placed(thread="t")
+        assert not again.known
+        assert again.before == ended(session)
+        # Given back, the ended one is still the last.
+        assert again.reservation is not None
+        await fleet.directory.give_back(again.reservation)
+        third = await fleet.placed(thread="t")
+        assert (third.known, third.before) == (False, ended(session))
+        await fleet.make(third, a_session(thread="t"))
+        assert (await fleet.placed(thread="t")).known
+
+    async def test_made_and_ended_at_once(self, fleet: Fleet) -> None:
+        """Before it was recorded."""
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        place, session = await fleet.placed(thread="t", max_sessions=1), ended(a_session(thread="t"))
+        assert await fleet.make(place, session) == frozenset()
+        again = await fleet.placed(thread="t", max_sessions=1)
+        assert (again.known, again.before) == (False, session)
+
+    async def test_a_known_key_of_an_ended_thread(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        session, place = await fleet.create(thread="t", idempotency_key="k")
+        await fleet.make(Place(place.worker, known=True), ended(session), "k")
+        again = await fleet.placed(thread="t", idempotency_key="k")
+        assert again == Place(place.worker, known=True)
+
+    async def test_a_key_keeps_meaning_its_session(self, fleet: Fleet) -> None:
+        """Also once that has ended: its worker knows what to answer."""
+        await fleet.offer("w1", warm=5)
+        await fleet.offer("w2", warm=6)
+        await fleet.settle()
+        session, place = await fleet.create(idempotency_key="k")
+        await fleet.make(Place(place.worker, known=True), ended(session), "k")
+        assert await fleet.placed(idempotency_key="k") == Place(place.worker, known=True)
+        await fleet.live(TIMINGS.remember_ended_s + SECONDS_OVER)
+        assert not (await fleet.placed(idempotency_key="k")).known

@@ -1,0 +1,91 @@
+"""The directory's suite, on both implementations."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from sandlot.fleet.directory import SessionEntry
+from sandlot.fleet.memory import MemoryDirectory
+from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
+from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Fleet, ended
+from sandlot.testing.directory_suite.redis_server import RedisServer
+
+
+class TestMemory(DirectorySuite):
+    @pytest_asyncio.fixture
+    async def directory_harness(self) -> DirectoryHarness:
+        now = 1000.0
+
+        async def pass_time(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        directory = MemoryDirectory(timings=TIMINGS, clock=lambda: now)
+
+        async def empty() -> None:
+            directory.empty()
+
+        return DirectoryHarness(directory, directory, pass_time, empty)
+
+
+class TestRedis(DirectorySuite):
+    @pytest_asyncio.fixture
+    async def directory_harness(self, redis: RedisServer) -> AsyncIterator[DirectoryHarness]:
+        """The scripts run as they always do, on Redis's own time; the directory's clock is set forward in Redis."""
+        cell = f"case-{secrets.token_hex(4)}"
+        one, two = (RedisDirectory.open(redis.url, cell=cell, timings=TIMINGS) for _ in range(2))
+        plain = Redis.from_url(redis.url)
+
+        async def pass_time(seconds: float) -> None:
+            await one.status()
+            await plain.hincrby(f"sandlot:{{{cell}}}:meta", "clock", round(seconds * 1000))
+
+        async def empty() -> None:
+            async for key in plain.scan_iter(match=f"sandlot:{{{cell}}}:*", count=1000):
+                await plain.delete(key)
+
+        yield DirectoryHarness(one, two, pass_time, empty)
+        for client in (one, two):
+            await client.close()
+        await empty()
+        await plain.aclose()
+
+    async def test_leaves_nothing_behind(self, fleet: Fleet, redis: RedisServer) -> None:
+        """After everything has come and gone, there is nothing left in Redis that grows with use."""
+        await fleet.offer("w1", warm=9)
+        await fleet.settle()
+        lost, _ = await fleet.create(thread="lost", idempotency_key="lost")
+        buried, _ = await fleet.create(thread="buried", idempotency_key="buried")
+        await fleet.create(thread="swept", idempotency_key="swept")
+        lease = await fleet.offer("w2", warm=9)
+        await fleet.live(TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER, dead=("w1",))
+        for _ in range(2):
+            given = await fleet.placed(thread="lost", takes_over=lost.id)
+            assert given.reservation is not None
+            await fleet.directory.give_back(given.reservation)
+        place = await fleet.placed(takes_over=lost.id)
+        anew = replace(lost, generation=2)
+        await fleet.make(place, anew, "lost")
+        assert await fleet.directory.bury(buried.id)
+        ended_one, _ = await fleet.create(thread="ended", idempotency_key="ended")
+        await fleet.directory.record(lease, [SessionEntry(ended(ended_one), None, "ended")])
+        await fleet.placed(thread="abandoned", idempotency_key="abandoned", max_sessions=99)
+        await fleet.live(TIMINGS.remember_lost_s + SECONDS_OVER, dead=("w1",))
+        await fleet.directory.forget(lease, [anew.id])
+        assert await fleet.directory.sweep() == 1
+        await fleet.directory.leave(lease)
+        plain = Redis.from_url(redis.url)
+        left = {key async for key in plain.scan_iter(match=f"{fleet_prefix(fleet)}*")}
+        await plain.aclose()
+        assert {key.decode().removeprefix(fleet_prefix(fleet)) for key in left} == {"meta", "epochs"}
+
+
+def fleet_prefix(fleet: Fleet) -> str:
+    assert isinstance(fleet.directory, RedisDirectory)
+    return fleet.directory._calls._prefix

@@ -1,0 +1,97 @@
+"""A session's few bytes: whole again, also between two versions."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.ids import new_sandbox_id, new_session_id
+from sandlot.domain.limits import MIB, Limits
+from sandlot.domain.session import EndReason, LossReport, Predecessor, Session, SessionState
+from sandlot.fleet.directory import Room, SessionEntry, WorkerReport
+from sandlot.fleet.encoding import (
+    as_text,
+    pack_entry,
+    pack_id,
+    pack_report,
+    unpack_id,
+    unpack_report,
+    unpack_session,
+)
+from sandlot.testing.directory_suite.harness import a_session
+
+TIMES = st.floats(0, 4e9)
+LIMITS = st.builds(Limits, st.integers(32 * MIB, 2**40), st.floats(0.05, 1024), st.integers(32, 65_536))
+SESSIONS = st.builds(
+    Session,
+    id=st.builds(new_session_id),
+    environment=st.sampled_from(["base", "data"]),
+    created_at=TIMES,
+    last_active_at=TIMES,
+    tenant=st.text(max_size=20),
+    thread=st.none() | st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1),
+    state=st.sampled_from(SessionState),
+    generation=st.integers(1, 2**31),
+    sandbox_id=st.none() | st.builds(new_sandbox_id) | st.just("i-0123456789abcdef"),
+    idle_timeout_s=st.none() | TIMES,
+    lifetime_s=st.none() | TIMES,
+    limits=LIMITS,
+    metadata=st.dictionaries(st.text(max_size=5), st.text(max_size=300), max_size=3),
+    loss=st.none()
+    | st.builds(LossReport, st.integers(1, 9), TIMES, st.text(), st.just(("a",)), st.just(("b", "c"))),
+    predecessor=st.none() | st.builds(Predecessor, st.text(), st.sampled_from(EndReason), TIMES),
+    end_reason=st.none() | st.sampled_from(EndReason),
+    ended_at=st.none() | TIMES,
+)
+
+
+@given(SESSIONS)
+def test_whole_again(session: Session) -> None:
+    value = pack_entry("w1", SessionEntry(session, idempotency_key="k"))
+    assert unpack_session(pack_id(session.id), value) == session
+
+
+def test_few_bytes() -> None:
+    """Of a usual session with a thread: what a million of them take is told in the documentation."""
+    value = pack_entry("worker-0001", SessionEntry(a_session(thread="0b1c6f0e-8f2b-4a53-9d0f-3a1b7f5f8d11")))
+    assert len(value) < 150
+
+
+def test_from_a_newer_version() -> None:
+    session = a_session(thread="t")
+    entry = msgspec.msgpack.decode(_readable(pack_entry("w1", SessionEntry(session))))
+    rest = msgspec.msgpack.decode(entry[7])
+    rest["new"] = {"unknown": 1}
+    entry[7] = as_text(msgspec.msgpack.encode(rest))
+    value = msgspec.msgpack.encode([*entry, "more"])
+    assert unpack_session(pack_id(session.id), value) == session
+
+
+def _readable(value: bytes) -> bytes:
+    """With the last part as bytes, so that any reader of MessagePack takes it."""
+    parts = msgspec.msgpack.decode(value, type=list[msgspec.Raw])
+    last = bytes(parts[7])
+    assert last[0] == 0xD9
+    return msgspec.msgpack.encode([*parts[:7], last[2:]])
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 255, 256, 65_535, 65_536])
+def test_text_of_any_content(size: int) -> None:
+    assert msgspec.msgpack.decode(bytes(as_text(b"x" * size))) == "x" * size
+
+
+def test_ids() -> None:
+    session_id = new_session_id()
+    assert len(pack_id(session_id)) == 16
+    assert unpack_id(pack_id(session_id)) == session_id
+    with pytest.raises(InvalidRequest):
+        pack_id("ses_what")
+
+
+def test_reports() -> None:
+    report = WorkerReport({"base": Room(1, 2)}, 3, draining=True, complete=False)
+    assert unpack_report(pack_report(report)) == report
+    assert unpack_report(b"") is None
