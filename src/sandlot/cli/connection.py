@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from sandlot.domain.errors import Conflict, Unsupported
+from sandlot.client.extras import module_of_extra
+from sandlot.domain.errors import Conflict
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -66,11 +66,4 @@ async def _local_client() -> AsyncIterator[AsyncClient]:
 
 def server_module(name: str) -> ModuleType:
     """A module of the server's part, or a word on how to install what it needs."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "sandlot":
-            raise
-        raise Unsupported(
-            f"this command needs {error.name}, which is not installed: pip install 'sandlot[server]'"
-        ) from error
+    return module_of_extra(name, extra="server", who="this command")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sandlot.cli.connection import with_client
 from sandlot.cli.run import Local
-from sandlot.domain.errors import Unsupported
+from sandlot.client.extras import module_of_extra
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -33,14 +32,7 @@ def mcp(
 
     Without --thread the sandbox is new, and it is deleted when the client ends us. See docs/howto/mcp.md.
     """
-    try:
-        stdio = importlib.import_module("sandlot.integrations.mcp.stdio")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "sandlot":
-            raise
-        raise Unsupported(
-            f"this command needs {error.name}, which is not installed: pip install 'sandlot[mcp]'"
-        ) from error
+    stdio = module_of_extra("sandlot.integrations.mcp.stdio", extra="mcp", who="this command")
 
     async def work(client: AsyncClient) -> None:
         await stdio.serve_stdio(client, thread=thread, environment=environment)

@@ -5,11 +5,11 @@ behind a URL, in this process (``AsyncClient.local()``), or a fake that a test b
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Self, Unpack
 
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.extras import module_of_extra
 from sandlot.client.options import (
     Command,
     ExecOptions,
@@ -20,7 +20,7 @@ from sandlot.client.options import (
 )
 from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
-from sandlot.domain.errors import InvalidRequest, Unsupported
+from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 
 
@@ -54,15 +54,7 @@ class AsyncClient:
 
         async def open_service() -> SandboxService:
             # By name, since the wiring knows this package and must not be known by it.
-            try:
-                wiring = importlib.import_module("sandlot.wiring")
-            except ModuleNotFoundError as error:
-                if error.name is None or error.name.split(".")[0] == "sandlot":
-                    raise
-                raise Unsupported(
-                    f"a worker in this process needs {error.name}, which is not installed: "
-                    "pip install 'sandlot[server]'"
-                ) from error
+            wiring = module_of_extra("sandlot.wiring", extra="server", who="a worker in this process")
             service: SandboxService = await wiring.local_service(**options)
             return service
 

@@ -23,17 +23,21 @@ def thread_of(config: Mapping[str, Any]) -> str:
     return str(thread)
 
 
-def current_task() -> str | None:
-    """The step of the run that this code is called by, or None outside of one.
+def task_of(config: Mapping[str, Any]) -> str | None:
+    """The step of a run, or None outside of one.
 
     A run that broke off and is resumed does the same step again; everything else is another step, even the
     same checkpoint gone through once more.
     """
+    return (config.get("configurable") or {}).get("checkpoint_ns") or None
+
+
+def current_task() -> str | None:
+    """Of the run that this code is called by."""
     try:
-        config = get_config()
+        return task_of(get_config())
     except RuntimeError:
         return None
-    return config.get("configurable", {}).get("checkpoint_ns") or None
 
 
 def current_thread() -> str:

@@ -10,9 +10,11 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
+from sandlot.domain.service import Catalogue
 from sandlot.domain.session import EndReason, Session, SessionState
 
 DEFAULT_CHARACTERS: Final = 30_000
+PROMPT: Final = "sandbox"  # its name in the server's registry
 LOOKED_AT_BYTES: Final = 256 * 1024  # of output, before only its ends are looked at
 # Escape sequences steer terminals; to a model they are noise. The last alternative: one that was cut off.
 _ESCAPES: Final = re.compile(
@@ -20,6 +22,9 @@ _ESCAPES: Final = re.compile(
 )
 # What would overwrite, ring or erase; tab and newline are text.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+MAX_USED: Final = 10_000  # sandboxes of which it is remembered that a command has run in them
+_used: set[tuple[str, int]] = set()
 
 _WHY: Final = {
     Verdict.TIMEOUT: "ended after {seconds:.0f} s because its time was over, and all that it had started "
@@ -161,10 +166,24 @@ def _why_another(info: Session) -> str | None:
 
 
 async def _was_used(session: AsyncSession) -> bool:
+    """Asked of a sandbox until it is so, and then known: the list of its commands may be long."""
+    sandbox = (session.id, session.generation)
+    if sandbox in _used:
+        return True
     try:
-        return bool(await session.execs())
+        used = bool(await session.execs())
     except SandlotError:
         return True  # what is wrong will be told by the operation itself
+    if used:
+        if len(_used) >= MAX_USED:
+            _used.clear()
+        _used.add(sandbox)
+    return used
+
+
+def sandbox_prompt(catalogue: Catalogue) -> str:
+    """What the server's registry has to say to a model about its sandbox; empty where it has nothing."""
+    return next((str(entry.spec["text"]) for entry in catalogue.prompts if entry.name == PROMPT), "")
 
 
 def _hint(result: Result) -> str:

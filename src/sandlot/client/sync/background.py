@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,7 @@ STOP_S: Final = 10.0  # until the thread is left to itself
 
 T = TypeVar("T")
 Last = Callable[[], Coroutine[Any, Any, None]]
+Calls = weakref.WeakSet[Any]  # the coroutines that somebody outside waits for
 
 
 class BackgroundLoop:
@@ -34,10 +35,11 @@ class BackgroundLoop:
 
     def _start(self, last: Last | None) -> None:
         self._loop = asyncio.new_event_loop()
+        self._calls = Calls()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="sandlot", daemon=True)
         self._thread.start()
         pid = os.getpid()
-        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, pid, last)
+        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, pid, self._calls, last)
         self._pid = pid  # the last of all: who finds it to be his own uses the others
 
     def _start_after_fork(self) -> None:
@@ -53,6 +55,7 @@ class BackgroundLoop:
         if not self.alive:
             coroutine.close()
             raise RuntimeError("this client is closed")
+        self._calls.add(coroutine)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -76,9 +79,7 @@ class BackgroundLoop:
                     return
                 yield event
         finally:
-            aclose = getattr(events, "aclose", None)
-            if aclose is not None:
-                self._finish(aclose, pid)
+            self._finish(lambda: _close(events), pid)
 
     @contextlib.contextmanager
     def enter(self, context: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
@@ -122,6 +123,11 @@ async def _next(events: AsyncIterator[T]) -> T:
     return await anext(events)
 
 
+async def _close(events: AsyncIterator[Any]) -> None:
+    if isinstance(events, AsyncGenerator):
+        await events.aclose()
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
@@ -137,32 +143,41 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         _ending.discard(threading.current_thread())
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int, last: Last | None) -> None:
+def _stop(
+    loop: asyncio.AbstractEventLoop,
+    thread: threading.Thread,
+    pid: int,
+    calls: Calls,
+    last: Last | None,
+) -> None:
     """Waits for nothing: the garbage collector may call this on any thread, an event loop's among them."""
     if pid != os.getpid():
         return  # of a parent, whose loop is not ours to touch
     _ending.add(thread)
-    asyncio.run_coroutine_threadsafe(_end(loop, last), loop)
+    asyncio.run_coroutine_threadsafe(_end(loop, calls, last), loop)
 
 
-async def _end(loop: asyncio.AbstractEventLoop, last: Last | None) -> None:
+async def _end(loop: asyncio.AbstractEventLoop, calls: Calls, last: Last | None) -> None:
     try:
         with contextlib.suppress(Exception):  # there is nobody left to tell
             async with asyncio.timeout(LAST_S):
-                await _end_calls()
+                await _end_calls(calls)
                 if last is not None:
                     await last()
     finally:
         loop.stop()
 
 
-async def _end_calls() -> None:
-    """What a call does about its cancellation, such as ending its command, needs the connections still."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
+async def _end_calls(calls: Calls) -> None:
+    """What a call does about its cancellation, such as ending its command, needs the connections still.
+
+    Calls alone are cancelled: what they await may have tasks of its own, such as one that is connecting.
+    """
+    ending = [task for task in asyncio.all_tasks() if task.get_coro() in calls]
+    for task in ending:
         if not task.cancelling():  # again would cancel just that
             task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()

@@ -13,13 +13,14 @@ from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
-from sandlot.domain.errors import Conflict, SandlotError, Unsupported
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
+from sandlot.domain.ids import new_exec_id
 from sandlot.integrations.deepagents.artifacts import real_path
 from sandlot.integrations.deepagents.operation import Operation
 from sandlot.integrations.foreground import run_foreground
 from sandlot.integrations.model_text import for_model_error, plain, shell_note, shown, why_ended
-from sandlot.integrations.toolbox.commands import ENV, exec_id_of
+from sandlot.integrations.toolbox.commands import ENV, exec_id_of, in_shell
 
 KEPT_BYTES: Final = 10 * MIB  # of a command's output
 PREVIEW_CHARACTERS: Final = 4000
@@ -36,26 +37,20 @@ class Call:
     exec_id: str | None = None
 
     async def run(self, session: AsyncSession, output_limit: int = KEPT_BYTES) -> Result:
-        try:
-            return await self._run_in(session, self.shell, output_limit)
-        except Unsupported:
-            # An image without bash has no shells that last; each command then starts where the sandbox does.
-            return await self._run_in(session, None, output_limit)
-        except Conflict:
-            if self.exec_id is None:
-                raise
-            # The same call, begun with another timeout or without a shell: its result is the one.
-            return await (await session.exec(self.exec_id)).wait()
-
-    async def _run_in(self, session: AsyncSession, shell: str | None, output_limit: int) -> Result:
-        return await run_foreground(
+        exec_id = self.exec_id or new_exec_id()
+        return await in_shell(
             session,
-            self.command,
-            timeout_s=self.timeout or None,
-            shell=shell,
-            exec_id=self.exec_id,
-            output_limit=output_limit,
-            env=ENV,
+            exec_id,
+            self.shell,
+            lambda shell: run_foreground(
+                session,
+                self.command,
+                timeout_s=self.timeout or None,
+                shell=shell,
+                exec_id=exec_id,
+                output_limit=output_limit,
+                env=ENV,
+            ),
         )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,11 +33,9 @@ from sandlot.integrations.deepagents.operation import Operation, absolute, file_
 from sandlot.integrations.deepagents.reading import Page
 from sandlot.integrations.langgraph_thread import current_task
 from sandlot.integrations.toolbox.answer import utf8
-from sandlot.integrations.toolbox.files import EDIT_FOLDER, EDITS
-from sandlot.integrations.toolbox.keeping import keep_newest
+from sandlot.integrations.toolbox.edits import Edit
 
 EDITED_BYTES: Final = 16 * 1024 * 1024
-RECORD_BYTES: Final = 100
 DOWNLOADED_BYTES: Final = 100 * 1024 * 1024  # of one file
 AT_ONCE: Final = 4  # transfers of one call
 SNIFFED_BYTES: Final = 8 * 1024
@@ -156,10 +152,10 @@ def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResu
             )
         after = before.replace(style(wanted), style(instead))
         if task is not None and style(wanted) in after:  # done again, it would go on from its own result
-            call = "\0".join((task, real, str(replace_all), old, new)).encode()
-            done = await _edited(session, f"edit-{_digest(call)}", before, after, count)
-            if done is not None:
+            edit = Edit(session, task, real, str(replace_all), old, new)
+            if (done := await edit.replaced(before)) is not None:
                 return EditResult(path=path, occurrences=done)
+            await edit.note(after, count)
         await session.files.write(real, after)
         return EditResult(path=path, occurrences=count)
 
@@ -169,24 +165,6 @@ def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResu
         return EditResult(error=f"Error editing file '{path}': {file_error(error)}")
 
     return Operation(work, failed)
-
-
-async def _edited(session: AsyncSession, edit: str, before: bytes, after: bytes, count: int) -> int | None:
-    """How many places the same call has replaced, if the file is as that left it. Else what it will leave
-    is noted, before it is written: a crash in between is then an edit that is still to be done.
-    """
-    with contextlib.suppress(SandlotError):
-        noted = await session.files.read(f"{EDIT_FOLDER}/{edit}", max_bytes=RECORD_BYTES)
-        content, _, done = noted.partition(b" ")
-        if content == _digest(before).encode() and done.isdigit():
-            return int(done)
-    with contextlib.suppress(SandlotError):  # without room for it an edit may be done twice, as anywhere
-        await keep_newest(session, EDIT_FOLDER, edit, f"{_digest(after)} {count}".encode(), EDITS)
-    return None
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _with_lf(text: bytes) -> bytes:

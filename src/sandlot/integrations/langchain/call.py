@@ -15,7 +15,7 @@ from langchain_core.messages import ToolMessage
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
-from sandlot.integrations.langgraph_thread import thread_of
+from sandlot.integrations.langgraph_thread import task_of, thread_of
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer, refusal
 from sandlot.integrations.toolbox.commands import OnOutput
@@ -50,8 +50,8 @@ def call_id(config: Mapping[str, Any], within_task: str | None) -> str | None:
     A model's ids for its calls are not enough: some models begin anew with each of their messages. The
     namespace has the task's id, which comes of the checkpoint that the task starts from.
     """
-    task = (config.get("configurable") or {}).get("checkpoint_ns")
-    if not task or within_task is None:
+    task = task_of(config)
+    if task is None or within_task is None:
         return None
     return json.dumps([thread_of(config), task, within_task])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain_core.messages import SystemMessage, ToolMessage
@@ -15,14 +15,12 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import SessionOptions
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
-from sandlot.domain.service import Catalogue
 from sandlot.integrations.langchain.approval import ApprovalPolicy
 from sandlot.integrations.langchain.tools import tools_of
 from sandlot.integrations.langgraph_thread import current_thread
+from sandlot.integrations.model_text import sandbox_prompt
 from sandlot.integrations.sandboxes import Sandboxes, on_client
 from sandlot.integrations.toolbox import refusal
-
-PROMPT: Final = "sandbox"  # its name in the server's registry
 
 Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -64,13 +62,13 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
         if self._prompt and self._text is None:
             with _what_a_run_can_do_without():
-                self._text = _text_of(self._sandboxes.blocking_client().catalogue())
+                self._text = sandbox_prompt(self._sandboxes.blocking_client().catalogue())
         return handler(self._with_prompt(request))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncHandler) -> ModelResponse[Any]:
         if self._prompt and self._text is None:
             with _what_a_run_can_do_without():
-                self._text = _text_of(await on_client(self._sandboxes.client, AsyncClient.catalogue))
+                self._text = sandbox_prompt(await on_client(self._sandboxes.client, AsyncClient.catalogue))
         return await handler(self._with_prompt(request))
 
     def _with_prompt(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -126,11 +124,6 @@ def _what_a_run_can_do_without() -> Iterator[None]:
         yield
     except SandlotError as error:
         refusal(error)
-
-
-def _text_of(catalogue: Catalogue) -> str:
-    """Empty where the server's registry has no such prompt."""
-    return next((str(entry.spec["text"]) for entry in catalogue.prompts if entry.name == PROMPT), "")
 
 
 def _appended(message: SystemMessage | None, text: str) -> SystemMessage:

@@ -32,12 +32,11 @@ from sandlot.integrations.mcp import outputs
 from sandlot.integrations.mcp.live import live_output
 from sandlot.integrations.mcp.outputs import outcome, told_as
 from sandlot.integrations.mcp.whose import Whose
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, shown
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, sandbox_prompt, shown
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, READ_OUTPUT_S, TIMEOUT_S
 from sandlot.integrations.toolbox.files import LINES
 
-PROMPT: Final = "sandbox"  # the registry's text on how to work in one
 MATCH_CHARACTERS: Final = 500
 # What models can look at, and how each begins. Other content is handed to the client as a file: an image that
 # is none, or too large for a model's service, would stay in the conversation and spoil every later turn.
@@ -94,12 +93,11 @@ def build_mcp(whose: Whose, catalogue: Catalogue) -> MCPServer[Any]:
 
 
 def _instructions(catalogue: Catalogue) -> str:
-    prompt = next((str(entry.spec["text"]) for entry in catalogue.prompts if entry.name == PROMPT), "")
     here = (
         "The bash tool is `execute` here: with background=true it starts a job, which `read_output` and "
         "`stop` are for. `reset` gives a new shell, and a new sandbox where the old one is gone."
     )
-    return f"{prompt.rstrip()}\n\n{here}".lstrip()
+    return f"{sandbox_prompt(catalogue).rstrip()}\n\n{here}".lstrip()
 
 
 class _Tools:

@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -65,7 +65,12 @@ async def bash(
     if background:
         return await _begin_job(session, command, exec_id)
     try:
-        result = await _run(session, command, timeout_s, exec_id, on_output)
+        result = await in_shell(
+            session,
+            exec_id,
+            SHELL,
+            lambda shell: _streamed(session, command, timeout_s, exec_id, on_output, shell),
+        )
     except asyncio.CancelledError:
         # Nobody wants it any more. A job goes on, and so does the command of a caller that just dies.
         await kill_unwanted(session, exec_id)
@@ -84,13 +89,16 @@ async def restart(session: AsyncSession, *, before: str | None = None) -> Answer
         return Answer("")
     if session.state is SessionState.LOST:
         await session.recreate()
-        await session.run(":")  # this answer tells that it is new; the next one need not
         data = {"session_id": session.id, "generation": session.generation}
-        return Answer("[a new, empty sandbox: of the lost one there is nothing in it]", data)
-    with contextlib.suppress(NotFound):
-        await session.close_shell(SHELL)
-    await session.run(":")
-    return Answer("[the shell is new: its folder is /workspace, its variables are gone; files are as before]")
+        answer = Answer("[a new, empty sandbox: of the lost one there is nothing in it]", data)
+    else:
+        with contextlib.suppress(NotFound):
+            await session.close_shell(SHELL)
+        answer = Answer(
+            "[the shell is new: its folder is /workspace, its variables are gone; files are as before]"
+        )
+    await session.run(":")  # if the sandbox is new, this answer tells it, and the next one need not
+    return answer
 
 
 @told
@@ -125,14 +133,15 @@ async def stop(session: AsyncSession, job: str) -> Answer:
 # --- in the shell -----------------------------------------------------------------------------
 
 
-async def _run(
-    session: AsyncSession, command: str, timeout_s: float, exec_id: str, on_output: OnOutput | None
+async def in_shell(
+    session: AsyncSession, exec_id: str, shell: str | None, run: Callable[[str | None], Awaitable[Result]]
 ) -> Result:
+    """``run`` with the shell to use. ``exec_id`` is of the call and its command."""
     try:
-        return await _streamed(session, command, timeout_s, exec_id, on_output, SHELL)
+        return await run(shell)
     except Unsupported:
         # An image without bash has no shells that last; each command then starts where the sandbox does.
-        return await _streamed(session, command, timeout_s, exec_id, on_output, None)
+        return await run(None)
     except Conflict:
         # The same call and command, begun with another timeout or without a shell: its result is the one.
         return await (await session.exec(exec_id)).wait()

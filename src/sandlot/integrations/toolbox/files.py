@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
-import hashlib
 import mimetypes
 from typing import Final
 
 from sandlot.client.async_session import AsyncSession
-from sandlot.domain.errors import FileProblem, InvalidRequest, SandlotError
+from sandlot.domain.errors import FileProblem, InvalidRequest
 from sandlot.domain.files import FileEntry, FileType
 from sandlot.integrations.model_text import DEFAULT_CHARACTERS
 from sandlot.integrations.toolbox.answer import Answer, told, utf8
-from sandlot.integrations.toolbox.keeping import keep_newest
+from sandlot.integrations.toolbox.edits import Edit
 
 LINES: Final = 2000  # of one read
 LINE_CHARACTERS: Final = 2000  # of one line; the rest of it is data rather than text
@@ -22,8 +20,6 @@ EDIT_BYTES: Final = 10 * 1024 * 1024
 HANDED_BYTES: Final = 10 * 1024 * 1024
 LISTED: Final = 1000
 FOUND: Final = 200
-EDIT_FOLDER: Final = "/tmp/.sandlot-edits"  # noqa: S108  in the sandbox, which has one user
-EDITS: Final = 100  # of which it is known that they are done
 LOOKED_AT: Final = 8 * 1024  # to tell text from other content
 
 
@@ -125,8 +121,8 @@ async def edit_file(
     # Bytes throughout, so that what is not UTF-8 elsewhere in the file stays as it is.
     wanted, instead = utf8(old, "old"), utf8(new, "new")
     before = await session.files.read(path, max_bytes=EDIT_BYTES)
-    edit = _edit_name(call_id, path, wanted, instead)
-    if edit is not None and await _is_done(session, edit, before):
+    edit = Edit(session, call_id, path, old, new) if call_id else None
+    if edit is not None and await edit.replaced(before) is not None:
         return Answer(f"[replaced in {path}]", {"path": path, "size": len(before)})
     count = before.count(wanted)
     if count == 0:
@@ -138,8 +134,7 @@ async def edit_file(
     mode = (await session.files.stat(path)).mode & 0o777
     after = before.replace(wanted, instead)
     if edit is not None:
-        with contextlib.suppress(SandlotError):  # without room for it an edit may be done twice, as anywhere
-            await keep_newest(session, EDIT_FOLDER, edit, _digest(after), EDITS)
+        await edit.note(after, count)
     entry = await session.files.write(path, after, mode=mode)
     times = "once" if count == 1 else f"{count} times"
     return Answer(f"[replaced {times} in {entry.path}]", _entry(entry) | {"replaced": count})
@@ -214,26 +209,6 @@ async def download_file(session: AsyncSession, path: str) -> Answer:
         "base64": base64.b64encode(content).decode("ascii"),
     }
     return Answer(f"[handed {path} to the user: {kind}, {len(content)} bytes]", data)
-
-
-def _edit_name(call_id: str | None, path: str, old: bytes, new: bytes) -> str | None:
-    if not call_id:
-        return None
-    parts = (call_id.encode("utf-8", "replace"), path.encode("utf-8", "replace"), old, new)
-    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
-    return "edit-" + hashlib.sha256(digests).hexdigest()[:32]
-
-
-async def _is_done(session: AsyncSession, edit: str, content: bytes) -> bool:
-    """Written down before the edit: the file is as the edit leaves it, so it was done."""
-    try:
-        return await session.files.read(f"{EDIT_FOLDER}/{edit}", max_bytes=100) == _digest(content)
-    except SandlotError:
-        return False
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _line(entry: FileEntry) -> str:
