@@ -147,6 +147,7 @@ class Want:
     """What a create asks for. ``max_sessions`` is the tenant's quota; what is being made counts.
 
     ``takes_over``: the session whose worker is gone and which shall get a new sandbox on another one.
+    ``avoid``: the few workers that the caller could not reach just now; what is known there is not moved.
     """
 
     tenant: str
@@ -155,6 +156,7 @@ class Want:
     idempotency_key: str | None = None
     max_sessions: int | None = None
     takes_over: str | None = None
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

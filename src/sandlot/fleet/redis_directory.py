@@ -149,6 +149,7 @@ class RedisDirectory:
             "thread": want.thread,
             "key": want.idempotency_key,
             "max": want.max_sessions,
+            "avoid": want.avoid or None,
             "takes_over": None if want.takes_over is None else as_text(pack_id(want.takes_over)),
         }
         word, *answer = await self._run(

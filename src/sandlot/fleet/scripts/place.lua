@@ -87,15 +87,24 @@ if A.max and not A.takes_over then
 end
 
 local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
--- The worker with most room, passing over those that have died or drain; they are not met again.
+-- The worker with most room, passing over those that have died or drain, which are not met again, and the few that the
+-- caller could not reach.
+local avoided = {}
+for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
 local function best(key)
+  local skipped = 0
   while true do
-    local top = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    local top = call('ZREVRANGE', key, skipped, skipped, 'WITHSCORES')
     if not top[1] then return nil end
     local w = worker(top[1])
-    if w.state == 'alive' and not w.draining then return tonumber(top[2]) >= 1 and w or nil end
-    call('ZREM', free, top[1])
-    call('ZREM', warm, top[1])
+    if w.state ~= 'alive' or w.draining then
+      call('ZREM', free, top[1])
+      call('ZREM', warm, top[1])
+    elseif avoided[w.id] then
+      skipped = skipped + 1
+    else
+      return tonumber(top[2]) >= 1 and w or nil
+    end
   end
 end
 

@@ -79,6 +79,17 @@ class PlacingCases(Cases):
         await fleet.offer("w2", warm=9)
         assert (await fleet.placed()).worker.id == "w2"
 
+    async def test_workers_to_avoid_are_passed_over_this_once(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=9)
+        await fleet.offer("w2", warm=5)
+        await fleet.offer("w3", warm=0, free=1)
+        assert (await fleet.placed(avoid=("w1",))).worker.id == "w2"
+        assert (await fleet.placed(avoid=("w1", "w2"))).worker.id == "w3"
+        await refused(
+            fleet.directory.place(Want(ANY.tenant, ANY.environment, avoid=("w1", "w2", "w3"))), "capacity"
+        )
+        assert (await fleet.placed()).worker.id == "w1"
+
     async def test_a_draining_worker_gets_nothing_new(self, fleet: Fleet) -> None:
         lease = await fleet.offer("w1", warm=9)
         await fleet.offer("w2", warm=1)
