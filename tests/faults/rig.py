@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,17 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """``docker_host``: another engine than the machine's. ``through``: what the server takes for it."""
+    """``docker_host``: another engine than the machine's. ``through``: what the server takes for it.
+
+    ``group``: the id of a group that only this process has, by which its packets can be told from others'.
+    """
 
     def __init__(
         self,
         *,
+        command: Sequence[str] = SERVE,
+        api_key: str | None = None,
+        group: int | None = None,
         docker_host: str | None = None,
         through: str | None = None,
         registry: Path | None = None,
@@ -52,6 +58,9 @@ class ServerProcess:
         self.data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.command = list(command)
+        self.api_key = api_key
+        self.group = group
         self.docker_host = docker_host
         self.log = self.data_dir / "server.log"
         self.environ = {
@@ -69,6 +78,7 @@ class ServerProcess:
             "SANDLOT_MIN_POOL_SIZE": "1",
             "SANDLOT_DOCKER_HOST": through or docker_host or "",
             **({"SANDLOT_REGISTRY_DIR": str(registry)} if registry else {}),
+            **({"SANDLOT_API_KEY": api_key} if api_key else {}),
             **{f"SANDLOT_{name.upper()}": value for name, value in settings.items()},
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -77,7 +87,12 @@ class ServerProcess:
     async def start(self, command: list[str] | None = None, *, ready: bool = True) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command or SERVE, env=self.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command or self.command,
+                env=self.environ,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                group=self.group,
             )
         if ready:
             await self.wait_ready()
@@ -118,7 +133,7 @@ class ServerProcess:
         return code
 
     def client(self) -> AsyncClient:
-        return AsyncClient(self.url)
+        return AsyncClient(self.url, api_key=self.api_key)
 
     def containers(self) -> dict[str, str]:
         """Sandbox id → state, as the engine itself lists them."""

@@ -72,7 +72,7 @@ class TestRedis(DirectorySuite):
         place = await fleet.placed(takes_over=lost.id)
         anew = replace(lost, generation=2)
         await fleet.make(place, anew, "lost")
-        assert await fleet.directory.bury(buried.id)
+        assert await fleet.directory.bury(ended(buried))
         ended_one, _ = await fleet.create(thread="ended", idempotency_key="ended")
         await fleet.directory.record(lease, [SessionEntry(ended(ended_one), None, "ended")])
         await fleet.placed(thread="abandoned", idempotency_key="abandoned", max_sessions=99)

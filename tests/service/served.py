@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import uvicorn
 
@@ -20,11 +21,13 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def served(service: SandboxService, *, api_key: str | None = None) -> AsyncIterator[str]:
-    """Gives the URL; uvicorn is set up as ``sandlot serve`` sets it up."""
+async def served(
+    service: SandboxService, *, api_key: str | None = None, **app_options: Any
+) -> AsyncIterator[str]:
+    """Gives the URL; uvicorn is set up as ``sandlot serve`` sets it up. ``app_options``: of ``create_app``."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(service, api_key=api_key),
+        create_app(service, api_key=api_key, **app_options),
         http="httptools",
         ws="websockets-sansio",
         lifespan="off",

@@ -1,4 +1,4 @@
-"""Who may come in: the key, the host that was asked for, and the page that a browser asks from. Pure.
+"""Who may come in: the key or token, the host that was asked for, the page that a browser asks from. Pure.
 
 Everything is closed but a named few paths. There is no cookie and no CORS, so a foreign page has no way to
 read an answer; the checks of Host (DNS rebinding) and Origin (a form or a WebSocket sent blindly) keep it
@@ -11,9 +11,10 @@ import hashlib
 import hmac
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
+from sandlot.wire.error_codes import status_of
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
@@ -26,17 +27,34 @@ class Refusal:
     error: SandlotError
 
 
-class Admission:
-    """``allowed_hosts`` None: any, for a server that is meant to be reached by names it does not know."""
+class TokenCheck(Protocol):
+    """What tells a token that opens this server from one that does not. Pure, and called for each request."""
 
-    def __init__(self, api_key: str | None, allowed_hosts: Collection[str] | None) -> None:
+    def refusal(self, token: bytes, path: str) -> SandlotError | None:
+        """``path`` is decoded, as routes are matched with it. None: the token opens it."""
+        ...
+
+
+class Admission:
+    """``allowed_hosts`` None: any, for a server that is meant to be reached by names it does not know.
+
+    With ``tokens`` a bearer's value may be one of those; where there is a key too, either is enough.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None,
+        allowed_hosts: Collection[str] | None,
+        tokens: TokenCheck | None = None,
+    ) -> None:
         self._key = None if api_key is None else _digest(api_key.encode())
+        self._tokens = tokens
         self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
 
     def refusal(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
         """``method`` is WEBSOCKET for one."""
         hosts: list[bytes] = []
-        origin = key = None
+        origin = key = bearer = None
         for name, value in headers:
             if name == b"host":
                 hosts.append(value)
@@ -45,7 +63,7 @@ class Admission:
             elif name == b"x-api-key":
                 key = value
             elif name == b"authorization" and value[:7].lower() == b"bearer ":
-                key = value[7:].strip()
+                key = bearer = value[7:].strip()
         if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
             return Refusal(403, InvalidRequest("this server is not known by that host name"))
         if (
@@ -54,13 +72,28 @@ class Admission:
             and origin.lower().partition(b"://")[2] not in [host.lower() for host in hosts]
         ):
             return Refusal(403, InvalidRequest("requests from pages of another origin are refused"))
-        if self._key is None or path in OPEN_PATHS:
+        if path in OPEN_PATHS:
+            return None
+        if self._tokens is not None:
+            return self._token_refusal(self._tokens, key, bearer, path)
+        if self._key is None:
             return None
         if key is None:
             return Refusal(401, Unauthorized("an API key is needed: Authorization: Bearer …, or X-API-Key"))
-        if not hmac.compare_digest(_digest(key), self._key):
-            return Refusal(401, Unauthorized("this API key is not known here"))
-        return None
+        return None if self._is_key(key) else Refusal(401, Unauthorized("this API key is not known here"))
+
+    def _token_refusal(
+        self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str
+    ) -> Refusal | None:
+        error: SandlotError | None = Unauthorized("a token of the fleet is needed: Authorization: Bearer …")
+        if bearer is not None:
+            error = tokens.refusal(bearer, path)
+        if error is None or (key is not None and self._is_key(key)):
+            return None
+        return Refusal(status_of(error), error)
+
+    def _is_key(self, key: bytes) -> bool:
+        return self._key is not None and hmac.compare_digest(_digest(key), self._key)
 
 
 def host_name(header: bytes) -> str:

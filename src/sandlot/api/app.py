@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
@@ -20,45 +20,57 @@ from sandlot.api import (
     sessions,
     threads,
 )
-from sandlot.api.admission import LOOPBACK_HOSTS, Admission
+from sandlot.api.admission import LOOPBACK_HOSTS, Admission, TokenCheck
 from sandlot.api.description import describe
-from sandlot.api.edge import Edge
+from sandlot.api.edge import Edge, Gate
 from sandlot.api.figures import RequestFigures
 from sandlot.api.mounted import MountedApp
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
-from sandlot.domain.service import SandboxService
+from sandlot.domain.service import Access, SandboxService
+from sandlot.domain.session import Session
 
 
 def create_app(
     service: SandboxService,
     *,
     api_key: str | None = None,
+    tokens: TokenCheck | None = None,
+    access: Callable[[Session], Access | None] | None = None,
+    gate: Gate | None = None,
+    routers: Sequence[APIRouter] = (),
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
     mounted: Mapping[str, ASGIApp] | None = None,
 ) -> FastAPI:
-    """``api_key`` None: open to whoever reaches it, so bind it to loopback alone. ``allowed_hosts``: the Host
-    names that it answers to, without ports; None: any, for a server that is reached by names it cannot know.
-    ``mounted``: applications behind the same edge, by the path that each answers.
+    """Without ``api_key`` and ``tokens`` it is open to whoever reaches it, so bind it to loopback alone.
+
+    ``tokens``: bearers' values that are taken beside the key, or instead of one. ``access``: the way straight
+    to a session's worker, put into each answer about that one session. ``gate``: awaited before each request
+    that was admitted; what it raises is the answer. ``routers``: routes beside our own.
+    ``allowed_hosts``: the Host names that it answers to, without ports; None: any, for a server that is
+    reached by names it cannot know. ``mounted``: applications behind the same edge, by the path that each
+    answers.
     """
-    app = routed_app()
+    app = routed_app(routers)
     # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
     app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
     figures = RequestFigures()
     app.state.service = service
+    app.state.access = access
     app.state.figures = figures
     app.state.feeding = set()  # tasks that still give input to execs in the background
     app.add_middleware(
         Edge,
-        admission=Admission(api_key, allowed_hosts),
+        admission=Admission(api_key, allowed_hosts, tokens),
         bounds=BodyBounds(max_upload_bytes, body_timeout_s),
         figures=figures,
+        gate=gate,
     )
     return app
 
 
-def routed_app() -> FastAPI:
+def routed_app(routers: Sequence[APIRouter] = ()) -> FastAPI:
     """All routes and no service: enough to be described."""
     app = FastAPI(
         title="Sandlot",
@@ -69,18 +81,9 @@ def routed_app() -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for room in (
-        sessions,
-        execs,
-        attach,
-        files,
-        threads,
-        catalogue,
-        operations,
-        seed_routes,
-        e2b_seed_routes,
-    ):
-        for route in room.router.routes:
+    rooms = (sessions, execs, attach, files, threads, catalogue, operations, seed_routes, e2b_seed_routes)
+    for router in (*(room.router for room in rooms), *routers):
+        for route in router.routes:
             if isinstance(route, APIRoute):
                 route.unique_id = route.name
             # Not include_router: it keeps the routers nested and matches every request against each of them

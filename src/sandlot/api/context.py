@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from fastapi import Depends, Header, Query
 from starlette.requests import HTTPConnection
 
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.service import SandboxService
+from sandlot.domain.service import Access, SandboxService
+from sandlot.domain.session import Session
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -22,6 +24,12 @@ async def _service(connection: HTTPConnection) -> SandboxService:
 Service = Annotated[SandboxService, Depends(_service)]
 IdempotencyKey = Annotated[str | None, Header(description="The same key again gives the first answer.")]
 Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="Output before this byte is not wanted.")]
+
+
+def access_to(connection: HTTPConnection, session: Session) -> Access | None:
+    """The way straight to the session's worker, if this server hands such ways out."""
+    access: Callable[[Session], Access | None] | None = connection.app.state.access
+    return None if access is None else access(session)
 
 
 def within(name: str, value: int, low: int, high: int) -> int:

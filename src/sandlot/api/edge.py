@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 import traceback
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -18,25 +19,35 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandlot.api.admission import Admission, Refusal
+from sandlot.api.admission import OPEN_PATHS, Admission, Refusal
 from sandlot.api.figures import RequestFigures
 from sandlot.api.problems import internal_error, problem_answer
 from sandlot.api.request_body import BodyBounds, BoundedBody
-from sandlot.domain.errors import TooLarge, Unavailable
+from sandlot.domain.errors import SandlotError, TooLarge, Unavailable
+from sandlot.wire.error_codes import status_of
 
 log = structlog.get_logger("sandlot.api")
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
+# Awaited before each request that was admitted. What it raises is the answer.
+Gate = Callable[[], Awaitable[None]]
+
 
 class Edge:
     def __init__(
-        self, app: ASGIApp, admission: Admission, bounds: BodyBounds, figures: RequestFigures
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        bounds: BodyBounds,
+        figures: RequestFigures,
+        gate: Gate | None = None,
     ) -> None:
         self._app = app
         self._admission = admission
         self._bounds = bounds
         self._figures = figures
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -47,10 +58,21 @@ class Edge:
         refusal = self._admission.refusal(method, scope["path"], scope["headers"])
         if scope["type"] == "http":
             await self._http(scope, receive, send, refusal)
-        elif refusal is None:
+            return
+        refusal = refusal or await self._kept_out(scope)
+        if refusal is None:
             await self._app(scope, receive, send)
         else:
             await _refuse_websocket(scope, receive, send, refusal)
+
+    async def _kept_out(self, scope: Scope) -> Refusal | None:
+        if self._gate is None or scope["path"] in OPEN_PATHS:
+            return None
+        try:
+            await self._gate()
+        except SandlotError as error:
+            return Refusal(status_of(error), error)
+        return None
 
     async def _http(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
         request_id = scope["state"]["request_id"]
@@ -60,7 +82,7 @@ class Edge:
         reply = _Reply(send, request_id, body)
         try:
             if refusal is None:
-                refusal = _announced_too_large(scope, body)
+                refusal = _announced_too_large(scope, body) or await self._kept_out(scope)
             if refusal is None:
                 await self._app(scope, body.receive, reply.send)
             else:

@@ -28,6 +28,8 @@ class HealthBody:
     pool_size: int
     active_sessions: int
     worker_id: str
+    # Of a fleet: how many are alive; the other figures are their totals.
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ async def get_health(service: Service) -> Response:
     health = await service.health()
     status: Literal["healthy", "degraded"] = "healthy" if health.ready else "degraded"
     ready = sum(pool.ready for pool in health.pools.values())
-    return answer(HealthBody(status, ready, health.active_sessions, health.worker_id))
+    return answer(HealthBody(status, ready, health.active_sessions, health.worker_id, health.workers))
 
 
 @router.get(

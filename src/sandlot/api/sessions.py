@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.answers import answer
-from sandlot.api.context import IdempotencyKey, Service
+from sandlot.api.context import IdempotencyKey, Service, access_to
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
+from sandlot.domain.session import Session
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=JsonRoute, responses=PROBLEMS)
@@ -24,12 +27,13 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=JsonRou
 )
 async def create_session(
     service: Service,
+    request: Request,
     body: Annotated[CreateSessionBody, Body(default_factory=CreateSessionBody)],
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     opened = await service.create_session(body.to_domain(idempotency_key=idempotency_key))
     location = {"Location": f"/v1/sessions/{opened.session.id}"}
-    return answer(SessionBody.of(opened.session), 201 if opened.created else 200, location)
+    return _told(request, opened.session, 201 if opened.created else 200, location)
 
 
 @router.get("", response_model=SessionPageBody)
@@ -44,13 +48,15 @@ async def list_sessions(
 
 
 @router.get("/{session_id}", response_model=SessionBody)
-async def get_session(service: Service, session_id: str) -> Response:
-    return answer(SessionBody.of(await service.get_session(session_id)))
+async def get_session(service: Service, request: Request, session_id: str) -> Response:
+    return _told(request, await service.get_session(session_id))
 
 
 @router.patch("/{session_id}", response_model=SessionBody)
-async def update_session(service: Service, session_id: str, body: SessionChangeBody) -> Response:
-    return answer(SessionBody.of(await service.update_session(session_id, body.to_domain())))
+async def update_session(
+    service: Service, request: Request, session_id: str, body: SessionChangeBody
+) -> Response:
+    return _told(request, await service.update_session(session_id, body.to_domain()))
 
 
 @router.delete("/{session_id}", status_code=204)
@@ -61,6 +67,12 @@ async def delete_session(service: Service, session_id: str) -> Response:
 
 
 @router.post("/{session_id}/recreate", response_model=SessionBody)
-async def recreate_session(service: Service, session_id: str) -> Response:
+async def recreate_session(service: Service, request: Request, session_id: str) -> Response:
     """A new sandbox for a session that lost its own."""
-    return answer(SessionBody.of(await service.recreate_session(session_id)))
+    return _told(request, await service.recreate_session(session_id))
+
+
+def _told(
+    request: Request, session: Session, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return answer(SessionBody.of(session, access_to(request, session)), status, headers)

@@ -7,10 +7,11 @@ nothing else begins with ``/v1/threads/``.
 from __future__ import annotations
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.answers import answer
-from sandlot.api.context import IdempotencyKey, Service
+from sandlot.api.context import IdempotencyKey, Service, access_to
 from sandlot.api.execs import wanted
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
@@ -22,17 +23,22 @@ router = APIRouter(prefix="/v1/threads", tags=["threads"], route_class=JsonRoute
 
 
 @router.get("/{thread:path}", response_model=SessionBody)
-async def get_thread(service: Service, thread: str) -> Response:
+async def get_thread(service: Service, request: Request, thread: str) -> Response:
     """The one session of this thread that lives or is lost."""
     page = await service.list_sessions(thread=thread, limit=1) if is_thread(thread) else None
     if page is None or not page.sessions:
         raise NotFound("this thread has no session")
-    return answer(SessionBody.of(page.sessions[0]))
+    session = page.sessions[0]
+    return answer(SessionBody.of(session, access_to(request, session)))
 
 
 @router.post("/{thread:path}/exec", response_model=ThreadRunBody)
 async def execute_in_thread(
-    service: Service, thread: str, body: ThreadExecBody, idempotency_key: IdempotencyKey = None
+    service: Service,
+    request: Request,
+    thread: str,
+    body: ThreadExecBody,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     if body.session.thread not in (None, thread):
         raise InvalidRequest("session.thread is another thread than the path's")
@@ -40,4 +46,4 @@ async def execute_in_thread(
         raise InvalidRequest("a thread's exec is run to its end; start one in the background in its session")
     create = body.session.to_domain(thread=thread)
     run = await service.execute_in_thread(create, wanted(body.exec, idempotency_key), body.exec.stdin_bytes)
-    return answer(ThreadRunBody.of(run))
+    return answer(ThreadRunBody.of(run, access_to(request, run.opened.session)))

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, doctor, files, images, mcp, run, serve, sessions
+from sandlot.cli import bench, catalogue, doctor, files, fleet, images, mcp, members, run, serve, sessions
 from sandlot.cli.connection import Connection
 from sandlot.cli.display import harmless, note
 from sandlot.domain import errors
@@ -62,7 +62,10 @@ def version() -> None:
 
 for module in (run, serve, mcp, doctor, bench):
     module.register(app)
+app.command()(members.coordinator)
 for name, group in (
+    ("worker", members.worker_app),
+    ("fleet", fleet.app),
     ("sessions", sessions.app),
     ("files", files.app),
     ("env", catalogue.env_app),

@@ -10,7 +10,7 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -25,6 +25,8 @@ from sandlot.domain.pool import (
 )
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, MAX_TIMEOUT_S
 
+S = TypeVar("S", bound=BaseSettings)
+
 PREFIX = "SANDLOT_"
 MAX_KEY_BYTES = 4096
 MIN_KEY_CHARACTERS = 16
@@ -38,6 +40,9 @@ def default_data_dir() -> Path:
 
 
 class ServerSettings(BaseSettings):
+    # Whether an address beyond loopback needs an API key; a fleet's workers ask for signed tokens instead.
+    needs_key: ClassVar[bool] = True
+
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="ignore"
     )
@@ -265,9 +270,7 @@ class ServerSettings(BaseSettings):
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        return split(value)
 
     @field_validator("api_key_file", "data_dir", "registry_dir")
     @classmethod
@@ -282,7 +285,7 @@ class ServerSettings(BaseSettings):
             _ = self.pool
         except SandlotError as error:
             raise ValueError(error.message) from error
-        if key is None and not is_loopback(self.host):
+        if self.needs_key and key is None and not is_loopback(self.host):
             raise ValueError(
                 f"host {self.host} is reachable from outside, and without an API key anybody could run "
                 "commands: set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1"
@@ -299,7 +302,7 @@ class ServerSettings(BaseSettings):
         elif self.api_key is not None:
             raise InvalidRequest("give SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, not both")
         else:
-            key = _read_key(self.api_key_file)
+            key = read_secret(self.api_key_file, "the API key's file")
         if key is not None and not _KEY.fullmatch(key):
             raise InvalidRequest(
                 f"an API key has at least {MIN_KEY_CHARACTERS} visible ASCII characters and no spaces; "
@@ -324,18 +327,29 @@ class ServerSettings(BaseSettings):
 
 def server_settings(**given: Any) -> ServerSettings:
     """From the environment, with what is given (and not None) before it. Errors name the variable."""
+    return read_settings(ServerSettings, **given)
+
+
+def read_settings(kind: type[S], **given: Any) -> S:
     try:
-        return ServerSettings(**{name: value for name, value in given.items() if value is not None})
+        return kind(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        raise InvalidRequest("; ".join(_sentence(problem) for problem in error.errors())) from error
+        raise InvalidRequest("; ".join(_sentence(kind, problem) for problem in error.errors())) from error
 
 
-def variables(field: str) -> tuple[str, ...]:
+def variables(field: str, kind: type[BaseSettings] = ServerSettings) -> tuple[str, ...]:
     """The environment variables of a setting, the preferred one first."""
-    alias = ServerSettings.model_fields[field].validation_alias
+    alias = kind.model_fields[field].validation_alias
     if isinstance(alias, AliasChoices):
         return tuple(str(choice) for choice in alias.choices)
     return (PREFIX + field.upper(),)
+
+
+def split(value: Any) -> Any:
+    """A list as a variable has it: separated by commas."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def is_loopback(host: str) -> bool:
@@ -347,23 +361,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read_key(path: Path) -> str:
+def read_secret(path: Path, what: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"the API key's file {path} cannot be read: {error.strerror}") from error
+        raise InvalidRequest(f"{what} {path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_KEY_BYTES:
-        raise InvalidRequest(f"the API key's file {path} has more than {MAX_KEY_BYTES} bytes")
+        raise InvalidRequest(f"{what} {path} has more than {MAX_KEY_BYTES} bytes")
     return content.decode("utf-8", "replace").strip()
 
 
-def _sentence(problem: Any) -> str:
+def _sentence(kind: type[BaseSettings], problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     place = str(problem["loc"][0]) if problem["loc"] else ""
     # Under which name it came: the field's own, or that of a variable.
-    field = place if place in ServerSettings.model_fields else place.lower().removeprefix(PREFIX.lower())
-    if field not in ServerSettings.model_fields:
+    field = place if place in kind.model_fields else place.lower().removeprefix(PREFIX.lower())
+    if field not in kind.model_fields:
         return message
     # The value is not repeated: it may be a secret.
-    return f"{variables(field)[0]}: {message[:1].lower()}{message[1:]}"
+    return f"{variables(field, kind)[0]}: {message[:1].lower()}{message[1:]}"

@@ -55,6 +55,17 @@ class ThreadRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """The way of one session's client straight to the worker that has the sandbox. ``token`` opens that
+    session there and nothing else, until ``expires_at`` by the clock of who gave it.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class EnvironmentInfo:
     """An environment as users see it. Timeouts: None is never."""
 
@@ -110,6 +121,8 @@ class ServiceHealth:
     calls_under_way: int
     pools: Mapping[str, PoolStats]
     problems: tuple[str, ...] = ()
+    # Of a fleet: how many are alive.
+    workers: int | None = None
 
 
 class SandboxService(Protocol):

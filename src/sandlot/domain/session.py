@@ -39,6 +39,9 @@ KEPT_WITHOUT_A_SANDBOX = (
     "environment variables",
     "limits",
 )
+# Variables are secrets: no worker tells them to anybody, so they are gone with the one that had them.
+LOST_WITH_A_WORKER = (*LOST_WITH_A_SANDBOX, "environment variables that the session was created with")
+KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits")
 
 
 class SessionState(StrEnum):
@@ -156,6 +159,20 @@ class CreateSession:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a fleet adds to a create that it sends to a worker.
+
+    ``reservation``: the place that is kept for it; it goes back with the session's record. ``predecessor``:
+    the thread's last session, maybe of another worker. ``lost``: a session whose worker is gone, which gets a
+    new sandbox here under its own id.
+    """
+
+    reservation: str | None = None
+    predecessor: Predecessor | None = None
+    lost: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionChange:
     """None leaves a thing as it is. ``lifetime_s`` counts from the session's creation: extend or shorten."""
 
@@ -252,9 +269,33 @@ def predecessor(session: Session) -> Predecessor:
     return Predecessor(session.id, session.end_reason, session.ended_at)
 
 
+def latest(*known: Predecessor | None) -> Predecessor | None:
+    """The one that ended last, of what several remember."""
+    return max((one for one in known if one is not None), key=lambda one: one.ended_at, default=None)
+
+
 def loss_report(session: Session, reason: str, now: float) -> LossReport:
     """Of the sandbox that the session has, or had."""
     return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
+
+
+def loss_of_worker(session: Session, now: float, worker_id: str | None = None) -> LossReport:
+    """Of a session whose worker is gone, whether its sandbox was lost before that or with it."""
+    gone = "its worker is gone" if worker_id is None else f"its worker {worker_id} is gone"
+    at = now
+    if session.state is SessionState.LOST and session.loss is not None:
+        if session.loss.kept == KEPT_WITHOUT_A_WORKER:
+            return session.loss  # said already
+        gone, at = f"{session.loss.reason}; then {gone}", session.loss.at
+    return LossReport(session.generation, at, gone, LOST_WITH_A_WORKER, KEPT_WITHOUT_A_WORKER)
+
+
+def without_worker(session: Session, now: float, worker_id: str | None = None) -> Session:
+    """What a session is once its worker is gone: lost, if it has not ended."""
+    if session.state is SessionState.ENDED:
+        return session
+    loss = loss_of_worker(session, now, worker_id)
+    return replace(session, state=SessionState.LOST, sandbox_id=None, loss=loss)
 
 
 def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:

@@ -310,9 +310,10 @@ class Directory(Protocol):
         """Living and lost ones."""
         ...
 
-    async def bury(self, session_id: str) -> bool:
-        """Forgets a session whose worker is gone: its user has deleted it. ``Conflict`` while the worker
-        may come back; false if there is none.
+    async def bury(self, ended: Session) -> bool:
+        """A session whose worker is gone has ended: its user has deleted it. A worker that comes back with
+        it is told that it is not its own. ``Conflict`` while the worker may come back, or another takes it
+        over; false if there is none, or it had ended.
         """
         ...
 

@@ -121,7 +121,7 @@ class MemoryDirectory:
             entry = state.sessions.get(want.takes_over)
             if known is None and (entry is None or entry.ended or entry.session.tenant != want.tenant):
                 self._check_settled(state, now)
-                raise rules.nothing_to_take_over(want.takes_over)
+                raise rules.no_session(want.takes_over)
             lost = entry.session if entry is not None else None
         else:
             known = self._known(state, now, want, state.threads.get((want.tenant, want.thread)), by_key=False)
@@ -310,15 +310,17 @@ class MemoryDirectory:
         self._check_settled(state, now)
         return len(state.of_tenant(tenant))
 
-    async def bury(self, session_id: str) -> bool:
+    async def bury(self, ended: Session) -> bool:
         state, now = self._now()
-        entry = state.sessions.get(session_id)
+        entry = state.sessions.get(ended.id)
         if entry is None:
             self._check_settled(state, now)
             return False
-        if self._at(state, entry.worker, now).state is not WorkerState.GONE or session_id in state.takeovers:
-            raise rules.not_gone(session_id, entry.worker)
-        state.drop(session_id)
+        if entry.ended:
+            return False
+        if self._at(state, entry.worker, now).state is not WorkerState.GONE or ended.id in state.takeovers:
+            raise rules.not_gone(ended.id, entry.worker)
+        state.write(Entry(rules.NOBODY, ended, None), entry, now + self._timings.remember_lost_s)
         return True
 
     # --- the directory itself -----------------------------------------------------------------

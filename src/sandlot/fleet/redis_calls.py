@@ -7,16 +7,12 @@ from typing import Any, Final
 
 import msgspec
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis
 
 from sandlot.domain.errors import SandlotError, Unavailable
 from sandlot.fleet.scripts import Script
 
 RETRY_AFTER_S: Final = 1.0
-# Connections of one process. A call holds one for well under a millisecond; more callers wait for their turn.
-MAX_CONNECTIONS: Final = 16
 # First words of Redis's refusals that pass, and what they mean.
 _REFUSALS: Final = {
     "OOM": "is out of memory",
@@ -38,21 +34,6 @@ _CLASSES: Final = {
     exceptions.ClusterDownError: "CLUSTERDOWN",
     exceptions.TryAgainError: "TRYAGAIN",
 }
-
-
-def connect(url: str, deadline_s: float) -> Redis:
-    """A client whose every wait is bounded. One retry, at once: a connection may have died while it lay
-    unused.
-    """
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MAX_CONNECTIONS,
-        timeout=deadline_s,
-        socket_timeout=deadline_s,
-        socket_connect_timeout=deadline_s,
-        retry=Retry(NoBackoff(), 1, supported_errors=(exceptions.ConnectionError,)),
-    )
-    return Redis.from_pool(pool)
 
 
 class ScriptCalls:

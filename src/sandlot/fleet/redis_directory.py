@@ -16,6 +16,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_name, is_session_id
 from sandlot.domain.session import Session
 from sandlot.fleet import rules
+from sandlot.fleet.connecting import connect, connect_by_sentinels
 from sandlot.fleet.directory import (
     Beat,
     DirectoryStatus,
@@ -44,7 +45,7 @@ from sandlot.fleet.encoding import (
     unpack_report,
     unpack_session,
 )
-from sandlot.fleet.redis_calls import ScriptCalls, connect
+from sandlot.fleet.redis_calls import ScriptCalls
 from sandlot.fleet.scripts import load
 
 DEFAULT_DEADLINE_S = 1.0
@@ -86,11 +87,18 @@ class RedisDirectory:
         cls,
         url: str,
         *,
+        sentinels: Sequence[str] = (),
+        sentinel_name: str = "sandlot",
         cell: str = "default",
         timings: Timings | None = None,
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> RedisDirectory:
-        return cls(connect(url, deadline_s), cell=cell, timings=timings, deadline_s=deadline_s)
+        redis = (
+            connect_by_sentinels(sentinels, sentinel_name, url, deadline_s)
+            if sentinels
+            else connect(url, deadline_s)
+        )
+        return cls(redis, cell=cell, timings=timings, deadline_s=deadline_s)
 
     @property
     def timings(self) -> Timings:
@@ -144,7 +152,7 @@ class RedisDirectory:
 
     async def place(self, want: Want) -> Place | LostPlace:
         if want.takes_over is not None and not is_session_id(want.takes_over):
-            raise rules.nothing_to_take_over(want.takes_over)
+            raise rules.no_session(want.takes_over)
         asked = {
             "thread": want.thread,
             "key": want.idempotency_key,
@@ -170,7 +178,7 @@ class RedisDirectory:
                 raise rules.quota_reached(want.tenant, want.max_sessions)
             case b"nothing":
                 assert want.takes_over is not None
-                raise rules.nothing_to_take_over(want.takes_over)
+                raise rules.no_session(want.takes_over)
         worker = _at(*answer[:4])
         warm, reservation, before, lost = answer[4:]
         if word == b"lost":
@@ -246,12 +254,15 @@ class RedisDirectory:
         _, count = await self._run("count", tenant=tenant)
         return int(count)
 
-    async def bury(self, session_id: str) -> bool:
-        if not is_session_id(session_id):
-            return False
-        word, answer = await self._run("bury", id=as_text(pack_id(session_id)))
+    async def bury(self, ended: Session) -> bool:
+        word, answer = await self._run(
+            "bury",
+            id=as_text(pack_id(ended.id)),
+            ended=as_text(pack_entry(rules.NOBODY, SessionEntry(ended))),
+            remember=_ms(self._timings.remember_lost_s),
+        )
         if word == b"not_gone":
-            raise rules.not_gone(session_id, answer.decode())
+            raise rules.not_gone(ended.id, answer.decode())
         return bool(answer)
 
     # --- the directory itself -----------------------------------------------------------------

@@ -13,6 +13,8 @@ from sandlot.fleet.directory import MAX_PAGE, Fenced, WorkerState
 
 # A worker that never ends recording holds an unsettled directory for at most so many leases after its birth.
 MAX_SETTLING_LEASES = 10
+# In the place of a worker's id: no worker can have it.
+NOBODY = ""
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CURSOR = re.compile(r"(\d{13}\.\d{6})-(ses_[0-9a-f]{32})")
 
@@ -106,6 +108,17 @@ def late(worker_id: str, seconds: float) -> Unavailable:
     )
 
 
+def token_refused(worker_id: str, message: str) -> Unavailable:
+    """Of a worker, to a coordinator: a request lay there until its token was over, or keys or clocks differ.
+    Nothing was done.
+    """
+    return Unavailable(
+        f"worker {worker_id} did not take this coordinator's token ({message}); retry",
+        retry_after_s=1.0,
+        details={"reason": "token", "worker_id": worker_id},
+    )
+
+
 def no_room(environment: str, *, offered: bool) -> Unavailable:
     what = "all workers are full" if offered else "no living worker offers it"
     return Unavailable(
@@ -123,8 +136,8 @@ def quota_reached(tenant: str, maximum: int) -> Busy:
     )
 
 
-def nothing_to_take_over(session_id: str) -> NotFound:
-    return NotFound(f"there is no session {session_id}")
+def no_session(session_id: str) -> NotFound:
+    return NotFound(f"there is no session {session_id[:64]!r}")
 
 
 def not_gone(session_id: str, worker_id: str) -> Conflict:

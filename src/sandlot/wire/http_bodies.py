@@ -31,7 +31,7 @@ from sandlot.domain.execution import (
 )
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.limits import LimitChange, Limits
-from sandlot.domain.service import ExecStatus, Opened, SessionPage, ThreadRun
+from sandlot.domain.service import Access, ExecStatus, Opened, SessionPage, ThreadRun
 from sandlot.domain.session import (
     NEVER,
     CreateSession,
@@ -140,7 +140,11 @@ class SessionChangeBody:
 
 @dataclass(frozen=True, slots=True)
 class SessionBody:
-    """``expires_at`` is derived; in answers a timeout of null never comes."""
+    """``expires_at`` is derived; in answers a timeout of null never comes.
+
+    ``access`` is of the answer and not of the session: where the sandbox is, for calls that go straight
+    there. Null where there is one server, and in lists.
+    """
 
     id: str
     environment: str
@@ -160,9 +164,10 @@ class SessionBody:
     end_reason: EndReason | None = None
     ended_at: float | None = None
     tenant: str = "default"
+    access: Access | None = None
 
     @classmethod
-    def of(cls, session: Session) -> SessionBody:
+    def of(cls, session: Session, access: Access | None = None) -> SessionBody:
         return cls(
             id=session.id,
             environment=session.environment,
@@ -182,6 +187,7 @@ class SessionBody:
             end_reason=session.end_reason,
             ended_at=session.ended_at,
             tenant=session.tenant,
+            access=access,
         )
 
     def to_domain(self) -> Session:
@@ -397,8 +403,8 @@ class ThreadRunBody:
     result: ResultBody
 
     @classmethod
-    def of(cls, run: ThreadRun) -> ThreadRunBody:
-        return cls(SessionBody.of(run.opened.session), run.opened.created, ResultBody.of(run.result))
+    def of(cls, run: ThreadRun, access: Access | None = None) -> ThreadRunBody:
+        return cls(SessionBody.of(run.opened.session, access), run.opened.created, ResultBody.of(run.result))
 
     def to_domain(self) -> ThreadRun:
         return ThreadRun(Opened(self.session.to_domain(), self.created), self.result.to_domain())

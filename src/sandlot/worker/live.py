@@ -32,6 +32,8 @@ class Live:
         self.calls = 0
         self.readers = 0  # of execs' events
         self.unsaved = False
+        self.given_up = False  # another worker has it
+        self.reservation: str | None = None  # that was kept for it in a fleet, the last one
         self._clock = clock
 
     @property

@@ -138,11 +138,16 @@ class Pool:
             details={"reason": "queue"},
         )
 
-    def _refuse_if_broken(self) -> None:
-        if self._clock() < self._retry_at and self._last_failure is not None and self._making == 0:
-            raise self._broken(self._last_failure)
+    @property
+    def broken(self) -> bool:
+        """Whether making failed and is not tried again yet: only what is ready can be had."""
+        return self._clock() < self._retry_at and self._last_failure is not None and self._making == 0
 
-    def _broken(self, failure: SandlotError) -> Unavailable:
+    def _refuse_if_broken(self) -> None:
+        if self.broken and self._last_failure is not None:
+            raise self._refusal(self._last_failure)
+
+    def _refusal(self, failure: SandlotError) -> Unavailable:
         wait = max(0.5, self._retry_at - self._clock())
         return Unavailable(
             f"environment {self._recipe.environment.name} cannot make sandboxes: {failure.message}",
@@ -244,7 +249,7 @@ class Pool:
         )
         if not error.retryable:
             # Waiting would not help those who wait.
-            self._queue.fail(self._broken(error))
+            self._queue.fail(self._refusal(error))
         self._pump()
 
     def _begin(self, work: Awaitable[None]) -> None:
@@ -253,6 +258,10 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
     # --- figures ------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        return len(self._ready)
 
     def _occupancy(self) -> Occupancy:
         return Occupancy(len(self._ready), self._making, len(self._queue))

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 
 from sandlot import __version__
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import (
-    IdempotencyMismatch,
     InvalidRequest,
     SandboxLost,
     SandlotError,
@@ -36,20 +32,20 @@ from sandlot.domain.service import (
 )
 from sandlot.domain.session import (
     DEFAULT_TENANT,
+    Assignment,
     CreateSession,
     EndReason,
     Session,
     SessionChange,
-    SessionState,
-    due,
-    ended_error,
 )
 from sandlot.providers.base import Provider, Sandbox
+from sandlot.worker.creates import NO_ASSIGNMENT, Creates
 from sandlot.worker.executions import SessionExecution, named
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
 from sandlot.worker.reaper import Reaper
+from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.session_files import SessionFiles
 from sandlot.worker.sessions import Sessions
@@ -59,6 +55,9 @@ from sandlot.worker.store import Store
 log = structlog.get_logger("sandlot.worker")
 
 MAX_PAGE = 1000
+# Ended sessions that an emptied directory is told of: how old in seconds, and how many.
+TELL_ENDED_S = 3600.0
+MAX_ENDED_TOLD = 1000
 # Seconds between two looks at whether calls under way have ended.
 DRAIN_LOOK_S = 0.05
 
@@ -74,7 +73,9 @@ class WorkerService:
         recipes: Mapping[str, Recipe],
         catalogue: Catalogue,
         options: WorkerOptions | None = None,
+        registrar: Registrar | None = None,
     ) -> None:
+        self._registrar: Registrar = registrar or Unregistered()
         self._provider = provider
         self._recipes = dict(recipes)
         self._catalogue = catalogue
@@ -103,11 +104,12 @@ class WorkerService:
             pools=self._pools,
             recipes=self._recipes,
             options=self._options,
+            registrar=self._registrar,
         )
+        self._creates = Creates(self._sessions, self._registrar, self._tenant)
         self._reaper = Reaper(self._sessions, self._sandboxes, self._pools, self._store, self._options)
-        self._opening: set[asyncio.Task[Live]] = set()
-        self._flights: dict[tuple[str, str], asyncio.Task[Live]] = {}
         self._closed = False
+        self._stopping = False
         self._draining = False
         self._open = False
 
@@ -125,14 +127,14 @@ class WorkerService:
 
     async def drain(self) -> None:
         """Takes no new sessions, and waits a while for calls under way; their commands go on without us."""
-        self._draining = True
+        self._stopping = True
         deadline = time.monotonic() + self._options.drain_timeout_s
         while self._sessions.in_use and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
             await asyncio.sleep(DRAIN_LOOK_S)
 
     async def close(self) -> None:
         """Lets go of everything but the sessions' sandboxes; each step is taken whatever the others did."""
-        self._draining = True
+        self._stopping = True
         if self._closed:
             return
         self._closed = True
@@ -140,14 +142,10 @@ class WorkerService:
             steps.push_async_callback(self._store.close)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)
-            steps.push_async_callback(self._finish_opening)
+            steps.push_async_callback(self._creates.finish)
             for pool in self._pools.values():
                 steps.push_async_callback(pool.close)
             steps.push_async_callback(self._reaper.close)
-
-    async def _finish_opening(self) -> None:
-        if self._opening:
-            await asyncio.wait(set(self._opening))
 
     @property
     def session_ids(self) -> set[str]:
@@ -155,8 +153,8 @@ class WorkerService:
 
     async def stop_opening(self) -> None:
         """No new sessions; those that are being opened are open when it returns."""
-        self._draining = True
-        await self._finish_opening()
+        self._stopping = True
+        await self._creates.finish()
 
     async def delete_sessions(self, session_ids: Collection[str]) -> None:
         """Ends these, as a worker that lives only as long as its program does before it closes."""
@@ -166,90 +164,62 @@ class WorkerService:
             if isinstance(failure, BaseException):
                 log.warning("a session's sandbox could not be removed", error=str(failure))
 
+    # --- as a member of a fleet ---------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its sessions are known: not before it has recovered them."""
+        return self._open
+
+    @property
+    def draining(self) -> bool:
+        """No new sessions; those that are there are served."""
+        return self._draining or self._stopping
+
+    def start_draining(self) -> None:
+        self._draining = True
+
+    def generation_of(self, session_id: str) -> int | None:
+        """Of a living or lost session."""
+        live = self._sessions.table.find(self._tenant, session_id)
+        return None if live is None else live.session.generation
+
+    def room(self) -> Mapping[str, tuple[int, int]]:
+        """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
+        free = 0 if self.draining or not self._open else self._sessions.free
+        return {
+            name: (min(pool.ready, free), min(pool.ready, free) if pool.broken else free)
+            for name, pool in self._pools.items()
+        }
+
+    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
+        """With their idempotency keys: all that live or are lost, and those that ended lately."""
+        lately = self._sessions.table.ended_since(time.time() - TELL_ENDED_S, MAX_ENDED_TOLD)
+        records = [*(live.record for live in self._sessions.table), *lately]
+        return [(record.session, record.idempotency_key) for record in records]
+
+    async def give_up(self, session_ids: Collection[str]) -> None:
+        """Sessions that are another worker's now: nothing of them stays here."""
+        lives = [live for live in self._sessions.table if live.session.id in session_ids]
+        await asyncio.gather(*(self._sessions.give_up(live) for live in lives))
+
     async def warnings(self) -> Sequence[str]:
         """What an operator should know about the engine."""
         return await self._provider.warnings()
 
     # --- sessions -----------------------------------------------------------------------------
 
-    async def create_session(self, request: CreateSession) -> Opened:
-        if self._draining or not self._open:
+    async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
+        """``assignment``: what a fleet adds to it."""
+        if self._stopping or not self._open:
             raise Unavailable(
                 "this server is stopping and takes no new sessions",
                 retry_after_s=2.0,
                 details={"reason": "stopping"},
             )
-        digest = _digest(request)
-        names = _flight_names(request)
-        while True:
-            opened = await self._existing(request, digest)
-            if opened is not None:
-                return opened
-            flight = next((self._flights[name] for name in names if name in self._flights), None)
-            if flight is None:
-                break
-            # The same is being made for somebody else: when that is done, it is found.
-            await asyncio.shield(flight)
-        return await self._open_new(request, digest, names)
-
-    async def _open_new(self, request: CreateSession, digest: str, names: list[tuple[str, str]]) -> Opened:
-        # A task of its own: whoever asked first may go away while others wait for the same.
-        task = asyncio.create_task(self._sessions.open(self._tenant, request, digest))
-        self._opening.add(task)
-        self._flights.update(dict.fromkeys(names, task))
-
-        def landed(_: asyncio.Task[Live]) -> None:
-            self._opening.discard(task)
-            for name in names:
-                del self._flights[name]
-            if not task.cancelled():
-                task.exception()  # heard, even if everybody who waited has left
-
-        task.add_done_callback(landed)
-        try:
-            return Opened((await asyncio.shield(task)).session, created=True)
-        except asyncio.CancelledError:
-            if not names:
-                task.cancel()  # nobody could ask for it again
-            raise
-
-    async def _existing(self, request: CreateSession, digest: str) -> Opened | None:
-        """After its last wait it looks once more: what it returns is true at that moment."""
-        if request.idempotency_key is not None:
-            record = self._sessions.table.of_key(self._tenant, request.idempotency_key)
-            if record is not None:
-                if record.request_digest != digest:
-                    raise _mismatch(request.idempotency_key)
-                if record.session.state is SessionState.ENDED:
-                    raise ended_error(record.session)
-                return Opened(record.session, created=False)
-        if request.thread is None:
-            return None
-        while (live := self._sessions.table.of_thread(self._tenant, request.thread)) is not None:
-            if live.deciding is not None:
-                await asyncio.shield(live.deciding)
-                continue
-            if due(live.session, time.time()) is not None:
-                await self._sessions.expire(live)
-                if self._sessions.table.of_thread(self._tenant, request.thread) is not live:
-                    continue
-            if live.session.state is SessionState.LOST and request.recreate_lost:
-                try:
-                    await self._recreate(live)
-                except SessionEnded:
-                    continue  # deleted meanwhile
-            live.touch()
-            return Opened(live.session, created=False)
-        return None
-
-    async def _recreate(self, live: Live) -> None:
-        """Once, however many ask: those who find it done are content."""
-        generation = live.session.generation
-        try:
-            await self._sessions.recreate(live)
-        except SandlotError:
-            if live.session.generation == generation:
-                raise
+        return await self._creates.get_or_create(
+            request, assignment or NO_ASSIGNMENT, takes_new=not self._draining
+        )
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).session
@@ -390,41 +360,22 @@ class WorkerService:
             f"environment {name}: {stats.last_failure}" for name, stats in pools.items() if stats.failures
         )
         return ServiceHealth(
-            ready=self._open and not self._draining,
+            ready=self._open and not self.draining and self._registrar.joined,
             worker_id=self._options.worker_id,
             version=__version__,
             active_sessions=len(self._sessions.table),
             calls_under_way=self._sessions.calls,
             pools=pools,
-            problems=("stopping", *problems) if self._draining else problems,
+            problems=(*self._own_problems(), *problems),
         )
+
+    def _own_problems(self) -> tuple[str, ...]:
+        if self._stopping:
+            return ("stopping",)
+        fleet = self._registrar.problem
+        return (*(("draining",) if self._draining else ()), *(() if fleet is None else (fleet,)))
 
 
 def _cursor(session: Session) -> str:
     """Sorts as the sessions' age does, and by id among those of one instant."""
     return f"{session.created_at:020.6f}-{session.id}"
-
-
-def _flight_names(request: CreateSession) -> list[tuple[str, str]]:
-    """Creates that share one of these are one create."""
-    names = {"thread": request.thread, "key": request.idempotency_key}
-    return [(kind, name) for kind, name in names.items() if name is not None]
-
-
-def _digest(request: CreateSession) -> str:
-    """Of everything that is asked for, but the key under which it is asked."""
-    if request.idempotency_key is None:
-        return ""
-    asked: dict[str, Any] = {
-        name: repr(getattr(request, name))
-        for name in ("environment", "thread", "limits", "idle_timeout_s", "lifetime_s", "recreate_lost")
-    }
-    asked["env"] = sorted(request.env.items())
-    asked["metadata"] = sorted(request.metadata.items())
-    return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
-
-
-def _mismatch(key: str) -> IdempotencyMismatch:
-    return IdempotencyMismatch(
-        f"the idempotency key {key[:64]!r} was used for another request; take a new key for a new request"
-    )

@@ -17,7 +17,6 @@ import structlog
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import (
     InvalidRequest,
-    LinkInterrupted,
     SandboxLost,
     SandlotError,
     StorageFull,
@@ -25,9 +24,10 @@ from sandlot.domain.errors import (
     Unsupported,
 )
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.recovery import Purpose, SandboxRecord
+from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
+    Assignment,
     CreateSession,
     EndReason,
     Session,
@@ -37,27 +37,29 @@ from sandlot.domain.session import (
     due,
     end,
     ended_error,
+    latest,
     lose,
     loss_report,
     lost_error,
     recreate,
     resolve_timeout,
+    without_worker,
 )
 from sandlot.providers.base import Sandbox
+from sandlot.worker.equipping import Equipping
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
+from sandlot.worker.registrar import Registrar
+from sandlot.worker.removals import Removals
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.store import SessionRecord, Store
 from sandlot.worker.table import SessionTable
+from sandlot.worker.transitions import Transitions
 
 log = structlog.get_logger("sandlot.sessions")
 
-# Warm sandboxes that may turn out dead within one create before it gives up.
-MAX_DEAD_CLAIMS = 5
-# Seconds in which a warm sandbox takes its variables; one that does not is as good as dead.
-BIND_WITHIN_S = 3.0
 # Seconds that closing waits for removals; what is not done by then is on record.
 CLOSE_WITHIN_S = 30.0
 # Seconds in which an agent says what runs in it when a session's time is over.
@@ -73,20 +75,20 @@ class Sessions:
         pools: Mapping[str, Pool],
         recipes: Mapping[str, Recipe],
         options: WorkerOptions,
+        registrar: Registrar,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.table = SessionTable(clock)
         self._store = store
         self._sandboxes = sandboxes
-        self._pools = pools
         self._recipes = recipes
         self._options = options
+        self._registrar = registrar
         self._clock = clock
         self._opening = 0
-        # session → sandboxes that were its own, until they are gone
-        self._unremoved: dict[str, set[str]] = {}
-        self._unsaved: dict[str, SessionRecord] = {}  # transitions that a full disk did not take
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals = Removals(sandboxes)
+        self._transitions = Transitions(store)
+        self._equipping = Equipping(store, sandboxes, pools, options, self._removals, self._transitions)
 
     @property
     def calls(self) -> int:
@@ -98,18 +100,41 @@ class Sessions:
         """Whether anybody waits for an answer or reads a command's events."""
         return any(live.calls or live.readers for live in self.table)
 
+    @property
+    def free(self) -> int:
+        """How many more may be opened."""
+        return max(0, self._options.max_sessions - len(self.table) - self._opening)
+
     # --- opening ------------------------------------------------------------------------------
 
-    async def open(self, tenant: str, request: CreateSession, digest: str) -> Live:
-        recipe = self._recipe(request.environment)
-        if len(self.table) + self._opening >= self._options.max_sessions:
+    async def open(self, tenant: str, request: CreateSession, digest: str, assignment: Assignment) -> Live:
+        if self.free == 0:
             raise Unavailable(
                 f"this worker holds {self._options.max_sessions} sessions and takes no more; delete some",
                 retry_after_s=5.0,
                 details={"reason": "capacity"},
             )
+        self._opening += 1
+        try:
+            if assignment.lost is None:
+                session, given = self._new(tenant, request, assignment), self._born
+            else:
+                session, given = await self._taken_over(assignment.lost), self._made_anew
+            recipe = self._recipe(session.environment)
+            record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
+            record, sandbox = await self._equipping.equip(record, recipe, given, before=None)
+            await self._register(record, assignment)
+            live = self.table.add(record)
+        finally:
+            self._opening -= 1
+        live.reservation = assignment.reservation
+        self._start(live, sandbox, recipe)
+        return live
+
+    def _new(self, tenant: str, request: CreateSession, assignment: Assignment) -> Session:
+        recipe = self._recipe(request.environment)
         now = self._clock()
-        session = Session(
+        return Session(
             id=new_session_id(),
             environment=recipe.environment.name,
             created_at=now,
@@ -120,95 +145,69 @@ class Sessions:
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
             limits=request.limits.apply(recipe.environment.limits),
             metadata=dict(request.metadata),
-            predecessor=self.table.before_in_thread(tenant, request.thread),
+            predecessor=latest(self.table.before_in_thread(tenant, request.thread), assignment.predecessor),
         )
-        record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
-        self._opening += 1
-        try:
-            record, sandbox = await self._equip(record, recipe, self._born)
-        finally:
-            self._opening -= 1
-        live = self.table.add(record)
-        self._start(live, sandbox, recipe)
-        return live
 
     def _born(self, session: Session, sandbox_id: str) -> Session:
         """Its time begins when it has a sandbox, not when it began to wait for one."""
         now = self._clock()
         return replace(session, sandbox_id=sandbox_id, created_at=now, last_active_at=now)
 
+    async def _taken_over(self, lost: Session) -> Session:
+        """A session whose worker is gone, as it is before it gets a sandbox here."""
+        known = self.table.ended(lost.id)
+        if known is not None and known.generation >= lost.generation:
+            raise ended_error(known)
+        now = self._clock()
+        lost = without_worker(lost, now)
+        if due(lost, now) is EndReason.LIFETIME:
+            # Nobody else is left who could say so.
+            lost = end(lost, EndReason.LIFETIME, now)
+            self.table.remember(SessionRecord(lost))
+            await self._transitions.save(SessionRecord(lost), None)
+            await self._registrar.changed(lost, None)
+        if lost.state is SessionState.ENDED:
+            raise ended_error(lost)
+        return lost
+
+    def _made_anew(self, session: Session, sandbox_id: str) -> Session:
+        return recreate(session, sandbox_id, self._clock())
+
+    async def _register(self, record: SessionRecord, assignment: Assignment) -> None:
+        """Before it is in the table: nobody is to find a session that may turn out never to have been."""
+        key = record.idempotency_key
+        try:
+            await self._registrar.opened(record.session, key, assignment.reservation)
+        except BaseException as error:
+            if assignment.lost is None:
+                await self._equipping.undo(record, None)
+            else:
+                await self._lose_again(record)
+            if isinstance(error, SandlotError) or not isinstance(error, Exception):
+                raise
+            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
+
+    async def _lose_again(self, record: SessionRecord) -> None:
+        """One that was taken over stays, without a sandbox: the fleet may think that it is here already, and
+        its loss would be told to nobody if it were not.
+        """
+        live = self.table.add(record)
+        await self.lost(live, None, "its new sandbox could not be recorded in the fleet's directory")
+
     async def recreate(self, live: Live) -> None:
         async with live.changing:
+            self._check_here(live)
             recipe = self._recipe(live.session.environment)
             if live.session.state is not SessionState.LOST:
                 recreate(live.session, "", self._clock())  # says why not
-            record, sandbox = await self._equip(
-                live.record,
-                recipe,
-                lambda session, sandbox_id: recreate(session, sandbox_id, self._clock()),
+            live.record, sandbox = await self._equipping.equip(
+                live.record, recipe, self._made_anew, before=live.record
             )
-            live.record = record
             self._start(live, sandbox, recipe)
+        await self._tell(live)
 
-    async def _equip(
-        self, record: SessionRecord, recipe: Recipe, given: Callable[[Session, str], Session]
-    ) -> tuple[SessionRecord, Sandbox]:
-        """A sandbox for the session, on record as its own, with its variables in it.
-
-        One that turns out dead is replaced within the same request. Recorded before it is bound: a warm
-        sandbox that carries somebody's variables must never look like a warm one.
-        """
-        for _ in range(MAX_DEAD_CLAIMS):
-            sandbox = await self._claim(record.session, recipe)
-            equipped = replace(record, session=given(record.session, sandbox.id))
-            owned = SandboxRecord(sandbox.id, recipe.environment.name, Purpose.SESSION)
-            self._sandboxes.know(owned)
-            try:
-                await self._save_late()  # the thread may still be on record as that of a session which ended
-                await self._store.claim(equipped, owned)
-                reached(Step.SESSION_RECORDED)
-                async with asyncio.timeout(BIND_WITHIN_S):
-                    await sandbox.bind(env=record.env, max_execs=self._options.max_execs)
-                reached(Step.SESSION_BOUND)
-                return equipped, sandbox
-            except (SandboxLost, LinkInterrupted, TimeoutError):
-                self._pools[recipe.environment.name].missed("warm_died")
-                self.remove_in_background(sandbox.id)
-            except BaseException:
-                self.remove_in_background(sandbox.id)
-                await self._unrecord(record)
-                raise
-        await self._unrecord(record)
-        raise Unavailable(
-            f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used; see `sandlot doctor`",
-            retry_after_s=5.0,
-            details={"reason": "sandboxes_die"},
-        )
-
-    async def _unrecord(self, record: SessionRecord) -> None:
-        """Back to what was on record before: a lost session as it was, or one that never was."""
-        with contextlib.suppress(StorageFull):
-            if record.session.state is SessionState.LOST:
-                await self._store.save([record])
-            else:
-                await self._store.forget_session(record.session.id)
-
-    async def _claim(self, session: Session, recipe: Recipe) -> Sandbox:
-        pool = self._pools[recipe.environment.name]
-        if self._sandboxes.can_update(recipe.environment, session.limits):
-            return await pool.claim(session.tenant)
-        # These limits are fixed when a sandbox is made: it is made for this request.
-        pool.missed("limits_fixed")
-        environment = replace(recipe.environment, limits=session.limits)
-        try:
-            async with asyncio.timeout(self._options.queue_timeout_s), self._sandboxes.slots:
-                return await self._sandboxes.make(environment)
-        except TimeoutError:
-            raise Unavailable(
-                f"no sandbox could be made within {self._options.queue_timeout_s:g} s",
-                retry_after_s=5.0,
-                details={"reason": "queue"},
-            ) from None
+    async def _tell(self, live: Live) -> None:
+        await self._registrar.changed(live.session, live.record.idempotency_key)
 
     def _start(self, live: Live, sandbox: Sandbox, recipe: Recipe) -> None:
         """From here the session is used. Limits other than the pool's are set before its first call is let
@@ -294,6 +293,7 @@ class Sessions:
         async with live.changing:
             if live.session.state is SessionState.ENDED:
                 raise ended_error(live.session)
+            self._check_here(live)
             idle_timeout_s = self._timeout(change.idle_timeout_s, live.session.idle_timeout_s)
             lifetime_s = self._timeout(change.lifetime_s, live.session.lifetime_s)
             metadata = live.session.metadata if change.metadata is None else dict(change.metadata)
@@ -304,9 +304,10 @@ class Sessions:
                 )
 
             await self._store.save([replace(live.record, session=changed(live.session))])
-            self._unsaved.pop(live.session.id, None)
+            self._transitions.superseded(live.session.id)
             live.session = changed(live.session)  # a call may have touched it meanwhile
         live.touch()
+        await self._tell(live)
         return live.session
 
     # --- ending -------------------------------------------------------------------------------
@@ -331,9 +332,10 @@ class Sessions:
             live.sandbox, live.session = None, lose(live.session, report)
             log.warning("sandbox lost", session=live.session.id, generation=report.generation, reason=reason)
             # Begun before the first await: whoever is cut short here leaves nothing behind.
-            self._let_go(live.session.id, removing)
-            await self._save(live.record, removing)
+            self._removals.let_go(live.session.id, removing)
+            await self._transitions.save(live.record, removing)
             reached(Step.LOSS_RECORDED)
+        await self._tell(live)
 
     async def end(self, live: Live, reason: EndReason) -> None:
         """When it returns, no process of the session is left."""
@@ -345,6 +347,7 @@ class Sessions:
         async with live.changing:
             if live.session.state is SessionState.ENDED:
                 return
+            self._check_here(live)
             if reason is not EndReason.DELETED and due(live.session, self._clock()) is None:
                 return  # extended while this waited
             removing = live.sandbox_record(Purpose.REMOVING)
@@ -352,49 +355,43 @@ class Sessions:
             live.sandbox, live.session = None, end(live.session, reason, self._clock())
             self.table.remember(replace(live.record, env={}))
             tasks = live.stop_tasks()
-            self._let_go(live.session.id, removing)
-            await self._save(live.record, removing)
+            self._removals.let_go(live.session.id, removing)
+            await self._transitions.save(live.record, removing)
             reached(Step.END_RECORDED)
             log.info("session ended", session=live.session.id, reason=reason.value)
             if tasks:
                 await asyncio.wait(tasks)
+        await self._tell(live)
+
+    def _check_here(self, live: Live) -> None:
+        """It may have been given up while a call waited for its turn."""
+        if live.given_up:
+            raise Unavailable(
+                f"session {live.session.id} is another worker's now; ask the fleet again", retry_after_s=0.5
+            )
+
+    async def give_up(self, live: Live) -> None:
+        """It is another worker's now. Who is waiting for a command here hears that its sandbox is lost."""
+        async with live.changing:
+            if live.session.state is SessionState.ENDED or live.given_up:
+                return
+            live.given_up = True
+            removing = live.sandbox_record(Purpose.REMOVING)
+            self.table.drop(live.session.id)
+            reason = "another worker has taken the session over, with a new sandbox"
+            live.sandbox = None
+            live.session = lose(live.session, loss_report(live.session, reason, self._clock()))
+            tasks = live.stop_tasks()
+            self._removals.let_go(live.session.id, removing)
+            self._transitions.superseded(live.session.id)
+            log.warning("session given up", session=live.session.id, generation=live.session.generation)
+            with contextlib.suppress(StorageFull):  # the next life is told again
+                await self._store.give_up(live.session.id, removing)
+            if tasks:
+                await asyncio.wait(tasks)
 
     async def finish_removal(self, session_id: str) -> None:
-        """What a session has left goes; if the engine fails, it is told and may be asked again."""
-        for sandbox_id in list(self._unremoved.get(session_id, ())):
-            await self._sandboxes.remove(sandbox_id)
-            self._gone(session_id, sandbox_id)
-
-    def _let_go(self, session_id: str, sandbox: SandboxRecord | None) -> None:
-        """The session's sandbox is to be removed: now, by a delete that waits for it, or by the sweep."""
-        if sandbox is None:
-            return
-        self._sandboxes.doom(sandbox.id)
-        self._unremoved.setdefault(session_id, set()).add(sandbox.id)
-        self.remove_in_background(sandbox.id, session_id)
-
-    def _gone(self, session_id: str, sandbox_id: str) -> None:
-        left = self._unremoved.get(session_id)
-        if left is not None:
-            left.discard(sandbox_id)
-            if not left:
-                del self._unremoved[session_id]
-
-    async def _save(self, record: SessionRecord, removing: SandboxRecord | None) -> None:
-        """A disk that is full must not keep anybody from ending what uses it: it is written later."""
-        self._unsaved.pop(record.session.id, None)  # this is later
-        try:
-            await self._store.save([record], removing)
-        except StorageFull as error:
-            log.warning("not written yet", session=record.session.id, error=error.message)
-            self._unsaved[record.session.id] = record
-
-    async def _save_late(self) -> None:
-        while self._unsaved:
-            session_id, record = next(iter(self._unsaved.items()))
-            await self._store.save([record])
-            if self._unsaved.get(session_id) is record:
-                del self._unsaved[session_id]
+        await self._removals.finish(session_id)
 
     async def expire(self, live: Live) -> None:
         """Ends a session whose time is over, unless something still runs in it: that was accepted, and is let
@@ -430,19 +427,13 @@ class Sessions:
         except (SandlotError, TimeoutError):
             return True
 
-    def remove_in_background(self, sandbox_id: str, session_id: str = "") -> None:
-        async def removing() -> None:
-            if await self._sandboxes.remove_later(sandbox_id):
-                self._gone(session_id, sandbox_id)
-
-        task = asyncio.create_task(removing(), name=f"remove {sandbox_id}")
-        self._removals.add(task)
-        task.add_done_callback(self._removals.discard)
+    def remove_in_background(self, sandbox_id: str) -> None:
+        self._removals.begin(sandbox_id)
 
     async def close(self) -> None:
         """Lets go of all; sandboxes of sessions stay."""
         tasks = [task for live in self.table for task in live.stop_tasks()]
-        tasks += self._removals
+        tasks += self._removals.under_way
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_WITHIN_S)
         with contextlib.suppress(SandlotError):
@@ -452,7 +443,7 @@ class Sessions:
         """When sessions were last active: written in bulk, now and then; with it what could not be written
         before.
         """
-        await self._save_late()
+        await self._transitions.save_late()
         unsaved = [live for live in self.table if live.unsaved]
         if unsaved:
             await self._store.save_activity([live.session for live in unsaved])

@@ -132,6 +132,15 @@ class Store:
     async def forget_session(self, session_id: str) -> None:
         await self._write([("DELETE FROM sessions WHERE id = ?", (session_id,))])
 
+    async def give_up(self, session_id: str, removing: SandboxRecord | None) -> None:
+        """The session is no longer ours; its sandbox is to be removed."""
+        statements: list[tuple[str, tuple[object, ...]]] = [
+            ("DELETE FROM sessions WHERE id = ?", (session_id,))
+        ]
+        if removing is not None:
+            statements.append(_sandbox_row(removing))
+        await self._write(statements)
+
     async def forget_ended(self, before: float, keep: int) -> None:
         """Those that ended before a time, and all but the newest ones, whatever their age."""
         newest = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sandlot.domain.errors import NotFound
-from sandlot.domain.session import Predecessor, SessionState, ended_error, predecessor
+from sandlot.domain.session import Predecessor, Session, SessionState, ended_error, predecessor
 from sandlot.worker.live import Live
 from sandlot.worker.store import SessionRecord
 
@@ -38,6 +38,21 @@ class SessionTable:
             raise ended_error(record.session)
         raise NotFound(f"there is no session {session_id[:64]!r}")
 
+    def find(self, tenant: str, session_id: str) -> Live | None:
+        """A live or lost one."""
+        live = self._live.get(session_id)
+        return live if live is not None and live.session.tenant == tenant else None
+
+    def ended(self, session_id: str) -> Session | None:
+        record = self._ended.get(session_id)
+        return None if record is None else record.session
+
+    def ended_since(self, time: float, most: int) -> list[SessionRecord]:
+        """The last ones, if there are more."""
+        lately = (record for record in self._ended.values() if (record.session.ended_at or 0.0) >= time)
+        newest_first = sorted(lately, key=lambda record: -(record.session.ended_at or 0.0))
+        return newest_first[:most]
+
     def of_thread(self, tenant: str, thread: str) -> Live | None:
         return self._threads.get((tenant, thread))
 
@@ -55,6 +70,8 @@ class SessionTable:
 
     def add(self, record: SessionRecord) -> Live:
         session = record.session
+        if session.id in self._ended:  # it lived on elsewhere, and is back
+            self._forget(session.id)
         live = Live(record, self._clock)
         self._live[session.id] = live
         if session.thread is not None:
@@ -79,6 +96,16 @@ class SessionTable:
         self._ended[session.id] = record
         if len(self._ended) > MAX_ENDED:
             self._forget(next(iter(self._ended)))
+
+    def drop(self, session_id: str) -> None:
+        """A live session that was never here."""
+        live = self._live.pop(session_id)
+        session, key = live.session, live.record.idempotency_key
+        thread = (session.tenant, session.thread or "")
+        if self._threads.get(thread) is live:
+            del self._threads[thread]
+        if key is not None and self._keys.get((session.tenant, key)) == session.id:
+            del self._keys[session.tenant, key]
 
     def forget_ended(self, before: float) -> None:
         for session_id, record in list(self._ended.items()):

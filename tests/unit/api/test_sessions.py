@@ -95,7 +95,7 @@ async def test_operations(live: Live) -> None:
     health = (await live.client.get("/health")).json()
     assert health["status"] == "healthy"
     assert health["active_sessions"] == 1
-    assert set(health) == {"status", "pool_size", "active_sessions", "worker_id"}
+    assert set(health) == {"status", "pool_size", "active_sessions", "worker_id", "workers"}
     assert (await live.client.get("/ready")).json() == {"ready": True}
     assert (await live.client.get("/v1/health")).json()["ready"] is True
     text = (await live.client.get("/metrics")).text

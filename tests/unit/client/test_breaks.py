@@ -13,7 +13,7 @@ from sandlot import AsyncClient, Exited, Output, Started
 from sandlot.client.http import execution as http_execution
 from sandlot.client.http import service as http_service
 from sandlot.client.http.lines import WebSocketLine
-from sandlot.domain.errors import LinkInterrupted, SandboxLost
+from sandlot.domain.errors import LinkInterrupted, SandboxLost, SandlotError
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
 from sandlot.domain.service import Opened
 from sandlot.domain.session import CreateSession
@@ -282,7 +282,10 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
         dials.append(offset)
         return RepeatingLine()
 
-    execution = http_execution.HttpExecution("ses_1", "e1", dial, 0, set())
+    async def turn(error: SandlotError, **_: bool) -> bool:
+        return False
+
+    execution = http_execution.HttpExecution("ses_1", "e1", dial, turn, 0, set())
     await execution.open(dial)
     events = execution.events()
     assert [await anext(events), await anext(events)] == [

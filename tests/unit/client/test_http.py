@@ -20,6 +20,7 @@ from sandlot import (
     Verdict,
 )
 from sandlot.client.http import HttpService
+from sandlot.client.http.connection import Connection
 from sandlot.domain.errors import (
     Conflict,
     FileProblem,
@@ -30,7 +31,8 @@ from sandlot.domain.errors import (
     Unauthorized,
     Unavailable,
 )
-from sandlot.domain.session import SessionState
+from sandlot.domain.execution import ExecRequest
+from sandlot.domain.session import CreateSession, SessionState
 from sandlot.testing.fake import Reply
 
 
@@ -264,6 +266,38 @@ class TestRefusals:
         with pytest.raises(Unauthorized):
             await other.attach_exec(session.id, running.id)
         await other.close()
+
+    async def test_a_key_that_changes_is_asked_for_each_time(self, guarded: Any) -> None:
+        present = ["the-key"]
+        service = HttpService(guarded.url, lambda: present[0])
+        session = (await service.create_session(CreateSession())).session
+        request = ExecRequest(command="cat", stdin=True)
+        running = await service.start_exec(session.id, request)  # a stream, then a WebSocket
+        await running.detach()
+        present[0] = "another"
+        with pytest.raises(Unauthorized):
+            await service.get_session(session.id)
+        with pytest.raises(Unauthorized):
+            await service.attach_exec(session.id, request.exec_id)
+        present[0] = "the-key"
+        assert (await service.get_session(session.id)).id == session.id
+        present[0] = "not a key"
+        with pytest.raises(InvalidRequest):
+            await service.get_session(session.id)
+        await service.close()
+
+    def test_headers_are_made_once_for_a_key(self) -> None:
+        present = ["one"]
+        connection = Connection("http://127.0.0.1:1", lambda: present[0])
+        first = connection._dressed()
+        assert connection._dressed() is first
+        present[0] = "two"
+        assert connection.auth == {"Authorization": "Bearer two"}
+        fixed = connection.with_key("three")
+        assert (fixed.auth, connection.auth) == (
+            {"Authorization": "Bearer three"},
+            {"Authorization": "Bearer two"},
+        )
 
     async def test_the_key_is_not_taken_elsewhere(self) -> None:
         asked: list[bytes] = []

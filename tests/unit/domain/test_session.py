@@ -18,13 +18,20 @@ from sandlot.domain.session import (
     NEVER,
     CreateSession,
     EndReason,
+    Predecessor,
     Session,
     SessionChange,
+    SessionState,
     due,
     end,
     ended_error,
+    latest,
+    lose,
+    loss_of_worker,
+    loss_report,
     recreate,
     resolve_timeout,
+    without_worker,
 )
 
 SECONDS = st.floats(0.001, MAX_TIMEOUT_S)
@@ -191,3 +198,39 @@ def test_recreate_says_why_not() -> None:
         recreate(session(), "sbx_2", 2000.0)
     with pytest.raises(SessionEnded, match="deleted"):
         recreate(end(session(), EndReason.DELETED, 1500.0), "sbx_2", 2000.0)
+
+
+# --- a worker that is gone --------------------------------------------------------------------
+
+
+def test_loss_of_a_worker_says_that_the_variables_are_lost() -> None:
+    session = Session("ses_1", "base", 0.0, 0.0, sandbox_id="sbx_1", generation=2)
+    lost = without_worker(session, 50.0, "w1")
+    assert (lost.state, lost.sandbox_id, lost.generation) == (SessionState.LOST, None, 2)
+    assert lost.loss == loss_of_worker(session, 50.0, "w1")
+    assert lost.loss is not None
+    assert (lost.loss.reason, lost.loss.at) == ("its worker w1 is gone", 50.0)
+    assert not any("variables" in kept for kept in lost.loss.kept)
+    assert any("variables" in gone for gone in lost.loss.lost)
+    assert without_worker(lost, 60.0, "w1") == lost, "said once"
+
+
+def test_loss_before_the_worker_was_gone_stays_the_reason() -> None:
+    session = Session("ses_1", "base", 0.0, 0.0, sandbox_id="sbx_1")
+    before = lose(session, loss_report(session, "out of memory", 10.0))
+    lost = without_worker(before, 50.0)
+    assert lost.loss is not None
+    assert (lost.loss.reason, lost.loss.at) == ("out of memory; then its worker is gone", 10.0)
+    assert not any("variables" in kept for kept in lost.loss.kept)
+
+
+def test_ended_session_has_no_worker_to_lose() -> None:
+    session = end(Session("ses_1", "base", 0.0, 0.0), EndReason.DELETED, 5.0)
+    assert without_worker(session, 50.0) is session
+
+
+def test_latest_predecessor() -> None:
+    early, late = (Predecessor(f"ses_{at}", EndReason.IDLE, float(at)) for at in (1, 2))
+    assert latest(early, None, late) == late
+    assert latest(late, early) == late
+    assert latest(None, None) is None

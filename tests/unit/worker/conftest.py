@@ -20,6 +20,7 @@ from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.service import Catalogue
 from sandlot.worker import reaper, startup
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.registrar import Registrar
 from sandlot.worker.service import WorkerService
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
@@ -46,7 +47,12 @@ class Scene:
         self.lives: list[WorkerService] = []
 
     def worker(
-        self, *, pool: PoolPolicy | None = None, recipe: dict[str, Any] | None = None, **options: Any
+        self,
+        *,
+        pool: PoolPolicy | None = None,
+        recipe: dict[str, Any] | None = None,
+        registrar: Registrar | None = None,
+        **options: Any,
     ) -> WorkerService:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
         worker = WorkerService(
@@ -55,6 +61,7 @@ class Scene:
             recipes={"base": made},
             catalogue=Catalogue(()),
             options=WorkerOptions(**options),
+            registrar=registrar,
         )
         self.lives.append(worker)
         return worker

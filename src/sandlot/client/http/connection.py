@@ -1,40 +1,69 @@
-"""The way to one server: a pool of connections per event loop, the headers, the errors, the retries.
-
-A client may be used from several event loops, one after the other or at once; connections belong to a loop.
-Each pool is held by an async generator, because a loop that ends closes its generators: so ``asyncio.run``
-leaves no socket behind although the client lives on.
-"""
+"""The way to one server: the headers, the errors, the retries; on pools that may be shared (``pools.py``)."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import copy
 import re
 import ssl
-import threading
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import httpx
 import msgspec
 
+from sandlot.client.http.pools import Pools, Trust
 from sandlot.client.http.problems import error_of_answer, error_of_transport, unreadable
-from sandlot.client.http.retries import pause_before_retry
-from sandlot.domain.errors import InvalidRequest, SandlotError, Unavailable
+from sandlot.client.http.retries import with_retries
+from sandlot.domain.errors import InvalidRequest
 
 CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
 WRITE_TIMEOUT_S: Final = 60.0
-KEEP_ALIVE_S: Final = 60.0
 # The largest result: three times 16 MiB of output that JSON writes as \u0000.
 MAX_ANSWER_BYTES: Final = 320 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
+# A key, or what is asked for the present one before each request.
+ApiKey = str | Callable[[], str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Dress:
+    """The headers of every request, ready made: building them takes longer than sending them."""
+
+    key: str | None
+    auth: Mapping[str, str]
+    plain: httpx.Headers
+    json: httpx.Headers
+
+    @classmethod
+    def of(cls, key: str | None) -> _Dress:
+        if key is not None and re.fullmatch(r"[!-~]+", key) is None:
+            raise InvalidRequest("an API key is printable ASCII without spaces, and this one is not")
+        auth = {} if key is None else {"Authorization": f"Bearer {key}"}
+        plain = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "sandlot",
+            **auth,
+        }
+        with_json = {**plain, "Content-Type": "application/json"}
+        return cls(key, auth, httpx.Headers(plain), httpx.Headers(with_json))
+
 
 class Connection:
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: ApiKey = None,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        trust: Trust | None = None,
+    ) -> None:
+        """``trust``: shared with the connections to other servers, because it is slow to make."""
         self.url = url.rstrip("/")
         try:
             parsed = httpx.URL(self.url)
@@ -42,24 +71,32 @@ class Connection:
             raise InvalidRequest(f"{url!r} is not a URL: {error}") from error
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
             raise InvalidRequest(f"{url!r} is not a server's URL, such as http://127.0.0.1:8000")
-        if api_key is not None and re.fullmatch(r"[!-~]+", api_key) is None:
-            raise InvalidRequest("an API key is printable ASCII without spaces, and this one is not")
+        self.secure = parsed.scheme == "https"
+        self.loopback = parsed.host in LOOPBACK
+        self.connect_timeout_s = connect_timeout_s
+        self.trust = trust or Trust()
+        self.wear(api_key)
         # A proxy is for other machines.
-        self.through_proxy = parsed.host not in LOOPBACK
-        self.auth = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        plain = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": "sandlot",
-            **self.auth,
-        }
-        self._headers = httpx.Headers(plain)
-        self._json_headers = httpx.Headers({**plain, "Content-Type": "application/json"})
-        self._secure = parsed.scheme == "https"
-        self._tls: ssl.SSLContext | None = None
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
-        self._lock = threading.Lock()  # loops of several threads
-        self._closed = False
+        self._pools = Pools(self.tls, through_proxy=not self.loopback)
+
+    def with_key(self, api_key: str) -> Self:
+        """The same server and its open connections, under another key."""
+        other = copy.copy(self)
+        other.wear(api_key)
+        return other
+
+    def wear(self, api_key: ApiKey) -> None:
+        self._ask_key = api_key if callable(api_key) else None
+        self._dress = _Dress.of(None if callable(api_key) else api_key)
+
+    @property
+    def auth(self) -> Mapping[str, str]:
+        return self._dressed().auth
+
+    def _dressed(self) -> _Dress:
+        if self._ask_key is not None and (key := self._ask_key()) != self._dress.key:
+            self._dress = _Dress.of(key)
+        return self._dress
 
     # one call
 
@@ -74,18 +111,10 @@ class Connection:
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> tuple[int, bytes]:
         """Status and body of a good answer; an error of the tree otherwise."""
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return await self.call_once(
-                    method, path, body, headers=headers, read_timeout_s=read_timeout_s
-                )
-            except SandlotError as error:
-                pause = pause_before_retry(error, tries, repeatable=repeatable)
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
+        return await with_retries(
+            lambda: self.call_once(method, path, body, headers=headers, read_timeout_s=read_timeout_s),
+            repeatable=repeatable,
+        )
 
     async def call_once(
         self,
@@ -114,13 +143,14 @@ class Connection:
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> httpx.Response:
         """A good answer whose body is still to be read; the caller closes it."""
-        pool = self._pools.get(asyncio.get_running_loop()) or await self._new_pool()
-        base = self._json_headers if isinstance(body, bytes) else self._headers
+        client = self._pools.present() or await self._pools.new()
+        dress = self._dressed()
+        base = dress.json if isinstance(body, bytes) else dress.plain
         if headers is not None:
             base = base.copy()
             base.update(headers)
         timeouts = {
-            "connect": CONNECT_TIMEOUT_S,
+            "connect": self.connect_timeout_s,
             "read": read_timeout_s,
             "write": WRITE_TIMEOUT_S,
             "pool": CONNECT_TIMEOUT_S,
@@ -130,7 +160,7 @@ class Connection:
             request = httpx.Request(
                 method, self.url + path, headers=base, content=body, extensions={"timeout": timeouts}
             )
-            response = await pool.client.send(request, stream=True)
+            response = await client.send(request, stream=True)
         except httpx.InvalidURL as error:
             raise InvalidRequest(f"this cannot be asked of {self.url}: {error}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
@@ -146,11 +176,8 @@ class Connection:
         raise error_of_answer(self.url, response.status_code, answer, response.headers)
 
     @contextlib.asynccontextmanager
-    async def stream(
-        self, path: str, *, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[httpx.Response]:
-        """A GET whose body the caller reads; what breaks meanwhile is an error of the tree."""
-        response = await self.open("GET", path, headers=headers)
+    async def reading(self, response: httpx.Response) -> AsyncIterator[httpx.Response]:
+        """An open answer whose body the caller reads; what breaks meanwhile is an error of the tree."""
         try:
             yield response
         except (httpx.HTTPError, httpx.StreamError) as error:
@@ -165,68 +192,12 @@ class Connection:
             raise unreadable(self.url, error) from error
 
     def tls(self) -> ssl.SSLContext | None:
-        """Whom every connection to this server trusts; None without TLS. Made once: it is slow."""
-        if self._secure and self._tls is None:
-            self._tls = httpx.create_ssl_context()
-        return self._tls
-
-    # pools
-
-    async def _new_pool(self) -> _Pool:
-        if self._closed:
-            raise Unavailable("this client is closed", retryable=False)
-        pool = _Pool(self.tls() or False, self.through_proxy)
-        with self._lock:
-            for loop in [loop for loop in self._pools if loop.is_closed()]:
-                del self._pools[loop]
-            self._pools[asyncio.get_running_loop()] = pool
-        # No other task of this loop has run since it had no pool: there is one for it.
-        await pool.bind()
-        return pool
+        """Whom every connection to this server trusts; None without TLS."""
+        return self.trust.context() if self.secure else None
 
     async def close(self) -> None:
         """Those of other loops too, as far as these still run."""
-        self._closed = True
-        with self._lock:
-            pools = list(self._pools.items())
-            self._pools.clear()
-        for loop, pool in pools:
-            await on_loop(loop, pool.close)
-
-
-async def on_loop(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Closes what belongs to a loop; if that loop does not run any more, there is nothing to be done."""
-    if loop is asyncio.get_running_loop():
-        await close()
-    elif loop.is_running():
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(close(), loop))
-
-
-class _Pool:
-    def __init__(self, tls: ssl.SSLContext | bool, through_proxy: bool) -> None:
-        self.client = httpx.AsyncClient(
-            verify=tls,
-            trust_env=through_proxy,
-            # As many as there are calls: the server has its own bounds, and says so.
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=100, keepalive_expiry=KEEP_ALIVE_S
-            ),
-        )
-        self._held = held(self.client.aclose)
-
-    async def bind(self) -> None:
-        await anext(self._held)
-
-    async def close(self) -> None:
-        await self._held.aclose()
-
-
-async def held(close: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None, None]:
-    """Once it has begun, it closes what it holds when it is closed itself, at the latest by its loop."""
-    try:
-        yield
-    finally:
-        await close()
+        await self._pools.close()
 
 
 async def _read(response: httpx.Response, max_bytes: int, url: str) -> bytes:

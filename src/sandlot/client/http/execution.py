@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from sandlot.client.http.lines import Line
-from sandlot.client.http.retries import backoff, pause_before_retry
+from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
 from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
 
@@ -21,11 +21,17 @@ MAX_FRUITLESS_BREAKS: Final = 6  # in a row, without a single event between them
 Dial = Callable[[int], Awaitable[Line]]
 
 
+class Turn(Protocol):
+    async def __call__(self, error: SandlotError, *, repeatable: bool, again: bool) -> bool:
+        """After what was dialled broke: whether to dial at once, because there is another way now."""
+        ...
+
+
 class HttpExecution:
     """Implements ``Execution``."""
 
     def __init__(
-        self, session_id: str, exec_id: str, redial: Dial, offset: int, held: set[HttpExecution]
+        self, session_id: str, exec_id: str, redial: Dial, turn: Turn, offset: int, held: set[HttpExecution]
     ) -> None:
         """``held``: where it stands as long as it has a line, so that somebody can close it."""
         self.loop = asyncio.get_running_loop()
@@ -33,6 +39,7 @@ class HttpExecution:
         self._session_id = session_id
         self._exec_id = exec_id
         self._redial = redial
+        self._turn = turn
         self._begin = self._next = offset
         self._line: Line | None = None
         self._earlier: HttpExecution | None = None
@@ -52,6 +59,8 @@ class HttpExecution:
                 self._events = _after(first, events)
             except SandlotError as error:
                 await self._hang_up()
+                if tries < TRIES and await self._turn(error, repeatable=True, again=tries > 1):
+                    continue
                 pause = pause_before_retry(error, tries, repeatable=True)
                 if pause is None:
                     raise
@@ -113,7 +122,8 @@ class HttpExecution:
                         raise self._given_up(broken) from broken
                     await self._hang_up()
                     self._input_lost = self._input_lost or self._wrote
-                    await asyncio.sleep(backoff(fruitless))
+                    if not await self._turn(broken, repeatable=True, again=fruitless > 1):
+                        await asyncio.sleep(backoff(fruitless))
         finally:
             await self._hang_up()
 

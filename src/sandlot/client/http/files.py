@@ -14,6 +14,7 @@ from sandlot.client.http.connection import Connection
 from sandlot.client.http.lines import SILENCE_S
 from sandlot.client.http.problems import error_of_problem, error_of_transport, interrupted, unreadable
 from sandlot.client.http.request import encode, query
+from sandlot.client.http.session_way import SessionWay
 from sandlot.client.http.sse import EventParser, ServerEvent
 from sandlot.domain.errors import FileProblem, InvalidRequest
 from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
@@ -34,8 +35,8 @@ _CHANGE: Final = msgspec.json.Decoder(FileChange)
 class HttpFiles:
     """Implements ``Files``."""
 
-    def __init__(self, connection: Connection, path: str) -> None:
-        self._connection = connection
+    def __init__(self, way: SessionWay, path: str) -> None:
+        self._way = way
         self._path = path
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
@@ -76,9 +77,9 @@ class HttpFiles:
         if offset or length is not None:
             headers = {"Range": f"bytes={offset}-{'' if length is None else offset + length - 1}"}
         try:
-            async with self._connection.stream(target, headers=headers) as response:
+            async with self._way.stream(target, headers=headers) as response:
                 if headers is not None and response.status_code != 206:
-                    raise unreadable(self._connection.url, "a whole file where a part was asked for")
+                    raise unreadable(str(response.url), "a whole file where a part was asked for")
                 async for piece in response.aiter_raw():
                     yield piece
         except InvalidRequest:
@@ -89,7 +90,7 @@ class HttpFiles:
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         pieces: builtins.list[bytes] = []
         total = 0
-        async with self._connection.stream(self._path + "/content" + query(path=path)) as response:
+        async with self._way.stream(self._path + "/content" + query(path=path)) as response:
             length = response.headers.get("content-length", "")
             if length.isdecimal() and int(length) > max_bytes:
                 raise _too_large("the file", max_bytes, path)
@@ -112,11 +113,9 @@ class HttpFiles:
         target = self._path + "/content" + query(path=path, mode=mode, parents=parents, exclusive=exclusive)
         headers = {"Content-Type": "application/octet-stream"}
         if isinstance(content, AsyncIterable):
-            _, answer = await self._connection.call_once(
-                "PUT", target, content, headers=headers, read_timeout_s=UPLOAD_ANSWER_S
-            )
+            answer = await self._way.upload(target, content, headers=headers, read_timeout_s=UPLOAD_ANSWER_S)
         else:
-            _, answer = await self._connection.call(
+            answer = await self._way.call(
                 "PUT",
                 target,
                 bytes(content),
@@ -124,7 +123,7 @@ class HttpFiles:
                 headers=headers,
                 read_timeout_s=UPLOAD_ANSWER_S,
             )
-        entry: FileEntry = self._connection.decode(_ENTRY, answer)
+        entry: FileEntry = self._way.decode(_ENTRY, answer)
         return entry
 
     async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
@@ -136,8 +135,8 @@ class HttpFiles:
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
         target = self._path + query(path=path, recursive=recursive, missing_ok=missing_ok)
-        _, answer = await self._connection.call("DELETE", target, repeatable=missing_ok)
-        removed: int = self._connection.decode(_REMOVED, answer).removed
+        answer = await self._way.call("DELETE", target, repeatable=missing_ok)
+        removed: int = self._way.decode(_REMOVED, answer).removed
         return removed
 
     def watch(
@@ -148,39 +147,21 @@ class HttpFiles:
     @asynccontextmanager
     async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
         target = self._path + "/watch" + query(path=path, recursive=recursive)
-        response = await self._connection.open(
-            "GET", target, headers={"Accept": "text/event-stream"}, read_timeout_s=SILENCE_S
+        connection, response = await self._way.open(
+            target, headers={"Accept": "text/event-stream"}, read_timeout_s=SILENCE_S
         )
         try:
-            async with aclosing(self._told(response)) as told:
+            async with aclosing(_told(connection, response)) as told:
                 async for event in told:
                     if event.name == "ready":
                         break
-                yield self._changes(told)
+                yield _changes(connection, told)
         finally:
             await response.aclose()
 
-    async def _told(self, response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
-        parser = EventParser()
-        try:
-            async for chunk in response.aiter_raw():
-                for event in parser.feed(chunk):
-                    if event.name == "error":
-                        raise error_of_problem(event.data)
-                    yield event
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            raise error_of_transport(self._connection.url, error) from error
-        # A watch has no end of its own.
-        raise interrupted(self._connection.url, "the server ended the watch")
-
-    async def _changes(self, told: AsyncIterator[ServerEvent]) -> AsyncIterator[FileChange]:
-        async for event in told:
-            if event.name == "change":
-                yield self._connection.decode(_CHANGE, event.data)
-
     async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
         total = 0
-        async with self._connection.stream(self._path + "/archive" + query(path=path)) as response:
+        async with self._way.stream(self._path + "/archive" + query(path=path)) as response:
             async for piece in response.aiter_raw():
                 total += len(piece)
                 if max_bytes is not None and total > max_bytes:
@@ -196,23 +177,43 @@ class HttpFiles:
         max_files: int | None = None,
     ) -> ArchiveSummary:
         target = self._path + "/archive" + query(path=path, max_bytes=max_bytes, max_files=max_files)
-        _, answer = await self._connection.call_once(
-            "PUT", target, tar, headers={"Content-Type": "application/x-tar"}, read_timeout_s=UPLOAD_ANSWER_S
+        answer = await self._way.upload(
+            target, tar, headers={"Content-Type": "application/x-tar"}, read_timeout_s=UPLOAD_ANSWER_S
         )
-        summary: ArchiveSummary = self._connection.decode(_SUMMARY, answer)
+        summary: ArchiveSummary = self._way.decode(_SUMMARY, answer)
         return summary
 
     # one call
 
     async def _get(self, decoder: msgspec.json.Decoder[Any], path: str) -> Any:
-        _, answer = await self._connection.call("GET", self._path + path, repeatable=True)
-        return self._connection.decode(decoder, answer)
+        answer = await self._way.call("GET", self._path + path, repeatable=True)
+        return self._way.decode(decoder, answer)
 
     async def _entry(self, method: str, path: str, body: Any = None, *, repeatable: bool) -> FileEntry:
         content = None if body is None else encode(body)
-        _, answer = await self._connection.call(method, self._path + path, content, repeatable=repeatable)
-        entry: FileEntry = self._connection.decode(_ENTRY, answer)
+        answer = await self._way.call(method, self._path + path, content, repeatable=repeatable)
+        entry: FileEntry = self._way.decode(_ENTRY, answer)
         return entry
+
+
+async def _told(connection: Connection, response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
+    parser = EventParser()
+    try:
+        async for chunk in response.aiter_raw():
+            for event in parser.feed(chunk):
+                if event.name == "error":
+                    raise error_of_problem(event.data)
+                yield event
+    except (httpx.HTTPError, httpx.StreamError) as error:
+        raise error_of_transport(connection.url, error) from error
+    # A watch has no end of its own.
+    raise interrupted(connection.url, "the server ended the watch")
+
+
+async def _changes(connection: Connection, told: AsyncIterator[ServerEvent]) -> AsyncIterator[FileChange]:
+    async for event in told:
+        if event.name == "change":
+            yield connection.decode(_CHANGE, event.data)
 
 
 def _too_large(what: str, max_bytes: int, path: str) -> FileProblem:

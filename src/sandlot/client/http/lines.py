@@ -14,7 +14,8 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from sandlot.client.http.connection import Connection, held
+from sandlot.client.http.connection import Connection
+from sandlot.client.http.pools import held
 from sandlot.client.http.problems import (
     error_of_answer,
     error_of_problem,
@@ -30,6 +31,7 @@ from sandlot.wire.http_bodies import EVENT_BODIES, event_of
 
 # The server sends something every 15 seconds, be it a comment.
 SILENCE_S: Final = 50.0
+HANDSHAKE_S: Final = 5.0  # until a WebSocket is open, at least
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 MAX_INPUT_BYTES: Final = 64 * 1024  # of stdin in one message
 FIRST_CLOSE_CODE: Final = 4000  # an error's close code is this and its HTTP status
@@ -122,8 +124,9 @@ class WebSocketLine:
             socket = await _Handshake(
                 "ws" + url.removeprefix("http") + path,
                 additional_headers=connection.auth,
-                proxy=True if connection.through_proxy else None,
+                proxy=None if connection.loopback else True,
                 ssl=connection.tls(),
+                open_timeout=max(HANDSHAKE_S, connection.connect_timeout_s),
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
                 # A reader that takes its time does not see the answers to our pings, and is not dead.

@@ -13,6 +13,12 @@ from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
 from sandlot.wire.error_codes import Problem, error_of
 
 _PROBLEM = msgspec.json.Decoder(Problem)
+
+
+class Silent(LinkInterrupted):
+    """The server did not say anything in time."""
+
+
 _BY_STATUS: dict[int, type[SandlotError]] = {
     401: errors.Unauthorized,
     403: errors.Unauthorized,
@@ -37,12 +43,21 @@ def error_of_answer(url: str, status: int, body: bytes, headers: Mapping[str, st
         text = " ".join(body[:200].decode("utf-8", "replace").split())
     if 300 <= status < 400:
         where = headers.get("location", "somewhere else")
-        return errors.InvalidRequest(f"{url} redirects to {where:.200}; give that as the server's URL")
+        return errors.InvalidRequest(
+            f"{url} redirects to {where:.200}; give that as the server's URL", details=_foreign(status)
+        )
     retry_after = headers.get("retry-after", "")
     return _BY_STATUS.get(status, SandlotError)(
         f"{url} answered {status} in a way that Sandlot does not ({text or 'without a body'})",
+        # A proxy's 503 is that it has no server; any other failure may have come after the request.
+        may_have_executed=True if status >= 500 and status != 503 else None,
         retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+        details=_foreign(status),
     )
+
+
+def _foreign(status: int) -> dict[str, int]:
+    return {"foreign_status": status}
 
 
 def error_of_problem(body: bytes | str) -> SandlotError:
@@ -59,8 +74,15 @@ def unreachable(url: str, why: object) -> SandlotError:
     )
 
 
-def interrupted(url: str, why: object) -> SandlotError:
-    return LinkInterrupted(f"the connection to {url} broke before the answer was complete ({why})")
+def interrupted(url: str, why: object, kind: type[LinkInterrupted] = LinkInterrupted) -> SandlotError:
+    return kind(f"the connection to {url} broke before the answer was complete ({why})")
+
+
+def is_of_the_way(error: SandlotError) -> bool:
+    """Whether no server of ours said this: none was reached, the connection broke, or a stranger answered."""
+    if "request_id" in error.details:
+        return False
+    return isinstance(error, (LinkInterrupted, Unavailable)) or "foreign_status" in error.details
 
 
 def error_of_transport(url: str, error: httpx.HTTPError | httpx.StreamError) -> SandlotError:
@@ -69,7 +91,8 @@ def error_of_transport(url: str, error: httpx.HTTPError | httpx.StreamError) -> 
     if isinstance(error, (httpx.LocalProtocolError, httpx.UnsupportedProtocol)):
         return errors.InvalidRequest(f"this cannot be sent to {url}: {error}")
     if isinstance(error, httpx.TimeoutException):
-        return interrupted(url, "no answer in time")
+        kind = Silent if isinstance(error, httpx.ReadTimeout) else LinkInterrupted
+        return interrupted(url, "no answer in time", kind)
     return interrupted(url, str(error) or type(error).__name__)
 
 

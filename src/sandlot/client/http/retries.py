@@ -1,4 +1,4 @@
-"""Which failed calls are made again, and after how long. Pure.
+"""Which failed calls are made again, and after how long.
 
 Only what cannot do harm twice: a call that the server cannot have begun, and one that is the same when it is
 done twice (reads, deletes, creates under their idempotency key, execs under their id). Never a refusal.
@@ -6,8 +6,10 @@ done twice (reads, deletes, creates under their idempotency key, execs under the
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from sandlot.domain.errors import Busy, LinkInterrupted, SandlotError, Unavailable
 
@@ -16,6 +18,21 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 # A server that names a longer time is not waited for: the caller knows better what to do until then.
 LONGEST_RETRY_AFTER_S: Final = 2.0
+
+T = TypeVar("T")
+
+
+async def with_retries(attempt: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await attempt()
+        except SandlotError as error:
+            pause = pause_before_retry(error, tries, repeatable=repeatable)
+            if pause is None:
+                raise
+        await asyncio.sleep(pause)
 
 
 def pause_before_retry(error: SandlotError, tries: int, *, repeatable: bool) -> float | None:

@@ -16,13 +16,16 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from sandlot.client.http.connection import Connection, on_loop
+from sandlot.client.http.connection import ApiKey, Connection
 from sandlot.client.http.execution import MAX_FRUITLESS_BREAKS, HttpExecution
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
+from sandlot.client.http.pools import on_loop
 from sandlot.client.http.request import encode, header, query, segment
 from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
 from sandlot.client.http.sandboxes_seen import SandboxesSeen, SandboxSeen
+from sandlot.client.http.session_way import SessionWay
+from sandlot.client.http.ways import Ways
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     Busy,
@@ -35,7 +38,15 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
+from sandlot.domain.service import (
+    Access,
+    Catalogue,
+    ExecStatus,
+    Opened,
+    ServiceHealth,
+    SessionPage,
+    ThreadRun,
+)
 from sandlot.domain.session import CreateSession, Session, SessionChange
 from sandlot.wire.http_bodies import (
     CreateSessionBody,
@@ -80,8 +91,11 @@ T = TypeVar("T")
 class HttpService:
     """Implements ``SandboxService``."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: ApiKey = None, *, direct: bool = True) -> None:
+        """``direct``: a session's calls go straight to its worker where the server says how (``ways.py``)."""
         self._connection = Connection(url, api_key)
+        self._direct = direct
+        self._ways = Ways(self._connection, self._ask_access)
         self._executions: set[HttpExecution] = set()
         self._sandboxes = SandboxesSeen()
 
@@ -128,14 +142,16 @@ class HttpService:
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
         body = encode(SessionChangeBody.of(change))
-        return self._session(await self._call("PATCH", _session_path(session_id), body, repeatable=True))
+        path = _session_path(session_id)
+        return self._session(await self._way(session_id).call("PATCH", path, body, repeatable=True))
 
     async def recreate_session(self, session_id: str) -> Session:
         path = _session_path(session_id) + "/recreate"
         return self._session(await self._call("POST", path, repeatable=False))
 
     async def delete_session(self, session_id: str) -> None:
-        await self._call("DELETE", _session_path(session_id), repeatable=True)
+        await self._way(session_id).call("DELETE", _session_path(session_id), repeatable=True)
+        self._ways.forget(session_id)
 
     # execs
 
@@ -143,14 +159,19 @@ class HttpService:
         session = _session_path(session_id)
         body = encode(ExecBody.of(request, stdin))
         before = self._sandboxes.of(session)
+        way = self._way(session_id)
 
-        async def post() -> ExecResult:
-            _, answer = await self._connection.call_once(
+        async def once(connection: Connection) -> ExecResult:
+            _, answer = await connection.call_once(
                 "POST", session + "/exec", body, read_timeout_s=EXECUTE_READ_S
             )
-            result: ExecResult = self._connection.decode(_RESULT, answer).to_domain()
+            result: ExecResult = connection.decode(_RESULT, answer).to_domain()
             self._sandboxes.saw(session, SandboxSeen(session_id, result.generation))
             return result
+
+        async def post() -> ExecResult:
+            # Not on another way if it may have run: first it is asked for by its id.
+            return await way.through(once, repeatable=False)
 
         async def ask() -> ExecResult | None:
             try:
@@ -175,9 +196,9 @@ class HttpService:
             _, answer = await self._connection.call_once(
                 "POST", thread + "/exec", body, headers=headers, read_timeout_s=EXECUTE_READ_S
             )
-            run: ThreadRun = self._connection.decode(_THREAD_RUN, answer).to_domain()
-            self._saw(run.opened.session)
-            return run
+            told: ThreadRunBody = self._connection.decode(_THREAD_RUN, answer)
+            self._saw_told(told.session)
+            return told.to_domain()
 
         async def ask() -> ThreadRun | None:
             try:
@@ -232,14 +253,19 @@ class HttpService:
         path = _session_path(session_id) + "/exec"
         body = encode(ExecBody.of(request))
 
+        way = self._way(session_id)
+
         async def start(offset: int) -> Line:
-            return await EventStreamLine.open(self._connection, "POST", path + query(offset=offset), body)
+            asked = path + query(offset=offset)
+            return await way.through(
+                lambda to: EventStreamLine.open(to, "POST", asked, body), repeatable=True
+            )
 
         async def attach(offset: int) -> Line:
             again = _exec_path(session_id, request.exec_id) + query(offset=offset)
-            return await EventStreamLine.open(self._connection, "GET", again)
+            return await way.through(lambda to: EventStreamLine.open(to, "GET", again), repeatable=True)
 
-        execution = HttpExecution(session_id, request.exec_id, attach, offset, self._executions)
+        execution = HttpExecution(session_id, request.exec_id, attach, way.turn, offset, self._executions)
         await execution.open(start)
         if not request.stdin and request.pty is None:
             return execution
@@ -261,17 +287,15 @@ class HttpService:
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> HttpExecution:
         if offset < 0:
             raise InvalidRequest("an offset must not be negative")
+        way = self._way(session_id)
 
         async def attach(offset: int) -> Line:
-            return await self._websocket(session_id, exec_id, offset)
+            path = _exec_path(session_id, exec_id) + "/attach" + query(offset=offset)
+            return await way.through(lambda to: WebSocketLine.open(to, path), repeatable=True)
 
-        execution = HttpExecution(session_id, exec_id, attach, offset, self._executions)
+        execution = HttpExecution(session_id, exec_id, attach, way.turn, offset, self._executions)
         await execution.open(attach)
         return execution
-
-    async def _websocket(self, session_id: str, exec_id: str, offset: int) -> WebSocketLine:
-        path = _exec_path(session_id, exec_id) + "/attach" + query(offset=offset)
-        return await WebSocketLine.open(self._connection, path)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         loop = asyncio.get_running_loop()
@@ -284,41 +308,45 @@ class HttpService:
 
     async def _status(self, session_id: str, exec_id: str, wait_s: float) -> ExecStatus:
         path = _exec_path(session_id, exec_id) + query(wait_s=round(wait_s, 3) or None)
-        status: ExecStatus = self._connection.decode(_STATUS, await self._get(path)).to_domain()
+        status: ExecStatus = (await self._read(session_id, _STATUS, path)).to_domain()
         return status
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
-        body = await self._get(_session_path(session_id) + "/execs")
-        execs: list[ExecSummary] = self._connection.decode(_EXECS, body).execs
+        told = await self._read(session_id, _EXECS, _session_path(session_id) + "/execs")
+        execs: list[ExecSummary] = told.execs
         return execs
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
         body = encode(SignalBody(signal))
-        answer = await self._call("POST", _exec_path(session_id, exec_id) + "/signal", body, repeatable=False)
-        processes: int = self._connection.decode(_SIGNALLED, answer).processes
+        way, path = self._way(session_id), _exec_path(session_id, exec_id) + "/signal"
+        answer = await way.call("POST", path, body, repeatable=False)
+        processes: int = way.decode(_SIGNALLED, answer).processes
         return processes
 
     async def kill_exec(self, session_id: str, exec_id: str) -> int:
-        answer = await self._call("DELETE", _exec_path(session_id, exec_id), repeatable=True)
-        processes: int = self._connection.decode(_SIGNALLED, answer).processes
+        way = self._way(session_id)
+        answer = await way.call("DELETE", _exec_path(session_id, exec_id), repeatable=True)
+        processes: int = way.decode(_SIGNALLED, answer).processes
         return processes
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
         body = encode(PtyBody(rows, cols))
-        await self._call("POST", _exec_path(session_id, exec_id) + "/resize", body, repeatable=True)
+        path = _exec_path(session_id, exec_id) + "/resize"
+        await self._way(session_id).call("POST", path, body, repeatable=True)
 
     # shells and files
 
     async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
-        body = await self._get(_session_path(session_id) + "/shells")
-        shells: list[ShellSummary] = self._connection.decode(_SHELLS, body).shells
+        told = await self._read(session_id, _SHELLS, _session_path(session_id) + "/shells")
+        shells: list[ShellSummary] = told.shells
         return shells
 
     async def close_shell(self, session_id: str, name: str) -> None:
-        await self._call("DELETE", f"{_session_path(session_id)}/shells/{segment(name)}", repeatable=True)
+        path = f"{_session_path(session_id)}/shells/{segment(name)}"
+        await self._way(session_id).call("DELETE", path, repeatable=True)
 
     def files(self, session_id: str) -> Files:
-        return HttpFiles(self._connection, _session_path(session_id) + "/files")
+        return HttpFiles(self._way(session_id), _session_path(session_id) + "/files")
 
     # the service itself
 
@@ -333,6 +361,7 @@ class HttpService:
     async def close(self) -> None:
         for execution in list(self._executions):
             await on_loop(execution.loop, execution.detach)
+        await self._ways.close()
         await self._connection.close()
 
     # one call
@@ -344,9 +373,29 @@ class HttpService:
         _, answer = await self._connection.call(method, path, body, repeatable=repeatable)
         return answer
 
+    def _way(self, session_id: str) -> SessionWay:
+        return SessionWay(self._ways, session_id)
+
+    async def _read(self, session_id: str, decoder: msgspec.json.Decoder[T], path: str) -> T:
+        way = self._way(session_id)
+        told: T = way.decode(decoder, await way.call("GET", path, repeatable=True))
+        return told
+
     def _session(self, body: bytes) -> Session:
-        session: Session = self._connection.decode(_SESSION, body).to_domain()
+        told: SessionBody = self._connection.decode(_SESSION, body)
+        return self._saw_told(told)
+
+    async def _ask_access(self, session_id: str) -> Access | None:
+        _, body = await self._connection.call_once("GET", _session_path(session_id))
+        told: SessionBody = self._connection.decode(_SESSION, body)
+        self._saw_told(told)
+        return told.access
+
+    def _saw_told(self, told: SessionBody) -> Session:
+        session = told.to_domain()
         self._saw(session)
+        if told.access is not None and self._direct:
+            self._ways.saw(session.id, told.access)
         return session
 
     def _saw(self, session: Session) -> None:

@@ -16,6 +16,7 @@ from sandlot.testing.directory_suite.harness import (
     Cases,
     Fleet,
     a_session,
+    ended,
     refused,
     wanting,
 )
@@ -83,7 +84,7 @@ class LossCases(Cases):
             # Those who ask for the thread are sent along.
             assert (await fleet.placed(thread=thread)).worker == first.worker
         with pytest.raises(Conflict):
-            await fleet.directory.bury(session.id)
+            await fleet.directory.bury(ended(session))
         after = made_anew(session)
         assert await fleet.make(first, after) == frozenset()
         found = await fleet.directory.find(session.id)
@@ -134,10 +135,27 @@ class LossCases(Cases):
 
     async def test_buried(self, fleet: Fleet) -> None:
         session = await bereaved(fleet, thread="t", max_sessions=1)
-        assert await fleet.directory.bury(session.id)
-        assert not await fleet.directory.bury(session.id)
-        assert await fleet.directory.find(session.id) is None
-        assert not (await fleet.placed(thread="t", max_sessions=1)).known
+        assert await fleet.directory.bury(ended(session))
+        assert not await fleet.directory.bury(ended(session))
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert (found.session, found.worker.state) == (ended(session), WorkerState.GONE)
+        assert await fleet.directory.count("acme") == 0
+        assert (await fleet.directory.page("acme")).found == ()
+        with pytest.raises(NotFound):
+            await fleet.placed(thread="t", takes_over=session.id)
+        place = await fleet.placed(thread="t", max_sessions=1)
+        assert (place.known, place.before) == (False, ended(session))
+
+    async def test_what_is_buried_does_not_come_back_with_its_worker(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        await fleet.directory.bury(ended(session))
+        old = fleet.leases["w1"]
+        await fleet.directory.report(old, fleet.reports["w1"])
+        assert await fleet.directory.record(old, [SessionEntry(session)]) == {session.id}
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert found.session == ended(session)
 
     async def test_only_the_lost_are_buried(self, fleet: Fleet) -> None:
         await fleet.offer("w1")
@@ -146,7 +164,7 @@ class LossCases(Cases):
         for dead in ((), ("w1",)):
             await fleet.live(LATE, dead=dead)
             with pytest.raises(Conflict):
-                await fleet.directory.bury(session.id)
+                await fleet.directory.bury(ended(session))
         assert await fleet.directory.find(session.id) is not None
 
     async def test_swept_in_the_end(self, fleet: Fleet) -> None:

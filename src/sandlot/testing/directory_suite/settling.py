@@ -8,7 +8,7 @@ from sandlot.domain.errors import NotFound
 from sandlot.domain.ids import new_session_id
 from sandlot.fleet.directory import Fenced, SessionEntry, Want, WorkerReport
 from sandlot.fleet.rules import MAX_SETTLING_LEASES
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Cases, Fleet, refused
+from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Cases, Fleet, a_session, refused
 
 
 class SettlingCases(Cases):
@@ -20,7 +20,7 @@ class SettlingCases(Cases):
             lambda: directory.page("acme"),
             lambda: directory.page("acme", thread="t"),
             lambda: directory.count("acme"),
-            lambda: directory.bury(new_session_id()),
+            lambda: directory.bury(a_session()),
             lambda: directory.place(Want("acme", "base", thread="t")),
             lambda: directory.place(Want("acme", "base", idempotency_key="k")),
             lambda: directory.place(Want("acme", "base", takes_over=new_session_id())),
@@ -36,7 +36,7 @@ class SettlingCases(Cases):
         assert await directory.find(new_session_id()) is None
         assert (await directory.page("acme")).found == ()
         assert await directory.count("acme") == 0
-        assert not await directory.bury(new_session_id())
+        assert not await directory.bury(a_session())
         assert not (await fleet.placed(thread="t", idempotency_key="k", max_sessions=5)).known
         with pytest.raises(NotFound):
             await fleet.placed(takes_over=new_session_id())

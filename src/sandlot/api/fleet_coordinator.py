@@ -1,0 +1,45 @@
+"""A fleet as its operators see it, at a coordinator."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from sandlot.api.answers import answer
+from sandlot.api.problems import PROBLEMS
+from sandlot.api.request_body import JsonRoute
+from sandlot.wire.fleet_bodies import DrainBody, FleetBody, PlacedSessionsBody
+
+
+class Fleet(Protocol):
+    async def fleet(self) -> FleetBody: ...
+
+    async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody: ...
+
+    async def drain(self, worker_id: str) -> None: ...
+
+
+def coordinator_routes(fleet: Fleet) -> APIRouter:
+    router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
+
+    @router.get("", response_model=FleetBody)
+    async def get_fleet() -> Response:
+        """Its workers, and how much they hold."""
+        return answer(await fleet.fleet())
+
+    @router.get("/sessions", response_model=PlacedSessionsBody)
+    async def list_placed(
+        after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> Response:
+        """Sessions with their workers, oldest first."""
+        return answer(await fleet.placed_sessions(after=after, limit=limit))
+
+    @router.post("/workers/{worker_id}/drain", status_code=204)
+    async def drain(worker_id: str, body: DrainBody) -> Response:
+        """That worker takes no new sessions; those that it has go on."""
+        await fleet.drain(worker_id)
+        return Response(status_code=204)
+
+    return router

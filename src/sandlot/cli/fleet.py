@@ -1,0 +1,168 @@
+"""``fleet status|workers|sessions|drain``: a fleet as its operator sees it, through a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sandlot.client.http.fleet import FleetOperator
+    from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionBody, WorkerBody
+
+T = TypeVar("T")
+
+app = typer.Typer(help="The workers behind a coordinator.", no_args_is_help=True, rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+COLUMNS = ("WORKER", "STATE", "SESSIONS", "WARM", "FREE", "LEASE", "VERSION", "URL")
+
+
+@app.command()
+def status(ctx: typer.Context, as_json: Json = False) -> None:
+    """Sum up the fleet."""
+    from sandlot.cli import display
+
+    fleet = _ask(ctx, lambda operator: operator.fleet())
+    if as_json:
+        display.print_json(fleet)
+        return
+    states = Counter(_state(worker) for worker in fleet.workers)
+    display.print_fields(
+        [
+            ("workers", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
+            ("sessions", str(fleet.sessions)),
+            ("being made", str(fleet.reservations)),
+            ("warm", str(sum(worker.warm for worker in _alive(fleet)))),
+            ("free", str(sum(worker.free for worker in _alive(fleet)))),
+            ("directory", "knows all" if fleet.settled else "is being filled again from the workers"),
+        ]
+    )
+
+
+@app.command()
+def workers(
+    ctx: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again each second, until Ctrl-C.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the workers with their room."""
+    from sandlot.cli import display
+
+    if watch and sys.stdout.isatty():
+        _ask(ctx, _watch)
+        return
+    fleet = _ask(ctx, lambda operator: operator.fleet())
+    if as_json:
+        display.print_json(fleet.workers)
+    else:
+        display.print_table(COLUMNS, [_row(worker) for worker in fleet.workers], whole="WORKER")
+
+
+@app.command()
+def sessions(
+    ctx: typer.Context,
+    worker: Annotated[str | None, typer.Option(help="Of this worker alone.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List sessions with the workers that have them."""
+    from sandlot.cli import display
+
+    async def work(operator: FleetOperator) -> list[PlacedSessionBody]:
+        return [
+            placed async for placed in operator.placed_sessions() if worker is None or placed.worker == worker
+        ]
+
+    placed = _ask(ctx, work)
+    if as_json:
+        display.print_json(placed)
+        return
+    display.print_table(
+        ("SESSION", "WORKER", "WORKER IS", "THREAD", "ENVIRONMENT", "STATE"),
+        [
+            (
+                one.session.id,
+                one.worker,
+                one.worker_state,
+                one.session.thread or "-",
+                one.session.environment,
+                one.session.state,
+            )
+            for one in placed
+        ],
+        whole="SESSION",
+    )
+
+
+@app.command()
+def drain(ctx: typer.Context, worker: Annotated[str, typer.Argument(metavar="WORKER")]) -> None:
+    """Let a worker take no new sessions; those that it has go on."""
+    _ask(ctx, lambda operator: operator.drain(worker))
+    print(f"{worker} drains")
+
+
+def _ask(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:
+    from sandlot.client.http.fleet import FleetOperator
+    from sandlot.config.client_settings import client_settings
+
+    settings = client_settings(ctx.obj.url, ctx.obj.api_key)
+
+    async def run() -> T:
+        operator = FleetOperator(settings.url, settings.api_key)
+        try:
+            return await work(operator)
+        finally:
+            await operator.close()
+
+    return asyncio.run(run())
+
+
+async def _watch(operator: FleetOperator) -> None:
+    from rich.live import Live
+
+    with Live(_table(await operator.fleet()), auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(1)
+            live.update(_table(await operator.fleet()), refresh=True)
+
+
+def _table(fleet: FleetBody) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from sandlot.cli.display import harmless
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in COLUMNS:
+        table.add_column(column)
+    for worker in fleet.workers:
+        style = "" if worker.state == "alive" else "red"
+        table.add_row(*(Text(harmless(cell), style=style) for cell in _row(worker)))
+    return table
+
+
+def _row(worker: WorkerBody) -> tuple[str, ...]:
+    return (
+        worker.id,
+        _state(worker),
+        str(worker.sessions),
+        str(worker.warm),
+        str(worker.free),
+        f"{worker.lease_left_s:.1f}s",
+        worker.version,
+        worker.url,
+    )
+
+
+def _state(worker: WorkerBody) -> str:
+    return "draining" if worker.draining and worker.state == "alive" else worker.state
+
+
+def _alive(fleet: FleetBody) -> list[WorkerBody]:
+    return [worker for worker in fleet.workers if worker.state == "alive"]

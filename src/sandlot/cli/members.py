@@ -1,0 +1,78 @@
+"""``worker`` and ``coordinator``: the processes of a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from sandlot.cli.connection import server_module
+from sandlot.client.extras import module_of_extra
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")]
+Registry = Annotated[Path | None, typer.Option("--registry", help="A registry of your own.")]
+
+worker_app = typer.Typer(help="A worker of a fleet.", rich_markup_mode=None)
+
+
+@worker_app.callback(invoke_without_command=True)
+def worker(
+    ctx: typer.Context,
+    host: Host = None,
+    port: Port = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of records, secrets and sockets.")] = None,
+    registry_dir: Registry = None,
+    worker_id: Annotated[str | None, typer.Option("--id", help="Its name; stays the same.")] = None,
+    advertise_url: Annotated[str | None, typer.Option(help="How others reach it.")] = None,
+) -> None:
+    """Serve sandboxes of this machine to a fleet, until it is told to stop.
+
+    The fleet's Redis and keys are set by variables SANDLOT_…: docs/reference/settings.md.
+    """
+    settings = _member_settings().member_settings(
+        host=host, port=port, data_dir=data_dir, registry_dir=registry_dir, worker_id=worker_id
+    )
+    fleet = _member_settings().fleet_settings(advertise_url=advertise_url)
+    ctx.obj = (settings, fleet)
+    if ctx.invoked_subcommand is None:
+        _run(_wiring().serve_worker(settings, fleet))
+
+
+@worker_app.command()
+def drain(ctx: typer.Context) -> None:
+    """Let this machine's worker take no new sessions; those that it has go on.
+
+    When they have ended, or at any time, stop it: its sandboxes stay, and the next start takes them over.
+    """
+    _run(_wiring().drain_worker(*ctx.obj))
+    print("draining")
+
+
+def coordinator(host: Host = None, port: Port = None, registry_dir: Registry = None) -> None:
+    """Serve a whole fleet's API: find the right worker for each request, until it is told to stop.
+
+    The fleet's Redis and keys are set by variables SANDLOT_…: docs/reference/settings.md.
+    """
+    settings = server_module("sandlot.config.settings").server_settings(
+        host=host, port=port, registry_dir=registry_dir
+    )
+    _run(_wiring().serve_coordinator(settings, _member_settings().fleet_settings()))
+
+
+def _member_settings() -> ModuleType:
+    return server_module("sandlot.config.fleet_settings")
+
+
+def _wiring() -> ModuleType:
+    return module_of_extra("sandlot.wiring.fleet", extra="fleet", who="a fleet")
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    uvloop = server_module("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)

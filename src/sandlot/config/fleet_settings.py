@@ -1,0 +1,169 @@
+"""What the members of a fleet are told beside the settings of a server. All members get the same, but for
+their own addresses.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from sandlot.config.settings import PREFIX, ServerSettings, read_secret, read_settings, split
+from sandlot.domain.errors import InvalidRequest, SandlotError
+
+
+class MemberSettings(ServerSettings):
+    """A worker of a fleet: it takes no API key, only what the fleet's keys have signed."""
+
+    needs_key: ClassVar[bool] = False
+
+
+class FleetSettings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+    # --- the directory ------------------------------------------------------------------------
+
+    redis_url: SecretStr | None = Field(
+        None,
+        description=(
+            "The fleet's Redis, such as redis://:password@10.0.0.5:6379/0 (rediss:// for TLS). Redis 7 or "
+            "newer, with appendonly on and maxmemory-policy noeviction."
+        ),
+    )
+    redis_host: str = Field(
+        "127.0.0.1",
+        validation_alias=AliasChoices("SANDLOT_REDIS_HOST", "REDIS_HOST"),
+        description="Its host, where no SANDLOT_REDIS_URL is given.",
+    )
+    redis_port: int = Field(
+        6379,
+        ge=1,
+        le=65535,
+        validation_alias=AliasChoices("SANDLOT_REDIS_PORT", "REDIS_PORT"),
+        description="Its port, where no SANDLOT_REDIS_URL is given.",
+    )
+    sentinels: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description=(
+            "host:port of the Redis Sentinels, separated by commas. They are asked where the Redis is; of "
+            "SANDLOT_REDIS_URL only password and database count then."
+        ),
+    )
+    sentinel_name: str = Field("sandlot", description="The name under which the Sentinels know the Redis.")
+    cell: str = Field("default", description="Name of the fleet: several may share one Redis.")
+
+    # --- the keys -----------------------------------------------------------------------------
+
+    fleet_keys: SecretStr | None = Field(
+        None,
+        description=(
+            "The keys that members sign and check tokens with: `id:secret`, separated by commas, each secret "
+            "of at least 32 characters. The first signs, all are believed: to change a key, add the new one "
+            "behind the old everywhere, then put it first, then take the old away."
+        ),
+    )
+    fleet_keys_file: Path | None = Field(
+        None, description="A file that holds them. Not together with SANDLOT_FLEET_KEYS."
+    )
+
+    # --- addresses ----------------------------------------------------------------------------
+
+    advertise_url: str | None = Field(
+        None,
+        description=(
+            "A worker's address for coordinators, and for clients that go straight to it. None: "
+            "http://<SANDLOT_HOST>:<SANDLOT_PORT>."
+        ),
+    )
+    direct: bool = Field(
+        True,
+        description=(
+            "Whether a coordinator tells clients the way straight to the workers. A client that cannot "
+            "reach them comes back to the coordinator; set false where none can, as behind one public proxy."
+        ),
+    )
+    expected_workers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        validation_alias=AliasChoices("SANDLOT_EXPECTED_WORKERS", "WORKERS"),
+        description=(
+            "Addresses of workers that should be there, separated by commas; a coordinator's health names "
+            "those that have not joined. Workers join by themselves: this list brings none in."
+        ),
+    )
+
+    # --- how long, how many -------------------------------------------------------------------
+
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        le=300,
+        description=(
+            "Seconds after its last report for which a worker counts as alive; it reports three times in "
+            "them. All members need the same."
+        ),
+    )
+    lost_after_s: float = Field(
+        60.0,
+        ge=1,
+        le=24 * 3600,
+        description=(
+            "Seconds after the end of its lease for which a silent worker is waited for; then its sessions "
+            "are reported as lost and may be made anew elsewhere. All members need the same."
+        ),
+    )
+    fleet_max_sessions: int | None = Field(
+        None, ge=1, description="Sessions at once in the whole fleet. None: as many as the workers hold."
+    )
+
+    @field_validator("sentinels", "expected_workers", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split(value)
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> FleetSettings:
+        if self.lost_after_s < self.lease_s:
+            raise ValueError("lost_after_s is less than lease_s")
+        try:
+            _ = self.keys
+        except SandlotError as error:
+            raise ValueError(error.message) from error
+        return self
+
+    @property
+    def keys(self) -> str:
+        if self.fleet_keys_file is not None:
+            if self.fleet_keys is not None:
+                raise InvalidRequest("give SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE, not both")
+            return read_secret(self.fleet_keys_file.expanduser(), "the fleet's key file")
+        if self.fleet_keys is None:
+            raise InvalidRequest(
+                "a fleet's members need its keys: set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE to the "
+                "same everywhere; make one with: echo k1:$(openssl rand -hex 32)"
+            )
+        return self.fleet_keys.get_secret_value().strip()
+
+    @property
+    def redis(self) -> str:
+        if self.redis_url is not None:
+            return self.redis_url.get_secret_value().strip()
+        return f"redis://{self.redis_host}:{self.redis_port}/0"
+
+    @property
+    def redis_shown(self) -> str:
+        """For logs: without what is secret in it."""
+        if self.sentinels:
+            return f"{self.sentinel_name} at {', '.join(self.sentinels)}"
+        return self.redis.rpartition("@")[2].partition("?")[0]
+
+
+def member_settings(**given: Any) -> MemberSettings:
+    return read_settings(MemberSettings, **given)
+
+
+def fleet_settings(**given: Any) -> FleetSettings:
+    return read_settings(FleetSettings, **given)

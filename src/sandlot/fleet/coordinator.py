@@ -1,0 +1,342 @@
+"""``SandboxService`` by finding the right worker. It knows nothing that another coordinator could not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    SandboxLost,
+    SandlotError,
+    SessionEnded,
+    Unauthorized,
+    Unavailable,
+)
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.files_within import FilesWithin
+from sandlot.domain.service import (
+    Access,
+    Catalogue,
+    ExecStatus,
+    Opened,
+    ServiceHealth,
+    SessionPage,
+    ThreadRun,
+)
+from sandlot.domain.session import (
+    DEFAULT_ENVIRONMENT,
+    DEFAULT_TENANT,
+    Assignment,
+    CreateSession,
+    EndReason,
+    Session,
+    SessionChange,
+    SessionState,
+    end,
+    predecessor,
+)
+from sandlot.fleet import rules
+from sandlot.fleet.access import AccessTokens
+from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
+from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
+from sandlot.fleet.links import WorkerLink, WorkerLinks
+from sandlot.fleet.whereabouts import Whereabouts, lost_with_worker
+from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
+
+log = structlog.get_logger("sandlot.coordinator")
+
+# Workers that one create is sent to, one after the other, when they cannot be reached or are full after all.
+PLACES: Final = 4
+# Seconds for a place to be given back; otherwise it comes back by itself.
+GIVE_BACK_WITHIN_S: Final = 2.0
+# Seconds that a stopping coordinator gives to calls under way. They can be asked for again elsewhere.
+STOP_WITHIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    coordinator_id: str = "coordinator"
+    # Sessions of one tenant; None: as many as the workers hold.
+    max_sessions: int | None = None
+    # Whether clients are told the way straight to the workers.
+    direct: bool = True
+    # Workers that should be there; health names those that are not.
+    expected: tuple[str, ...] = ()
+
+
+class CoordinatorService:
+    """Implements ``SandboxService``. The directory is the caller's to close."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        tokens: AccessTokens,
+        catalogue: Catalogue,
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self._directory = directory
+        self._tokens = tokens
+        self._catalogue = catalogue
+        self._options = options or CoordinatorOptions()
+        self._tenant = DEFAULT_TENANT
+        self._links = WorkerLinks(tokens.for_member)
+        self._whereabouts = Whereabouts(directory, self._links)
+        self._calls = 0
+        self._health = FleetHealth(directory, self._options.coordinator_id, self._options.expected)
+
+    def access(self, session: Session) -> Access | None:
+        """The way straight to the worker of a session that was just answered for."""
+        worker = self._whereabouts.known(session.id) if self._options.direct else None
+        if (
+            worker is None
+            or worker.state is not WorkerState.ALIVE
+            or session.state is not SessionState.ACTIVE
+        ):
+            return None
+        return self._tokens.for_session(session, worker.url)
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    async def create_session(self, request: CreateSession) -> Opened:
+        environment = self._environment(request.environment)
+        # Its own, if the client has none: whatever breaks on the way, asking again makes no second session.
+        keyed = replace(request, idempotency_key=request.idempotency_key or secrets.token_hex(16))
+        want = Want(
+            self._tenant,
+            environment,
+            thread=request.thread,
+            idempotency_key=keyed.idempotency_key,
+            max_sessions=self._options.max_sessions,
+        )
+        lost: Session | None = None
+        passed_over: SandlotError | None = None
+        while True:
+            try:
+                place = await self._directory.place(want)
+            except Unavailable:
+                if (
+                    passed_over is not None
+                ):  # why nobody else could take it says less than why that one did not
+                    raise passed_over from None
+                raise
+            if isinstance(place, LostPlace):
+                lost = lost_with_worker(Found(place.session, place.worker))
+                if not request.recreate_lost:
+                    return Opened(lost, created=False)
+                want = replace(want, takes_over=lost.id, environment=lost.environment)
+                continue
+            try:
+                return await self._create_at(place, keyed, lost)
+            except SandlotError as error:
+                if not _may_go_elsewhere(place, error) or len(want.avoid) + 1 >= PLACES:
+                    raise
+                log.warning("a worker is passed over", worker=place.worker.id, error=error.message)
+                want, passed_over = replace(want, avoid=(*want.avoid, place.worker.id)), error
+
+    async def _create_at(self, place: Place, request: CreateSession, lost: Session | None) -> Opened:
+        """``lost``: the session that is to be taken over, with the report of its loss."""
+        assignment = Assignment(
+            reservation=place.reservation,
+            predecessor=None if place.before is None else predecessor(place.before),
+            lost=None if place.lost is None else lost,
+        )
+        try:
+            link = await self._links.to(place.worker.url)
+            opened = await link.create_assigned(request, assignment)
+        except SandlotError as error:
+            if place.reservation is not None and not error.may_have_executed:
+                await self._give_back(place.reservation)
+            if isinstance(error, Unauthorized):
+                raise rules.token_refused(place.worker.id, error.message) from error
+            raise
+        self._whereabouts.remember(opened.session, place.worker)
+        return opened
+
+    async def _give_back(self, reservation: str) -> None:
+        with contextlib.suppress(SandlotError, TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_WITHIN_S):
+                await self._directory.give_back(reservation)
+
+    def _environment(self, name: str | None) -> str:
+        known = sorted(environment.name for environment in self._catalogue.environments)
+        if (name or DEFAULT_ENVIRONMENT) not in known:
+            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {', '.join(known)}")
+        return name or DEFAULT_ENVIRONMENT
+
+    async def get_session(self, session_id: str) -> Session:
+        try:
+            async with self._use(session_id) as worker:
+                return await worker.get_session(session_id)
+        except SandboxLost:
+            return lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
+
+    async def list_sessions(
+        self, *, thread: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SessionPage:
+        page = await self._directory.page(self._tenant, thread=thread, after=after, limit=limit)
+        for found in page.found:
+            if found.worker.state is WorkerState.ALIVE:
+                self._whereabouts.remember(found.session, found.worker)
+        return SessionPage(
+            tuple(
+                lost_with_worker(found) if found.worker.state is WorkerState.GONE else found.session
+                for found in page.found
+            ),
+            page.next,
+        )
+
+    async def update_session(self, session_id: str, change: SessionChange) -> Session:
+        async with self._use(session_id) as worker:
+            return await worker.update_session(session_id, change)
+
+    async def recreate_session(self, session_id: str) -> Session:
+        try:
+            async with self._use(session_id) as worker:
+                return await worker.recreate_session(session_id)
+        except SandboxLost:
+            return await self._take_over(session_id)
+
+    async def _take_over(self, session_id: str) -> Session:
+        """On another worker: the one that it had is gone."""
+        lost = lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
+        place = await self._directory.place(
+            Want(self._tenant, lost.environment, thread=lost.thread, takes_over=session_id)
+        )
+        if isinstance(place, LostPlace):
+            raise Conflict(f"session {session_id} is being given to a worker; look again", retryable=True)
+        request = CreateSession(environment=lost.environment, thread=lost.thread, recreate_lost=True)
+        return (await self._create_at(place, request, lost)).session
+
+    async def delete_session(self, session_id: str) -> None:
+        try:
+            async with self._use(session_id) as worker:
+                await worker.delete_session(session_id)
+        except SandboxLost:
+            # Should its worker come back, it ends what it has of it.
+            lost = (await self._whereabouts.find(self._tenant, session_id)).session
+            await self._directory.bury(end(lost, EndReason.DELETED, time.time()))
+        except SessionEnded:
+            pass
+        self._whereabouts.forget(session_id)
+
+    # --- execs --------------------------------------------------------------------------------
+
+    async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        async with self._use(session_id) as worker:
+            return await worker.execute(session_id, request, stdin)
+
+    async def execute_in_thread(
+        self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
+    ) -> ThreadRun:
+        if create.thread is None:
+            raise InvalidRequest("say which thread")
+        opened = await self.create_session(create)
+        return ThreadRun(opened, await self.execute(opened.session.id, request, stdin))
+
+    async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
+        async with self._use(session_id) as worker:
+            return await worker.start_exec(session_id, request, offset=offset)
+
+    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+        async with self._use(session_id) as worker:
+            return await worker.attach_exec(session_id, exec_id, offset=offset)
+
+    async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
+        async with self._use(session_id) as worker:
+            return await worker.get_exec(session_id, exec_id, wait_s=wait_s)
+
+    async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
+        async with self._use(session_id) as worker:
+            return await worker.list_execs(session_id)
+
+    async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
+        async with self._use(session_id) as worker:
+            return await worker.signal_exec(session_id, exec_id, signal)
+
+    async def kill_exec(self, session_id: str, exec_id: str) -> int:
+        async with self._use(session_id) as worker:
+            return await worker.kill_exec(session_id, exec_id)
+
+    async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
+        async with self._use(session_id) as worker:
+            await worker.resize_exec(session_id, exec_id, rows=rows, cols=cols)
+
+    # --- shells and files ---------------------------------------------------------------------
+
+    async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
+        async with self._use(session_id) as worker:
+            return await worker.list_shells(session_id)
+
+    async def close_shell(self, session_id: str, name: str) -> None:
+        async with self._use(session_id) as worker:
+            await worker.close_shell(session_id, name)
+
+    def files(self, session_id: str) -> Files:
+        @asynccontextmanager
+        async def use() -> AsyncIterator[Files]:
+            async with self._use(session_id) as worker:
+                yield worker.files(session_id)
+
+        return FilesWithin(use)
+
+    # --- the service itself -------------------------------------------------------------------
+
+    async def catalogue(self) -> Catalogue:
+        return self._catalogue
+
+    async def health(self) -> ServiceHealth:
+        return await self._health.now()
+
+    async def fleet(self) -> FleetBody:
+        return fleet_body(await self._directory.status(), await self._directory.workers())
+
+    async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody:
+        return placed_body(await self._directory.page(self._tenant, after=after, limit=limit))
+
+    async def drain(self, worker_id: str) -> None:
+        """That worker takes no new sessions from here on; those that it has go on."""
+        status = next((known for known in await self._directory.workers() if known.at.id == worker_id), None)
+        if status is None:
+            raise InvalidRequest(f"there is no worker {worker_id!r:.80}; `sandlot fleet workers` shows them")
+        await (await self._links.to(status.at.url)).start_draining()
+
+    async def stop(self) -> None:
+        """No new sessions here, and a while for calls under way; the other coordinators go on."""
+        self._health.stopping = True
+        deadline = time.monotonic() + STOP_WITHIN_S
+        while self._calls and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self._links.close()
+
+    @asynccontextmanager
+    async def _use(self, session_id: str) -> AsyncIterator[WorkerLink]:
+        """The worker of a session, for one call; what goes wrong is told as what it means to the session."""
+        at = await self._whereabouts.of(self._tenant, session_id)
+        self._calls += 1
+        try:
+            yield await self._links.to(at.url)
+        except SandlotError as error:
+            explained = await self._whereabouts.explained(self._tenant, session_id, at, error)
+            if explained is error:
+                raise
+            raise explained from error
+        finally:
+            self._calls -= 1
+
+
+def _may_go_elsewhere(place: Place, error: SandlotError) -> bool:
+    """What is known to be there is not moved, and what may have been made there is not made again."""
+    return isinstance(error, Unavailable) and not place.known and not error.may_have_executed

@@ -1,0 +1,135 @@
+"""How a fleet does, from its directory: asked at most once a second, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sandlot import __version__
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.pool import PoolStats
+from sandlot.domain.service import ServiceHealth
+from sandlot.fleet.directory import Directory, DirectoryStatus, FoundPage, WorkerState, WorkerStatus
+from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionBody, PlacedSessionsBody, WorkerBody
+from sandlot.wire.http_bodies import SessionBody
+
+FRESH_S: Final = 1.0
+# Problems that are named; a fleet of hundreds has one cause, not hundreds.
+MAX_NAMED: Final = 20
+
+
+class FleetHealth:
+    def __init__(
+        self,
+        directory: Directory,
+        coordinator_id: str,
+        expected: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._id = coordinator_id
+        self._expected = expected
+        self._clock = clock
+        self.stopping = False
+        self._last: ServiceHealth | None = None
+        self._at = 0.0
+        self._asking = asyncio.Lock()
+
+    async def now(self) -> ServiceHealth:
+        async with self._asking:
+            if self._last is None or self._clock() - self._at >= FRESH_S:
+                self._last = await self._ask()
+                self._at = self._clock()
+            if self.stopping:
+                return replace(self._last, ready=False, problems=("stopping", *self._last.problems))
+            return self._last
+
+    async def _ask(self) -> ServiceHealth:
+        try:
+            status, workers = await self._directory.status(), await self._directory.workers()
+        except SandlotError as error:
+            return ServiceHealth(
+                ready=False,
+                worker_id=self._id,
+                version=__version__,
+                active_sessions=0 if self._last is None else self._last.active_sessions,
+                calls_under_way=0,
+                pools={},
+                problems=(error.message,),
+                workers=0 if self._last is None else self._last.workers,
+            )
+        return health_of(self._id, status, workers, self._expected)
+
+
+def health_of(
+    coordinator_id: str, status: DirectoryStatus, workers: Sequence[WorkerStatus], expected: Sequence[str]
+) -> ServiceHealth:
+    alive = [worker for worker in workers if worker.at.state is WorkerState.ALIVE]
+    warm: dict[str, int] = {}
+    for worker in alive:
+        for environment, room in (worker.report.room if worker.report else {}).items():
+            warm[environment] = warm.get(environment, 0) + room.warm
+    problems = [] if status.settled else ["the directory is being filled again from the workers"]
+    problems += [
+        f"worker {worker.at.id} is {worker.at.state.value}"
+        for worker in workers
+        if worker.at.state is not WorkerState.ALIVE
+    ]
+    joined = {worker.at.url.rstrip("/") for worker in workers}
+    problems += [f"worker {url} has not joined" for url in expected if url.rstrip("/") not in joined]
+    if not alive:
+        problems.append("no worker is alive")
+    return ServiceHealth(
+        ready=status.settled and bool(alive),
+        worker_id=coordinator_id,
+        version=__version__,
+        active_sessions=status.sessions,
+        calls_under_way=0,
+        pools={
+            name: PoolStats(ready, 0, 0, ready, "each worker holds its own", 0)
+            for name, ready in warm.items()
+        },
+        problems=tuple(problems[:MAX_NAMED]),
+        workers=len(alive),
+    )
+
+
+def fleet_body(status: DirectoryStatus, workers: Sequence[WorkerStatus]) -> FleetBody:
+    return FleetBody(
+        settled=status.settled,
+        sessions=status.sessions,
+        reservations=status.reservations,
+        workers=[_worker_body(worker) for worker in workers],
+    )
+
+
+def _worker_body(worker: WorkerStatus) -> WorkerBody:
+    report = worker.report
+    rooms = () if report is None else report.room.values()
+    return WorkerBody(
+        id=worker.at.id,
+        url=worker.at.url,
+        version=worker.version,
+        state=worker.at.state.value,
+        epoch=worker.at.epoch,
+        lease_left_s=round(worker.lease_left_s, 3),
+        sessions=0 if report is None else report.sessions,
+        recorded=worker.recorded,
+        warm=sum(room.warm for room in rooms),
+        # Each environment may have all of it.
+        free=max((room.free for room in rooms), default=0),
+        draining=report is not None and report.draining,
+    )
+
+
+def placed_body(page: FoundPage) -> PlacedSessionsBody:
+    return PlacedSessionsBody(
+        [
+            PlacedSessionBody(SessionBody.of(found.session), found.worker.id, found.worker.state.value)
+            for found in page.found
+        ],
+        page.next,
+    )

@@ -1,0 +1,59 @@
+"""What a fleet needs of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from sandlot.domain.session import Session
+
+
+class Member(Protocol):
+    @property
+    def is_open(self) -> bool:
+        """Whether its sessions are known: not before it has recovered them."""
+        ...
+
+    @property
+    def draining(self) -> bool: ...
+
+    @property
+    def session_ids(self) -> Collection[str]:
+        """Of living and lost sessions."""
+        ...
+
+    def room(self) -> Mapping[str, tuple[int, int]]:
+        """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
+        ...
+
+    def generation_of(self, session_id: str) -> int | None:
+        """Of a living or lost session."""
+        ...
+
+    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
+        """With their idempotency keys: all that live or are lost, and those that ended lately."""
+        ...
+
+    async def give_up(self, session_ids: Collection[str]) -> None:
+        """Sessions that are another worker's now: nothing of them stays here."""
+        ...
+
+
+class NotYet:
+    """A worker that is not there yet."""
+
+    is_open = False
+    draining = False
+    session_ids: Collection[str] = ()
+
+    def room(self) -> Mapping[str, tuple[int, int]]:
+        return {}
+
+    def generation_of(self, session_id: str) -> int | None:
+        return None
+
+    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
+        return ()
+
+    async def give_up(self, session_ids: Collection[str]) -> None:
+        pass

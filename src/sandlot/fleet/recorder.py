@@ -1,0 +1,235 @@
+"""Keeps the directory's record of a worker's sessions true: what changes is written, after a doubt all is,
+and what the directory holds for this worker although it has it not is forgotten.
+
+One task writes, so that of one session the later state is written later. It waits for nobody but the
+directory, and nobody waits for it for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+
+import structlog
+
+from sandlot.domain.errors import Unavailable
+from sandlot.domain.session import Session
+from sandlot.fleet.contact import Contact
+from sandlot.fleet.directory import Directory, Fenced, Lease, SessionEntry
+from sandlot.fleet.member import Member, NotYet
+from sandlot.fleet.outbox import Item, Outbox
+
+log = structlog.get_logger("sandlot.recorder")
+
+# Sessions in one call.
+BATCH = 50
+# Seconds that whoever changes a session waits for the directory.
+TELL_WITHIN_S = 2.0
+# Seconds until the next try: doubled each time, at most the last; a part of it is by chance, so that the
+# workers of a fleet do not come back all at once.
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 3.0
+
+
+class Recorder:
+    """``complete``: all sessions are recorded since it was last asked for."""
+
+    def __init__(self, directory: Directory, contact: Contact) -> None:
+        self._directory = directory
+        self.member: Member = NotYet()
+        self._contact = contact
+        self._outbox = Outbox()
+        self._wake = asyncio.Event()
+        self._asked = 0  # how often all was asked for: whoever records meanwhile may be too early
+        self._all_wanted = False
+        self._left: set[str] | None = None  # of all, those that are not recorded yet
+        self._opening: dict[str, int] = {}
+        self._size = BATCH
+
+    @property
+    def complete(self) -> bool:
+        return not self._all_wanted and self._left is None
+
+    def record_all(self) -> None:
+        """As soon as the worker knows its sessions, and each time anew from the beginning."""
+        self._asked += 1
+        self._all_wanted, self._left = True, None
+        self._wake.set()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    # --- one session --------------------------------------------------------------------------
+
+    async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
+        lease = self._contact.lease
+        if lease is None:
+            raise _not_recorded(self._contact.problem or "this worker is joining the fleet")
+        asked, sent_at = self._asked, self._contact.clock()
+        self._opening[session.id] = self._opening.get(session.id, 0) + 1
+        recorded = refused = False
+        try:
+            taken = await self._directory.record(lease, [SessionEntry(session, reservation, key)])
+            recorded = True
+        except Fenced as error:
+            refused = True
+            self._contact.refused(lease, error)
+            raise _not_recorded(error.message) from error
+        except Unavailable as error:
+            self._contact.failed(sent_at, error.message)
+            raise _not_recorded(error.message) from error
+        finally:
+            self._opening[session.id] -= 1
+            if not self._opening[session.id]:
+                del self._opening[session.id]
+            if not recorded and not refused and self._is_new(session):
+                # Nobody knows whether the directory has it now.
+                self._outbox.forget(session.id)
+                self._wake.set()
+        if session.id in taken:
+            await self._give_up(taken)
+            raise _not_recorded("the session, or its thread, has its sandbox on another worker by now")
+        if self._asked != asked:
+            # All were asked for meanwhile, and this one was not among them yet.
+            self._outbox.put(SessionEntry(session, None, key))
+            self._wake.set()
+
+    def _is_new(self, session: Session) -> bool:
+        """One that was taken over, or is here already, is never forgotten for a record that failed."""
+        return session.generation == 1 and self.member.generation_of(session.id) is None
+
+    async def changed(self, session: Session, key: str | None) -> None:
+        if self._contact.fenced is not None:
+            return
+        written = self._outbox.put(SessionEntry(session, None, key))
+        if self._outbox.overflowed:
+            self._outbox.overflowed = False
+            self.record_all()
+        self._wake.set()
+        if self._contact.lease is not None and self._contact.reachable:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TELL_WITHIN_S):
+                    await written.wait()
+
+    # --- all that wait ------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        failures = 0
+        while self._contact.fenced is None:
+            lease, sent_at = self._contact.lease, self._contact.clock()
+            try:
+                if not await self._step(lease):
+                    await self._wake.wait()
+                    self._wake.clear()
+                failures = 0
+            except Fenced as error:
+                self._contact.refused(lease, error)
+            except Unavailable as error:
+                self._contact.failed(sent_at, error.message)
+                failures += 1
+                await self._pause(failures)
+            except Exception:
+                log.exception("sessions could not be recorded")
+                failures += 1
+                await self._pause(failures)
+
+    async def _pause(self, failures: int) -> None:
+        await asyncio.sleep(
+            min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
+        )
+
+    async def _step(self, lease: Lease | None) -> bool:
+        """One call of the directory, if there is something to say and somebody to say it to."""
+        if lease is None or not self._contact.reachable:
+            return False
+        if self._all_wanted and self.member.is_open:
+            self._all_wanted = False
+            self._left = set()
+            for session, key in self.member.recorded_sessions():
+                self._outbox.put_unless_waiting(SessionEntry(session, None, key))
+                self._left.add(session.id)
+        if self._left is not None and not self._left:
+            self._contact.sure()
+            await self._forget_others(lease)
+        elif self._outbox:
+            await self._write(lease, self._outbox.first(self._size))
+        else:
+            return False
+        return True
+
+    async def _write(self, lease: Lease, items: Sequence[Item]) -> None:
+        entries = [item.entry for item in items if item.entry is not None]
+        never_were = [item.session_id for item in items if item.entry is None and not self._is_here(item)]
+        left = self._left
+        try:
+            taken = await self._directory.record(lease, entries) if entries else frozenset()
+            if never_were:
+                await self._directory.forget(lease, never_were)
+        except (Fenced, Unavailable):
+            raise
+        except Exception:
+            if len(items) == 1:
+                # It would hold up all others for ever; when all are recorded next, it is tried again.
+                self._done(items, left)
+            self._outbox.last(items)
+            self._size = 1
+            raise
+        self._size = BATCH
+        if taken:
+            await self._give_up(taken)
+        self._done(items, left)
+
+    def _done(self, items: Sequence[Item], left: set[str] | None) -> None:
+        self._outbox.done(items)
+        if left is not None:
+            left.difference_update(item.session_id for item in items)
+
+    def _is_here(self, item: Item) -> bool:
+        return item.session_id in self._opening or self.member.generation_of(item.session_id) is not None
+
+    async def _forget_others(self, lease: Lease) -> None:
+        """What the directory has for us and we have not. Which that is, is decided after a page has come and
+        without a wait: whatever began to be ours until then is seen.
+        """
+        asked, after = self._asked, None
+        while True:
+            page = await self._directory.held(lease.worker_id, after=after)
+            ours = {session.id for session, _ in self.member.recorded_sessions()}
+            strange = [
+                session_id
+                for session_id in page.ids
+                if session_id not in ours
+                and session_id not in self._outbox
+                and session_id not in self._opening
+            ]
+            if strange:
+                log.warning("forgetting sessions that are not here", count=len(strange))
+                await self._directory.forget(lease, strange)
+            after = page.next
+            if after is None:
+                break
+        if self._asked == asked:
+            self._left = None
+            self._contact.hurry.set()  # the directory waits for it
+
+    async def _give_up(self, session_ids: frozenset[str]) -> None:
+        self._outbox.drop(session_ids)
+        await self.member.give_up(session_ids)
+
+    async def flush(self, within_s: float) -> None:
+        """Until nothing waits, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._outbox and self._contact.lease is not None and self._contact.reachable:
+                    await self._outbox.first(1)[0].written.wait()
+
+
+def _not_recorded(why: str) -> Unavailable:
+    return Unavailable(
+        f"the session could not be recorded in the fleet's directory, and was not made: {why}",
+        retry_after_s=1.0,
+        may_have_executed=False,
+        details={"reason": "not_recorded"},
+    )

@@ -1,0 +1,125 @@
+"""Where each session is, as a coordinator knows it: asked of the directory, remembered for a while.
+
+What is remembered is used without asking for ``FRESH_S``, and for as long as the directory cannot be asked:
+an outage of Redis stops creates, not the sandboxes that run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sandlot.domain.errors import (
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    SessionEnded,
+    Unauthorized,
+    Unavailable,
+)
+from sandlot.domain.session import Session, SessionState, ended_error, lost_error, without_worker
+from sandlot.fleet import rules
+from sandlot.fleet.directory import Directory, Found, WorkerAt, WorkerState
+from sandlot.fleet.links import WorkerLinks
+
+# Seconds. Long enough to spare the directory a question for each of a burst of calls, far shorter than the
+# time after which a session may be given to another worker.
+FRESH_S: Final = 2.0
+MAX_REMEMBERED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    worker: WorkerAt
+    tenant: str
+    at: float
+
+
+class Whereabouts:
+    def __init__(
+        self, directory: Directory, links: WorkerLinks, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._directory = directory
+        self._links = links
+        self._clock = clock
+        self._remembered: dict[str, _Remembered] = {}
+
+    def remember(self, session: Session, worker: WorkerAt) -> None:
+        self._remembered.pop(session.id, None)
+        self._remembered[session.id] = _Remembered(worker, session.tenant, self._clock())
+        if len(self._remembered) > MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    def forget(self, session_id: str) -> None:
+        self._remembered.pop(session_id, None)
+
+    def known(self, session_id: str) -> WorkerAt | None:
+        remembered = self._remembered.get(session_id)
+        return None if remembered is None else remembered.worker
+
+    async def of(self, tenant: str, session_id: str) -> WorkerAt:
+        """A worker that can be asked. ``SandboxLost`` if it is gone, ``Unavailable`` while it is silent."""
+        remembered = self._remembered.get(session_id)
+        if remembered is not None and remembered.tenant != tenant:
+            raise rules.no_session(session_id)
+        if remembered is not None and self._clock() - remembered.at < FRESH_S:
+            return remembered.worker
+        try:
+            found = await self.find(tenant, session_id)
+        except Unavailable:
+            if remembered is None:
+                raise
+            return remembered.worker
+        if found.session.state is SessionState.ENDED and found.worker.state is not WorkerState.ALIVE:
+            raise ended_error(found.session)
+        if found.worker.state is WorkerState.GONE:
+            self.forget(session_id)
+            raise lost_error(lost_with_worker(found), may_have_executed=False)
+        # Late: it may be cut off from the directory alone, and then it serves as before.
+        if (
+            found.worker.state is WorkerState.LATE
+            and not await (await self._links.to(found.worker.url)).answers()
+        ):
+            raise rules.late(found.worker.id, self._directory.timings.lost_after_s)
+        self.remember(found.session, found.worker)
+        return found.worker
+
+    async def find(self, tenant: str, session_id: str) -> Found:
+        found = await self._directory.find(session_id)
+        if found is None or found.session.tenant != tenant:
+            self.forget(session_id)
+            raise rules.no_session(session_id)
+        return found
+
+    async def explained(
+        self, tenant: str, session_id: str, asked: WorkerAt, error: SandlotError
+    ) -> SandlotError:
+        """What a failed call on a session's worker means, with the directory's help."""
+        if isinstance(error, Unauthorized):
+            return rules.token_refused(asked.id, error.message)
+        if not isinstance(error, LinkInterrupted | Unavailable | NotFound) or isinstance(error, SessionEnded):
+            return error
+        self.forget(session_id)
+        try:
+            found = await self.find(tenant, session_id)
+        except SandlotError:
+            return error
+        if found.worker.id == asked.id and found.worker.state is WorkerState.ALIVE:
+            return error
+        if found.worker.state is WorkerState.GONE and found.session.state is not SessionState.ENDED:
+            return lost_error(lost_with_worker(found), may_have_executed=error.may_have_executed)
+        if isinstance(error, NotFound) and found.worker.id == asked.id:
+            return error
+        return Unavailable(
+            f"worker {asked.id}, which had the session, does not answer as it did: {error.message}",
+            retry_after_s=1.0,
+            may_have_executed=error.may_have_executed,
+            details={"reason": "worker_late", "worker_id": asked.id},
+        )
+
+
+def lost_with_worker(found: Found) -> Session:
+    """The session as it is since its worker is gone. When that was nobody saw: after it was last active."""
+    return without_worker(found.session, found.session.last_active_at, found.worker.id)

@@ -1,0 +1,84 @@
+"""What members of a fleet say to each other over HTTP, beside the API that everybody speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandlot.domain.session import Assignment, CreateSession, Predecessor
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedCreateBody:
+    """A create that a coordinator has placed: what the client asked for, and what the fleet knows of it."""
+
+    create: CreateSessionBody
+    idempotency_key: str | None = None
+    reservation: str | None = None
+    predecessor: Predecessor | None = None
+    lost: SessionBody | None = None
+
+    @classmethod
+    def of(cls, request: CreateSession, assignment: Assignment) -> AssignedCreateBody:
+        return cls(
+            create=CreateSessionBody.of(request),
+            idempotency_key=request.idempotency_key,
+            reservation=assignment.reservation,
+            predecessor=assignment.predecessor,
+            lost=None if assignment.lost is None else SessionBody.of(assignment.lost),
+        )
+
+    def request(self) -> CreateSession:
+        return self.create.to_domain(idempotency_key=self.idempotency_key)
+
+    def assignment(self) -> Assignment:
+        return Assignment(
+            reservation=self.reservation,
+            predecessor=self.predecessor,
+            lost=None if self.lost is None else self.lost.to_domain(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBody:
+    """Nothing to say yet; a body all the same, so that a later one may say something."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBody:
+    """A worker as its fleet knows it. ``lease_left_s`` is negative once its lease is over."""
+
+    id: str
+    url: str
+    version: str
+    state: str
+    epoch: int
+    lease_left_s: float
+    sessions: int
+    recorded: int
+    warm: int
+    free: int
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBody:
+    """``settled``: the directory knows all that exists. ``sessions``: living and lost ones."""
+
+    settled: bool
+    sessions: int
+    reservations: int
+    workers: list[WorkerBody]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSessionBody:
+    session: SessionBody
+    worker: str
+    worker_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSessionsBody:
+    sessions: list[PlacedSessionBody]
+    next: str | None = None

@@ -1,0 +1,134 @@
+"""The members of a fleet: workers that have joined a directory, and coordinators in front of them."""
+
+from __future__ import annotations
+
+import structlog
+
+from sandlot import __version__
+from sandlot.api import create_app
+from sandlot.api.fleet_coordinator import coordinator_routes
+from sandlot.api.fleet_worker import worker_routes
+from sandlot.config.fleet_settings import FleetSettings, MemberSettings
+from sandlot.config.registry import load_registry
+from sandlot.config.settings import ServerSettings
+from sandlot.domain.errors import Conflict
+from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
+from sandlot.fleet.directory import Timings, WorkerCard
+from sandlot.fleet.links import WorkerLink
+from sandlot.fleet.membership import Membership
+from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.wiring.http import allowed_hosts, listen, serve_app
+from sandlot.wiring.logs import configure_logs
+from sandlot.wiring.single import MCP_PATH, mcp_endpoint
+from sandlot.wiring.worker import build_worker
+
+log = structlog.get_logger("sandlot.server")
+
+
+def open_directory(fleet: FleetSettings) -> RedisDirectory:
+    return RedisDirectory.open(
+        fleet.redis,
+        sentinels=fleet.sentinels,
+        sentinel_name=fleet.sentinel_name,
+        cell=fleet.cell,
+        timings=Timings(lease_s=fleet.lease_s, lost_after_s=fleet.lost_after_s),
+    )
+
+
+def access_tokens(fleet: FleetSettings) -> AccessTokens:
+    # No token outlives the time after which its session may be on another worker.
+    return AccessTokens(SigningKeys.parse(fleet.keys), lifetime_s=fleet.lost_after_s)
+
+
+def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return fleet.advertise_url or f"http://{host}:{settings.port}"
+
+
+async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
+    """As ``serve``, but for its fleet: it takes what coordinators send it and what they let through."""
+    configure_logs(settings.log_level, settings.log_format)
+    keys = SigningKeys.parse(fleet.keys)
+    url = advertised_url(settings, fleet)
+    listener = listen(settings)
+    directory = open_directory(fleet)
+    membership = Membership(
+        directory, WorkerCard(settings.worker_id, url, __version__), settings.data_dir.absolute()
+    )
+    worker = build_worker(settings, registrar=membership)
+    app = create_app(
+        worker,
+        tokens=TokenGate(keys, generation_of=worker.generation_of),
+        gate=membership.confirm,
+        routers=[worker_routes(worker)],
+        allowed_hosts=None,  # nobody comes in without a token, under whatever name
+        max_upload_bytes=settings.max_upload_bytes,
+    )
+    try:
+        membership.lock()
+        await worker.open()
+        for warning in await worker.warnings():
+            log.warning(warning)
+        await membership.start(worker)
+        log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_shown)
+        await serve_app(app, listener, worker.drain, over=membership.until_fenced)
+        if membership.fenced:
+            raise Conflict(f"this worker was replaced: {membership.problem}")
+    finally:
+        listener.close()
+        await worker.close()
+        await membership.close()
+        await directory.close()
+
+
+async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> None:
+    configure_logs(settings.log_level, settings.log_format)
+    registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
+    listener = listen(settings)
+    directory = open_directory(fleet)
+    coordinator = CoordinatorService(
+        directory,
+        access_tokens(fleet),
+        registry.catalogue,
+        CoordinatorOptions(
+            coordinator_id=f"coordinator:{settings.port}",
+            max_sessions=fleet.fleet_max_sessions,
+            direct=fleet.direct,
+            expected=fleet.expected_workers,
+        ),
+    )
+    mcp = mcp_endpoint(coordinator, registry.catalogue)
+    app = create_app(
+        coordinator,
+        api_key=settings.key,
+        access=coordinator.access,
+        routers=[coordinator_routes(coordinator)],
+        allowed_hosts=allowed_hosts(settings),
+        max_upload_bytes=settings.max_upload_bytes,
+        mounted={} if mcp is None else {MCP_PATH: mcp},
+    )
+    try:
+        log.info(
+            "coordinating",
+            url=f"http://{settings.host}:{settings.port}",
+            redis=fleet.redis_shown,
+            key="asked for" if settings.key else "not asked for (loopback only)",
+            straight="clients are sent to the workers" if fleet.direct else "everything passes here",
+        )
+        await serve_app(app, listener, coordinator.stop)
+    finally:
+        if mcp is not None:
+            await mcp.aclose()
+        listener.close()
+        await coordinator.close()
+        await directory.close()
+
+
+async def drain_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
+    """The worker of this machine, asked by its own settings."""
+    link = WorkerLink(advertised_url(settings, fleet), access_tokens(fleet).for_member, direct=False)
+    try:
+        await link.start_draining()
+    finally:
+        await link.close()

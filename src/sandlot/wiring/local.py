@@ -1,0 +1,53 @@
+"""A worker inside somebody's program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from sandlot.config.settings import server_settings
+from sandlot.wiring.logs import configure_logs
+from sandlot.wiring.worker import worker_parts
+from sandlot.worker.service import WorkerService
+
+
+class LocalWorker(WorkerService):
+    """A worker that lives as long as the program around it; what it made ends with it, if not to be kept."""
+
+    def __init__(self, *, keep_sessions: bool, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._keep_sessions = keep_sessions
+        self._found: set[str] = set()
+
+    async def open(self) -> None:
+        await super().open()
+        self._found = self.session_ids
+
+    async def close(self) -> None:
+        if not self._keep_sessions:
+            await self.stop_opening()
+            await self.delete_sessions(self.session_ids - self._found)
+        await super().close()
+
+
+async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWorker:
+    """``given`` are settings (``ServerSettings``), before those of the environment.
+
+    With ``keep_sessions`` the next local service finds them again.
+    """
+    if not structlog.is_configured():
+        # Inside somebody's program: trouble is told, on stderr; the rest is their business.
+        configure_logs("warning", "text")
+    settings = server_settings(**given)
+    own = {"worker_id": "local", "data_dir": settings.data_dir / "local"}
+    settings = settings.model_copy(
+        update={name: value for name, value in own.items() if name not in settings.model_fields_set}
+    )
+    worker = LocalWorker(keep_sessions=keep_sessions, **worker_parts(settings))
+    try:
+        await worker.open()
+    except BaseException:
+        await worker.close()
+        raise
+    return worker

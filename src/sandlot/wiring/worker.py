@@ -1,0 +1,45 @@
+"""A worker from settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandlot.config.registry import load_registry
+from sandlot.config.settings import ServerSettings
+from sandlot.providers.docker import DockerProvider
+from sandlot.providers.docker.engine import Engine
+from sandlot.worker.options import WorkerOptions
+from sandlot.worker.service import WorkerService
+
+
+def build_worker(settings: ServerSettings, **more: Any) -> WorkerService:
+    """Not open yet."""
+    return WorkerService(**worker_parts(settings), **more)
+
+
+def worker_parts(settings: ServerSettings) -> dict[str, Any]:
+    registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
+    data_dir = settings.data_dir.absolute()
+    engine = Engine(settings.docker_host)
+    return {
+        "provider": DockerProvider(owner=settings.worker_id, data_dir=data_dir / "docker", engine=engine),
+        "database": data_dir / "worker.db",
+        "recipes": registry.recipes,
+        "catalogue": registry.catalogue,
+        "options": worker_options(settings),
+    }
+
+
+def worker_options(settings: ServerSettings) -> WorkerOptions:
+    return WorkerOptions(
+        worker_id=settings.worker_id,
+        create_concurrency=settings.create_concurrency,
+        queue_timeout_s=settings.queue_timeout_s,
+        max_sessions=settings.max_sessions,
+        default_exec_timeout_s=settings.exec_timeout_s,
+        max_exec_timeout_s=settings.max_exec_timeout_s,
+        max_execs=settings.max_execs,
+        allow_never=settings.allow_never,
+        orphan_grace_s=settings.orphan_grace_s,
+        drain_timeout_s=settings.drain_timeout_s,
+    )

@@ -1,0 +1,197 @@
+"""What tests of a worker's membership need: a worker that has sessions and nothing else, and a directory
+whose calls can be held up, made to fail, or made to be lost on the way back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sandlot.domain.errors import Unavailable
+from sandlot.domain.session import Session
+from sandlot.fleet.directory import (
+    Directory,
+    SessionEntry,
+    WorkerCard,
+)
+from sandlot.fleet.membership import Membership
+from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, DirectoryHarness, a_session
+
+GONE_AFTER_S = TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER
+
+
+class Crew:
+    """A ``Member``."""
+
+    def __init__(self, *sessions: Session) -> None:
+        self.sessions: dict[str, tuple[Session, str | None]] = {
+            session.id: (session, None) for session in sessions
+        }
+        self.given_up: list[str] = []
+        self.is_open = True
+        self.draining = False
+        self.warm, self.free = 4, 150
+
+    @property
+    def session_ids(self) -> set[str]:
+        return set(self.sessions)
+
+    def room(self) -> Mapping[str, tuple[int, int]]:
+        return {"base": (self.warm, self.free - len(self.sessions))}
+
+    def generation_of(self, session_id: str) -> int | None:
+        found = self.sessions.get(session_id)
+        return None if found is None else found[0].generation
+
+    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
+        return list(self.sessions.values())
+
+    async def give_up(self, session_ids: Collection[str]) -> None:
+        for session_id in session_ids:
+            if self.sessions.pop(session_id, None) is not None:
+                self.given_up.append(session_id)
+
+
+class Troubled:
+    """A real directory behind trouble, by the names of calls.
+
+    ``failing``: they do not reach it. ``unanswered``: they reach it, and their answers are lost. ``waits``: their
+    answers come once the event is set. ``broken``: they fail in a way that nobody has thought of.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self.failing: set[str] = set()
+        self.unanswered: set[str] = set()
+        self.broken: set[str] = set()
+        self.waits: dict[str, asyncio.Event] = {}
+        self.calls: Counter[str] = Counter()
+        self.reports: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._directory, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.failing:
+                raise Unavailable("the directory is away", retry_after_s=1.0)
+            if name in self.broken:
+                raise RuntimeError("nobody has thought of this")
+            unanswered = name in self.unanswered
+            answer = await found(*args, **kwargs)
+            if name in self.waits:
+                await self.waits[name].wait()
+            if unanswered:
+                raise Unavailable("the answer was lost", retry_after_s=1.0)
+            if name == "report":
+                self.reports.append(args[1])
+            return answer
+
+        return call
+
+    def cut(self) -> None:
+        self.failing |= {"join", "report", "record", "forget", "held", "leave", "sweep"}
+
+    def mend(self) -> None:
+        self.failing.clear()
+        self.unanswered.clear()
+        self.broken.clear()
+
+
+def some_sessions(count: int) -> list[Session]:
+    return [a_session(tenant="default", thread=f"t-{number}") for number in range(count)]
+
+
+async def eventually(holds: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while True:
+        held = holds()
+        if await held if asyncio.iscoroutine(held) else held:
+            return
+        assert time.monotonic() < deadline, f"did not come true within {within_s} s"
+        await asyncio.sleep(0.01)
+
+
+class Fleet:
+    """``clock`` is the workers' own, which a test sets forward as a machine that slept."""
+
+    def __init__(self, directory: Directory, folder: Path) -> None:
+        self.directory = Troubled(directory)
+        self.folder = folder
+        self.slept = 0.0
+        self.started: list[Membership] = []
+
+    def clock(self) -> float:
+        return time.monotonic() + self.slept
+
+    def member(self, name: str = "w1", folder: Path | None = None, directory: object = None) -> Membership:
+        card = WorkerCard(name, f"http://{name}:8000", "1.0")
+        membership = Membership(
+            directory or self.directory,  # type: ignore[arg-type]
+            card,
+            folder or self.folder / name,
+            clock=self.clock,
+        )
+        self.started.append(membership)
+        return membership
+
+    async def start(self, crew: Crew, name: str = "w1", **options: object) -> Membership:
+        membership = self.member(name, **options)  # type: ignore[arg-type]
+        membership.lock()
+        await membership.start(crew)
+        return membership
+
+    async def complete(self) -> None:
+        """The latest report says that all is recorded."""
+        await eventually(lambda: bool(self.directory.reports) and self.directory.reports[-1].complete)
+
+    async def die(self, membership: Membership) -> None:
+        """As a process that is killed: nothing is said, and the kernel takes the lock back."""
+        while running := [task for task in membership._tasks if not task.done()]:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=0.2)
+        membership._identity.release()
+        self.started.remove(membership)
+
+    async def close(self) -> None:
+        self.directory.mend()
+        for event in self.directory.waits.values():
+            event.set()
+        for membership in self.started:
+            await membership.close()
+
+
+async def recorded_for(directory: Directory, worker: str) -> set[str]:
+    ids: set[str] = set()
+    after = None
+    while True:
+        page = await directory.held(worker, after=after)
+        ids |= set(page.ids)
+        after = page.next
+        if after is None:
+            return ids
+
+
+async def taken_over(harness: DirectoryHarness, session: Session, by: str = "w2") -> Session:
+    """By another worker, after this one was gone for long."""
+    await harness.pass_time(GONE_AFTER_S)
+    card = WorkerCard(by, f"http://{by}:8000", "1.0")
+    lease = await harness.directory.join(card, f"process-{by}")
+    anew = replace(session, generation=session.generation + 1)
+    assert await harness.directory.record(lease, [SessionEntry(anew)]) == frozenset()
+    return anew
+
+
+async def settled(harness: DirectoryHarness, fleet: Fleet) -> None:
+    await harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
+    calls = fleet.directory.calls["report"]
+    fleet.started[0]._contact.hurry.set()
+    await eventually(lambda: fleet.directory.calls["report"] > calls)

@@ -1,0 +1,124 @@
+"""A fleet without Docker: workers are fakes behind real HTTP, the directory is the one in memory with a clock of the
+test's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from sandlot.api.fleet_worker import worker_routes
+from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.errors import SessionEnded
+from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened
+from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
+from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
+from sandlot.fleet.directory import Lease, Room, SessionEntry, Timings, WorkerCard, WorkerReport
+from sandlot.fleet.memory import MemoryDirectory
+from sandlot.testing import FakeService
+from tests.service.served import served
+
+TIMINGS = Timings(lease_s=10, lost_after_s=60)
+CATALOGUE = Catalogue((EnvironmentInfo.of(Recipe(Environment("base", "sandlot/base"))),))
+KEYS = SigningKeys.parse("k1:" + "s" * 40)
+
+
+class FleetFake(FakeService):
+    """A fake that records what it opens, as a worker does."""
+
+    def __init__(self, directory: MemoryDirectory) -> None:
+        super().__init__()
+        self.directory = directory
+        self.lease: Lease | None = None
+        self.draining = False
+        self.assignments: list[Assignment] = []
+        self.refusal: Exception | None = None
+
+    async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
+        self.assignments.append(assignment or Assignment())
+        if self.refusal is not None:
+            raise self.refusal
+        opened = await super().create_session(request)
+        await self.record(opened.session, request.idempotency_key, self.assignments[-1].reservation)
+        return opened
+
+    async def record(self, session: Session, key: str | None = None, reservation: str | None = None) -> None:
+        assert self.lease is not None
+        await self.directory.record(self.lease, [SessionEntry(session, reservation, key)])
+
+    async def delete_session(self, session_id: str) -> None:
+        session = await self.get_session(session_id)
+        await super().delete_session(session_id)
+        try:
+            await self.get_session(session_id)
+        except SessionEnded:
+            ended = replace(session, state=SessionState.ENDED, ended_at=session.created_at)
+            await self.record(ended)
+
+    def start_draining(self) -> None:
+        self.draining = True
+
+
+@dataclass
+class Scene:
+    now: float = 0.0
+    workers: dict[str, FleetFake] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory = MemoryDirectory(timings=TIMINGS, clock=lambda: self.now)
+        self.coordinator = self.another()
+
+    def another(
+        self, options: CoordinatorOptions | None = None, *, keys: SigningKeys = KEYS
+    ) -> CoordinatorService:
+        return CoordinatorService(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
+
+    async def join(self, name: str, url: str, *, warm: int = 5) -> FleetFake:
+        fake = self.workers.setdefault(name, FleetFake(self.directory))
+        fake.lease = await self.directory.join(WorkerCard(name, url, "1"), "token-" + name)
+        await self.report(name, warm=warm)
+        return fake
+
+    async def report(self, name: str, *, warm: int = 5) -> None:
+        lease = self.workers[name].lease
+        assert lease is not None
+        await self.directory.report(lease, WorkerReport(room={"base": Room(warm, warm)}))
+
+    async def pass_time(self, seconds: float, *, silent: tuple[str, ...] = ()) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + TIMINGS.lease_s / 3)
+            for name in self.workers:
+                if name not in silent:
+                    await self.report(name)
+
+
+@contextlib.asynccontextmanager
+async def listening(fake: FleetFake) -> AsyncIterator[str]:
+    async with served(
+        fake, tokens=TokenGate(KEYS, generation_of=lambda _: None), routers=[worker_routes(fake)]
+    ) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def two_workers() -> AsyncIterator[Scene]:
+    """Two workers, w1 with more room; the directory has settled."""
+    scene = Scene()
+    async with contextlib.AsyncExitStack() as stack:
+        for name, warm in (("w1", 9), ("w2", 5)):
+            fake = scene.workers[name] = FleetFake(scene.directory)
+            await scene.join(name, await stack.enter_async_context(listening(fake)), warm=warm)
+        await scene.pass_time(TIMINGS.lease_s)
+        await scene.report("w1", warm=9)
+        yield scene
+        await scene.coordinator.close()
+
+
+def nobody() -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"

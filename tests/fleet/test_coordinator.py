@@ -1,0 +1,213 @@
+"""What a coordinator does when things go as they should and when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from sandlot.domain.errors import Busy, InvalidRequest, SandboxLost, SessionEnded, Unavailable
+from sandlot.domain.execution import ExecRequest
+from sandlot.domain.session import CreateSession, SessionState
+from sandlot.fleet.access import SigningKeys
+from sandlot.fleet.coordinator import CoordinatorOptions
+from sandlot.fleet.directory import WorkerCard
+from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody, two_workers
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with two_workers() as scene:
+        yield scene
+
+
+async def test_a_create_goes_to_the_worker_with_most_room_and_carries_its_place(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert opened.created
+    (assignment,) = scene.workers["w1"].assignments
+    assert assignment.reservation is not None
+    assert (await scene.directory.status()).reservations == 0  # it came back with the record
+    again = await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert (again.session.id, again.created) == (opened.session.id, False)
+    assert not scene.workers["w2"].assignments
+
+
+async def test_any_coordinator_finds_what_another_made(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession())
+    other = scene.another()
+    result = await other.execute(opened.session.id, ExecRequest("echo found"))
+    assert result.stdout == b"found\n"
+    assert [session.id for session in (await other.list_sessions()).sessions] == [opened.session.id]
+    await other.close()
+
+
+async def test_a_worker_that_cannot_be_reached_is_passed_over(scene: Scene) -> None:
+    dead = scene.workers["w3"] = FleetFake(scene.directory)
+    await scene.join("w3", nobody(), warm=99)
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert len(scene.workers["w1"].assignments) == 1
+    assert not dead.assignments
+    assert (await scene.directory.status()).reservations == 0
+    found = await scene.directory.find(opened.session.id)
+    assert found is not None
+    assert found.worker.id == "w1"
+
+
+async def test_a_worker_that_is_full_after_all_is_passed_over(scene: Scene) -> None:
+    scene.workers["w1"].refusal = Unavailable("full", details={"reason": "capacity"})
+    await scene.coordinator.create_session(CreateSession())
+    assert len(scene.workers["w2"].assignments) == 1
+
+
+async def test_what_may_have_been_made_is_not_made_elsewhere(scene: Scene) -> None:
+    scene.workers["w1"].refusal = Unavailable("half done", may_have_executed=True)
+    with pytest.raises(Unavailable, match="half done"):
+        await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert not scene.workers["w2"].assignments
+    # Its place is kept: who asks again is sent to the same worker.
+    scene.workers["w1"].refusal = None
+    assert (await scene.coordinator.create_session(CreateSession(thread="t"))).created
+    assert len(scene.workers["w1"].assignments) == 2
+
+
+async def test_a_token_that_a_worker_does_not_take_is_no_fault_of_the_client(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession())
+    stranger = scene.another(keys=SigningKeys.parse("k1:" + "x" * 40))
+    for call in (
+        stranger.execute(opened.session.id, ExecRequest("true")),
+        stranger.create_session(CreateSession()),
+    ):
+        with pytest.raises(Unavailable, match="did not take this coordinator's token") as refused:
+            await call
+        assert (refused.value.retryable, refused.value.may_have_executed) == (True, False)
+    assert (await scene.directory.status()).reservations == 0
+    await stranger.close()
+
+
+async def test_a_refused_create_gives_its_place_back(scene: Scene) -> None:
+    scene.workers["w1"].refusal = InvalidRequest("never")
+    with pytest.raises(InvalidRequest):
+        await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert (await scene.directory.status()).reservations == 0
+
+
+async def test_an_unknown_environment_is_refused_here(scene: Scene) -> None:
+    with pytest.raises(InvalidRequest, match="there is no environment 'nope'"):
+        await scene.coordinator.create_session(CreateSession(environment="nope"))
+
+
+async def test_the_quota(scene: Scene) -> None:
+    strict = scene.another(CoordinatorOptions(max_sessions=1))
+    await strict.create_session(CreateSession())
+    with pytest.raises(Busy):
+        await strict.create_session(CreateSession())
+    await strict.close()
+
+
+async def test_a_silent_worker_is_waited_for_then_its_sessions_are_lost(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    other = scene.another()  # it remembers nothing
+    scene.workers["w1"].lease = await scene.directory.join(WorkerCard("w1", nobody(), "1"), "token-w1")
+    await scene.report("w1")
+    await scene.pass_time(TIMINGS.lease_s + 1, silent=("w1",))
+    with pytest.raises(Unavailable) as late:
+        await other.execute(opened.session.id, ExecRequest("true"))
+    assert late.value.details["reason"] == "worker_late"
+    assert late.value.retryable
+    with pytest.raises(Unavailable):
+        await other.create_session(CreateSession(thread="t"))
+    await scene.pass_time(TIMINGS.lost_after_s, silent=("w1",))
+    with pytest.raises(SandboxLost) as lost:
+        await other.execute(opened.session.id, ExecRequest("true"))
+    assert "environment variables that the session was created with" in lost.value.details["loss"]["lost"]
+    # Reported, not replaced: neither by a look, nor by asking for the thread.
+    assert (await other.get_session(opened.session.id)).state is SessionState.LOST
+    assert [session.state for session in (await other.list_sessions()).sessions] == [SessionState.LOST]
+    asked = await other.create_session(CreateSession(thread="t"))
+    assert (asked.session.id, asked.session.state, asked.created) == (
+        opened.session.id,
+        SessionState.LOST,
+        False,
+    )
+    assert not scene.workers["w2"].assignments
+    await other.close()
+
+
+async def test_a_lost_session_is_given_to_another_worker_when_asked(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w1",))
+    other = scene.another()
+    await other.recreate_session(opened.session.id)
+    (assignment,) = scene.workers["w2"].assignments
+    assert assignment.lost is not None
+    assert (assignment.lost.id, assignment.lost.thread) == (opened.session.id, "t")
+    assert assignment.reservation is not None
+    await other.close()
+
+
+async def test_a_lost_session_can_be_deleted(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w1",))
+    other = scene.another()
+    await other.delete_session(opened.session.id)
+    with pytest.raises(SessionEnded, match="was deleted"):
+        await other.get_session(opened.session.id)
+    await other.delete_session(opened.session.id)  # once more is no error
+    assert (await other.create_session(CreateSession(thread="t"))).created
+    assert scene.workers["w2"].assignments[-1].predecessor is not None
+    await other.close()
+
+
+async def test_a_worker_that_is_cut_off_from_the_directory_alone_goes_on(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession())
+    await scene.pass_time(TIMINGS.lease_s + 1, silent=("w1",))
+    result = await scene.another().execute(opened.session.id, ExecRequest("echo here"))
+    assert result.stdout == b"here\n"
+
+
+async def test_an_outage_of_the_directory_stops_creates_only(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await scene.coordinator.create_session(CreateSession())
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
+
+    for name in ("find", "place", "page", "workers", "status"):
+        monkeypatch.setattr(scene.directory, name, away)
+    monkeypatch.setattr("sandlot.fleet.whereabouts.FRESH_S", 0.0)
+    result = await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))
+    assert result.stdout == b"on\n"
+    with pytest.raises(Unavailable, match="Redis"):
+        await scene.coordinator.create_session(CreateSession())
+    assert not (await scene.coordinator.health()).ready
+
+
+async def test_access_is_handed_out_for_living_sessions_of_living_workers(scene: Scene) -> None:
+    opened = await scene.coordinator.create_session(CreateSession())
+    access = scene.coordinator.access(opened.session)
+    assert access is not None
+    found = await scene.directory.find(opened.session.id)
+    assert found is not None
+    assert access.url == found.worker.url
+    assert scene.coordinator.access(replace(opened.session, state=SessionState.LOST)) is None
+    assert scene.another(CoordinatorOptions(direct=False)).access(opened.session) is None
+
+
+async def test_health_counts_workers_and_names_those_that_are_missing(scene: Scene) -> None:
+    await scene.coordinator.create_session(CreateSession())
+    await scene.report("w1", warm=3)
+    await scene.pass_time(TIMINGS.lease_s + 1, silent=("w2",))
+    strict = scene.another(CoordinatorOptions(expected=("http://10.0.0.9:8000",)))
+    health = await strict.health()
+    assert (health.ready, health.workers, health.active_sessions) == (True, 1, 1)
+    assert health.pools["base"].ready == 5
+    assert set(health.problems) == {"worker w2 is late", "worker http://10.0.0.9:8000 has not joined"}
+
+
+async def test_draining_is_passed_on(scene: Scene) -> None:
+    await scene.coordinator.drain("w2")
+    assert scene.workers["w2"].draining
+    with pytest.raises(InvalidRequest, match="there is no worker 'w9'"):
+        await scene.coordinator.drain("w9")

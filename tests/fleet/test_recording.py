@@ -1,0 +1,250 @@
+"""What a worker records of its sessions, and what the directory is made to forget."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandlot.domain.errors import Unavailable
+from sandlot.fleet.directory import (
+    Place,
+    SessionEntry,
+    Timings,
+    Want,
+    WorkerCard,
+)
+from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.testing.directory_suite.harness import DirectoryHarness, a_session
+from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
+from tests.fleet.crew import Crew, Fleet, eventually, recorded_for, settled, some_sessions
+
+# --- opening ----------------------------------------------------------------------------------
+
+
+async def test_opened_session_takes_its_place(fleet: Fleet, harness: DirectoryHarness) -> None:
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    await settled(harness, fleet)
+    place = await harness.directory.place(Want("default", "base", thread="t"))
+    assert isinstance(place, Place)
+    assert (await harness.directory.status()).reservations == 1
+    session = a_session(tenant="default", thread="t")
+    await membership.opened(session, "key", place.reservation)
+    status = await harness.directory.status()
+    assert (status.sessions, status.reservations) == (1, 0)
+    again = await harness.directory.place(Want("default", "base", idempotency_key="key"))
+    assert isinstance(again, Place)
+    assert again.known
+
+
+@pytest.mark.parametrize("trouble", ["failing", "unanswered", "broken"])
+async def test_session_that_could_not_be_recorded_never_was(
+    fleet: Fleet, harness: DirectoryHarness, trouble: str
+) -> None:
+    """Also where the directory has it and nobody heard so."""
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    getattr(fleet.directory, trouble).add("record")
+    session = a_session(tenant="default", thread="t")
+    with pytest.raises((Unavailable, RuntimeError)):
+        await membership.opened(session, "key", None)
+    if trouble == "unanswered":
+        assert await recorded_for(harness.directory, "w1") == {session.id}
+    fleet.directory.mend()
+    await eventually(lambda: fleet.directory.calls["forget"] == 1)
+    assert await recorded_for(harness.directory, "w1") == set()
+
+
+async def test_create_that_is_given_up_never_was(fleet: Fleet, harness: DirectoryHarness) -> None:
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    fleet.directory.waits["record"] = asyncio.Event()
+    session = a_session()
+    create = asyncio.create_task(membership.opened(session, None, None))
+    await eventually(lambda: recorded_for(harness.directory, "w1"))
+    create.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await create
+    fleet.directory.waits.pop("record").set()
+
+    async def is_forgotten() -> bool:
+        return await recorded_for(harness.directory, "w1") == set()
+
+    await eventually(is_forgotten)
+
+
+async def test_known_session_is_not_forgotten_for_a_record_that_failed(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """A reservation came for a session that is here; and one that was taken over from elsewhere."""
+    here, taken = some_sessions(2)
+    taken = replace(taken, generation=2)
+    membership = await fleet.start(Crew(here))
+    await fleet.complete()
+    fleet.directory.unanswered.add("record")
+    for session in (here, taken):
+        with pytest.raises(Unavailable):
+            await membership.opened(session, None, "reservation")
+    fleet.directory.mend()
+    await membership.changed(here, None)
+    await eventually(lambda: len(membership._recorder._outbox) == 0)
+    assert fleet.directory.calls["forget"] == 0
+
+
+async def test_thread_that_has_its_session_elsewhere(fleet: Fleet, harness: DirectoryHarness) -> None:
+    lease = await harness.directory.join(WorkerCard("w2", "http://w2:8000", "1.0"), "other")
+    theirs = a_session(tenant="default", thread="t")
+    await harness.directory.record(lease, [SessionEntry(theirs)])
+    ours = a_session(tenant="default", thread="t")
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    with pytest.raises(Unavailable, match="another worker") as refused:
+        await membership.opened(ours, None, None)
+    assert not refused.value.may_have_executed
+    assert await recorded_for(harness.directory, "w1") == set()
+
+
+# --- what the directory holds and the worker has not ------------------------------------------
+
+
+async def test_what_is_not_here_is_forgotten(fleet: Fleet, harness: DirectoryHarness) -> None:
+    strange = some_sessions(60)
+    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "an earlier process")
+    await harness.directory.record(lease, [SessionEntry(session) for session in strange])
+    await harness.directory.leave(lease)
+    kept = a_session()
+    await fleet.start(Crew(kept))
+    await fleet.complete()
+    assert await recorded_for(harness.directory, "w1") == {kept.id}
+
+
+async def test_session_that_is_being_created_is_never_forgotten(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """The page of what the directory holds is on its way back, and so is the answer to a record: the worker
+    does not have the session yet, and the directory has it.
+    """
+    crew = Crew()
+    page, answer = asyncio.Event(), asyncio.Event()
+    fleet.directory.waits["held"] = page
+    membership = await fleet.start(crew)
+    new, done = some_sessions(2)
+    await eventually(lambda: fleet.directory.calls["held"] == 1)
+    page.set()  # that one was empty: once more, with something in it
+    await fleet.complete()
+    fleet.directory.waits["record"] = answer
+    creates = [asyncio.create_task(membership.opened(session, None, None)) for session in (new, done)]
+
+    async def both_are_recorded() -> bool:
+        return len(await recorded_for(harness.directory, "w1")) == 2
+
+    await eventually(both_are_recorded)
+    fleet.directory.waits["held"] = page = asyncio.Event()
+    held = fleet.directory.calls["held"]
+    membership._recorder.record_all()
+    await eventually(lambda: fleet.directory.calls["held"] > held)
+    # One ends its create while the page is on its way, the other does not.
+    del fleet.directory.waits["record"]
+    crew.sessions[done.id] = (done, None)
+    page.set()
+    await eventually(lambda: membership._recorder.complete)
+    assert fleet.directory.calls["forget"] == 0
+    answer.set()
+    await asyncio.gather(*creates)
+    assert await recorded_for(harness.directory, "w1") == {new.id, done.id}
+
+
+async def test_session_opened_while_the_directory_was_emptied_is_recorded(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """Its record went to the directory that is no more, and it was not among those that were recorded anew."""
+    crew = Crew()
+    membership = await fleet.start(crew)
+    await fleet.complete()
+    fleet.directory.waits["record"] = answer = asyncio.Event()
+    new = a_session()
+    create = asyncio.create_task(membership.opened(new, None, None))
+    await eventually(lambda: recorded_for(harness.directory, "w1"))
+    del fleet.directory.waits["record"]
+    await harness.empty()
+    joins = fleet.directory.calls["join"]
+    membership._contact.hurry.set()
+    await eventually(lambda: fleet.directory.calls["join"] > joins)
+    await fleet.complete()
+    answer.set()
+    await create
+    crew.sessions[new.id] = (new, None)
+
+    async def is_recorded() -> bool:
+        return await recorded_for(harness.directory, "w1") == {new.id}
+
+    await eventually(is_recorded)
+
+
+# --- a Redis that fails -----------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def own_redis() -> AsyncIterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+async def over_redis(server: RedisServer, folder: Path, work: Callable[[Fleet], Awaitable[None]]) -> None:
+    directory = RedisDirectory.open(
+        server.url, timings=Timings(lease_s=1.0, lost_after_s=2.0), deadline_s=0.3
+    )
+    fleet = Fleet(directory, folder)
+    try:
+        await work(fleet)
+    finally:
+        await fleet.close()
+        await directory.close()
+
+
+async def test_redis_killed_and_started_empty(own_redis: RedisServer, folder: Path) -> None:
+    async def work(fleet: Fleet) -> None:
+        crew = Crew(*some_sessions(70))
+        membership = await fleet.start(crew)
+        await fleet.complete()
+        own_redis.kill()
+        await eventually(lambda: membership.problem is not None)
+        fleet.slept += 5.0
+        await membership.confirm()
+        own_redis.start()
+        fleet.directory.reports.clear()
+        await fleet.complete()
+        assert await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
+        assert crew.given_up == []
+        assert (await fleet.directory.workers())[0].at.epoch == 2
+
+    await over_redis(own_redis, folder, work)
+
+
+async def test_redis_frozen(own_redis: RedisServer, folder: Path) -> None:
+    async def work(fleet: Fleet) -> None:
+        crew = Crew(*some_sessions(5))
+        membership = await fleet.start(crew)
+        await fleet.complete()
+        own_redis.signal(signal.SIGSTOP)
+        try:
+            await eventually(lambda: membership.problem is not None)
+            for _ in range(20):
+                await membership.confirm()
+                await asyncio.sleep(0.1)
+            with pytest.raises(Unavailable):
+                await membership.opened(a_session(), None, None)
+        finally:
+            own_redis.signal(signal.SIGCONT)
+        await fleet.complete()
+        await eventually(lambda: membership.problem is None)
+        assert await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
+        assert crew.given_up == []
+
+    await over_redis(own_redis, folder, work)

@@ -1,0 +1,380 @@
+"""Tokens: what is let in, and everything that must not be."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import traceback
+from typing import Any
+from urllib.parse import unquote
+
+import jwt
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from sandlot.domain.errors import InvalidRequest, NotFound, Unauthorized
+from sandlot.domain.session import Session
+from sandlot.fleet import access
+from sandlot.fleet.access import (
+    LEEWAY_S,
+    MEMBER_AUDIENCE,
+    SESSION_AUDIENCE,
+    AccessTokens,
+    SigningKeys,
+    TokenGate,
+)
+
+SECRET = "0123456789abcdef" * 4
+OTHER_SECRET = "fedcba9876543210" * 2
+ID = "ses_" + "ab" * 16
+OWN = f"/v1/sessions/{ID}"
+URL = "http://10.0.0.7:8000"
+NOW = 1_700_000_000.0
+LIFETIME_S = 60.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def session(generation: int = 1, session_id: str = ID) -> Session:
+    return Session(
+        id=session_id, environment="base", created_at=NOW, last_active_at=NOW, generation=generation
+    )
+
+
+def keys(text: str = f"k1:{SECRET}") -> SigningKeys:
+    return SigningKeys.parse(text)
+
+
+def gate(
+    present: int | None = 1, clock: Clock | None = None, signing: SigningKeys | None = None
+) -> TokenGate:
+    return TokenGate(signing or keys(), generation_of=lambda _: present, clock=clock or Clock())
+
+
+def tokens(clock: Clock | None = None, signing: SigningKeys | None = None) -> AccessTokens:
+    return AccessTokens(signing or keys(), lifetime_s=LIFETIME_S, clock=clock or Clock())
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    whole = {
+        "aud": SESSION_AUDIENCE,
+        "sub": ID,
+        "tenant": "default",
+        "gen": 1,
+        "exp": NOW + LIFETIME_S,
+        **changes,
+    }
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def signed(body: dict[str, Any], secret: str = SECRET, kid: Any = "k1", algorithm: str = "HS256") -> bytes:
+    return jwt.encode(body, secret, algorithm=algorithm, headers={"kid": kid}).encode()
+
+
+def refused(token: bytes, path: str = OWN, **of_gate: Any) -> Unauthorized:
+    error = gate(**of_gate).refusal(token, path)
+    assert isinstance(error, Unauthorized)
+    assert not error.retryable
+    assert not error.may_have_executed
+    return error
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def test_the_first_key_signs_and_all_verify() -> None:
+    both = keys(f"new:{OTHER_SECRET}, k1:{SECRET}\n")
+    assert jwt.get_unverified_header(both.sign(claims()))["kid"] == "new"
+    assert gate(signing=both).refusal(signed(claims()), OWN) is None
+    assert gate(signing=both).refusal(both.sign(claims()).encode(), OWN) is None
+    refused(both.sign(claims()).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        ",",
+        SECRET,
+        f":{SECRET}",
+        f"k 1:{SECRET}",
+        f"k/1:{SECRET}",
+        f"{'k' * 65}:{SECRET}",
+        f"k1:{SECRET[:31]}",
+        f"k1:{SECRET} {SECRET}",
+        f"k1:{SECRET}\x00",
+        f"k1:{SECRET}é",
+        f"k1:{SECRET},",
+        f"k1:{SECRET},k1:{OTHER_SECRET}",
+        f"k1:{SECRET};k2:short,k2:short",
+    ],
+)
+def test_wrong_keys_are_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        keys(text)
+    told = "".join(traceback.format_exception_only(refusal.value)) + repr(refusal.value)
+    assert SECRET[:31] not in told
+    assert OTHER_SECRET not in told
+
+
+def test_keys_and_access_do_not_show_what_is_secret() -> None:
+    assert SECRET not in repr(keys())
+    assert SECRET not in str(keys())
+    assert "k1" in repr(keys())
+    given = tokens().for_session(session(), URL)
+    assert given.token not in repr(given)
+
+
+# --- who comes in -------------------------------------------------------------------------------
+
+
+def test_a_session_token_opens_its_session() -> None:
+    given = tokens().for_session(session(generation=3), URL)
+    assert (given.url, given.expires_at) == (URL, NOW + LIFETIME_S)
+    token = given.token.encode()
+    for path in (
+        OWN,
+        OWN + "/exec",
+        OWN + "/files/content",
+        OWN + "/execs/e.1/attach",
+        OWN + "/execs/recreate",
+    ):
+        assert gate(3).refusal(token, path) is None
+        assert gate(None).refusal(token, path) is None, "the service says itself that it is not there"
+
+
+def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
+    token = tokens().for_session(session(generation=3), URL).token.encode()
+    for present in (1, 2, 4):
+        assert "another sandbox" in refused(token, present=present).message
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/mcp",
+        "/metrics",
+        "/v1/health",
+        "/v1/sessions",
+        "/v1/sessions/",
+        "/v1/sessions//" + ID,
+        "//v1/sessions/" + ID,
+        "/v1//sessions/" + ID,
+        "/V1/sessions/" + ID,
+        "/v1/sessions/" + ID[:-1],
+        OWN + "a",
+        OWN + "a/exec",
+        OWN + "/recreate",
+        ID,
+        ID + "/exec",
+        "/v1/sessions/ses_" + "cd" * 16 + "/exec",
+        "/v1/fleet/sessions",
+        "/v1/fleet/sessions/" + ID,
+        "/v1/threads/" + ID,
+        "/x" + OWN,
+        OWN.replace("/", "\\"),
+        "/session/" + ID,
+        "/execute",
+    ],
+)
+def test_a_session_token_opens_nothing_else(path: str) -> None:
+    token = tokens().for_session(session(), URL).token.encode()
+    refused(token, path)
+    refused(token, path, present=None)
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "/",
+        "//exec",
+        "/./exec",
+        "/..",
+        "/../ses_" + "cd" * 16,
+        f"/../{ID}/exec",
+        "/exec/",
+        "/recreate/",
+        "/a/../b",
+    ],
+)
+def test_a_path_that_climbs_leads_nowhere(below: str) -> None:
+    """Not the token's fault, so nobody asks for another token because of it."""
+    token = tokens().for_session(session(), URL).token.encode()
+    assert isinstance(gate().refusal(token, OWN + below), NotFound)
+
+
+@given(st.text(alphabet="/.%2eFf5c\\abv1sesion_", max_size=40), st.booleans())
+@example("/../../sessions", True)
+@example("%2e%2e/%2e%2e", True)
+def test_paths_are_of_the_session_exactly_when_the_router_says_so(rest: str, below: bool) -> None:
+    """What the router takes for another session, or for none, is never opened."""
+    path = unquote((OWN if below else "/v1/sessions/") + rest)
+    token = tokens().for_session(session(), URL).token.encode()
+    if gate().refusal(token, path) is None:
+        parts = path.split("/")
+        assert parts[:4] == ["", "v1", "sessions", ID]
+        assert not {"", ".", ".."} & set(parts[4:])
+        assert parts[4:] != ["recreate"]
+
+
+def test_a_member_comes_in_everywhere() -> None:
+    token = tokens().for_member().encode()
+    for path in ("/v1/fleet/sessions", "/v1/sessions", OWN + "/recreate", "/metrics", "/"):
+        assert gate().refusal(token, path) is None
+
+
+def test_a_members_token_is_kept_and_made_anew_in_time() -> None:
+    clock = Clock()
+    made = tokens(clock)
+    first = made.for_member()
+    clock.now += LIFETIME_S / 5
+    assert made.for_member() == first
+    clock.now += LIFETIME_S / 5
+    second = made.for_member()
+    assert second != first
+    clock.now -= 3600  # a clock that is set back
+    assert made.for_member() != second
+    clock.now += 10 * LIFETIME_S
+    assert gate(clock=clock).refusal(made.for_member().encode(), "/") is None
+
+
+def test_time_is_over() -> None:
+    clock = Clock()
+    made = tokens(clock)
+    given = (made.for_session(session(), URL).token.encode(), made.for_member().encode())
+    checking = gate(clock=clock)
+    for token in given:
+        clock.now = NOW + LIFETIME_S + LEEWAY_S
+        assert checking.refusal(token, OWN) is None
+        clock.now += 0.1
+        error = checking.refusal(token, OWN)
+        assert error is not None
+        assert "time is over" in error.message
+
+
+# --- who does not -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        signed(claims(), OTHER_SECRET),
+        signed(claims(), kid="k2"),
+        signed(claims(), kid=""),
+        jwt.encode(claims(), SECRET, algorithm="HS256").encode(),
+        signed(claims(), SECRET, algorithm="HS512"),
+        signed(claims(), SECRET, algorithm="HS384"),
+        jwt.encode(claims(), None, algorithm="none", headers={"kid": "k1"}).encode(),
+        jwt.encode(claims(), None, algorithm="none", headers={"kid": "k1"}).encode().rstrip(b"."),
+        signed(claims(aud="sandlot")),
+        signed(claims(aud=[SESSION_AUDIENCE, MEMBER_AUDIENCE])),
+        signed(claims(aud=[MEMBER_AUDIENCE])),
+        signed(claims(aud=None)),
+        signed(claims(exp=None)),
+        signed(claims(exp="soon")),
+        signed(claims(exp=True)),
+        signed(claims(exp=float("inf"))),
+        signed(claims(exp=float("nan"))),
+        signed(claims(exp=NOW - LEEWAY_S - 1)),
+        signed(claims(sub=None)),
+        signed(claims(sub="ses_x/../" + ID)),
+        signed(claims(sub="")),
+        signed(claims(tenant=None)),
+        signed(claims(tenant="")),
+        signed(claims(tenant=7)),
+        signed(claims(gen=None)),
+        signed(claims(gen="1")),
+        signed(claims(gen=True)),
+        signed(claims(gen=1.0)),
+    ],
+)
+def test_what_is_not_ours_is_refused(token: bytes) -> None:
+    refused(token)
+
+
+def test_the_header_does_not_choose_how_a_token_is_checked() -> None:
+    """HMAC with an empty key, a key of the sender's own, a key from elsewhere."""
+    for header in (
+        {"kid": "k1", "jwk": {"kty": "oct", "k": "AA"}},
+        {"kid": ["k1"]},
+        {"kid": None},
+        {"alg": "none"},
+    ):
+        head = {"typ": "JWT", "alg": "HS256", **header}
+        body = ".".join(_encoded(json.dumps(part).encode()) for part in (head, claims()))
+        for secret in (b"", b"\x00"):
+            signature = hmac.digest(secret, body.encode(), "sha256")
+            refused(f"{body}.{_encoded(signature)}".encode())
+
+
+@given(st.binary(max_size=400))
+@example(b"")
+@example(b"..")
+@example(b"\xff\xfe.\x00.\x00")
+@example(b"Bearer x")
+def test_noise_is_refused(noise: bytes) -> None:
+    refused(noise)
+
+
+@given(st.binary(min_size=1, max_size=60), st.sampled_from([0, 1]))
+@example(b"[" * 2900, 0)
+@example(b'{"kid":' + b"[" * 2000, 0)
+@example(b'{"alg":"HS256","kid":"k1","b64":false,"crit":["b64"]}', 0)
+def test_parts_that_strangers_choose_break_nothing(part: bytes, at: int) -> None:
+    parts = signed(claims()).split(b".")
+    assume(_decoded(parts[at]) != part)
+    parts[at] = _encoded(part).encode()
+    refused(b".".join(parts))
+
+
+@given(st.data())
+def test_a_token_that_was_changed_anywhere_is_refused(data: st.DataObject) -> None:
+    token = bytearray(signed(claims()))
+    at = data.draw(st.integers(0, len(token) - 1))
+    token[at] = data.draw(st.sampled_from(b"ABCabc012-_.=\x00 "))
+    # The last character of a part may carry bits that mean nothing.
+    assume(
+        [_decoded(part) for part in bytes(token).split(b".")]
+        != [_decoded(part) for part in signed(claims()).split(b".")]
+    )
+    refused(bytes(token))
+
+
+def test_what_was_verified_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only that: who has no key fills nothing. What may change is looked at each time."""
+    monkeypatch.setattr(access, "MAX_VERIFIED", 3)
+    clock = Clock()
+    present = [1]
+    checking = TokenGate(keys(), generation_of=lambda _: present[0], clock=clock)
+    for n in range(10):
+        assert checking.refusal(signed(claims(exp=NOW + n)), OWN) is None
+        assert checking.refusal(signed(claims(exp=NOW + n), OTHER_SECRET), OWN) is not None
+    assert len(checking._verified) == 3
+    last = signed(claims(exp=NOW + 9))
+    assert checking.refusal(last, "/v1/sessions") is not None
+    present[0] = 2
+    assert checking.refusal(last, OWN) is not None
+    present[0] = 1
+    clock.now += 100
+    assert checking.refusal(last, OWN) is not None
+
+
+def _encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def _decoded(part: bytes) -> bytes | None:
+    try:
+        return base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
+    except ValueError:
+        return None
