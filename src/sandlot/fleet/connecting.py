@@ -31,6 +31,8 @@ def connect(url: str, deadline_s: float) -> Redis:
 
 def connect_by_sentinels(sentinels: Sequence[str], name: str, url: str, deadline_s: float) -> Redis:
     """``url``: of it the credentials and the database count."""
+    if url.startswith("rediss:"):
+        raise InvalidRequest("a Redis behind Sentinels is reached without TLS here: give a redis:// URL")
     given = {key: value for key, value in parse_url(url).items() if key in ("username", "password", "db")}
     watched = Sentinel(  # type: ignore[no-untyped-call]
         [_address(sentinel) for sentinel in sentinels],

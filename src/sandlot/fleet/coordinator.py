@@ -20,7 +20,6 @@ from sandlot.domain.errors import (
     SandboxLost,
     SandlotError,
     SessionEnded,
-    Unauthorized,
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -46,11 +45,10 @@ from sandlot.domain.session import (
     end,
     predecessor,
 )
-from sandlot.fleet import rules
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
 from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
-from sandlot.fleet.links import WorkerLink, WorkerLinks
+from sandlot.fleet.links import WorkerLink, WorkerLinks, of_worker
 from sandlot.fleet.whereabouts import Whereabouts, lost_with_worker
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
@@ -157,9 +155,7 @@ class CoordinatorService:
         except SandlotError as error:
             if place.reservation is not None and not error.may_have_executed:
                 await self._give_back(place.reservation)
-            if isinstance(error, Unauthorized):
-                raise rules.token_refused(place.worker.id, error.message) from error
-            raise
+            raise of_worker(place.worker.id, error) from error
         self._whereabouts.remember(opened.session, place.worker)
         return opened
 

@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from sandlot.client.http import HttpService
+from sandlot.client.http.problems import is_of_the_way
 from sandlot.client.http.request import encode
-from sandlot.domain.errors import SandlotError
+from sandlot.domain.errors import LinkInterrupted, SandlotError, Unauthorized, Unavailable
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession
 from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
@@ -43,6 +44,27 @@ class WorkerLink(HttpService):
         except SandlotError as error:
             return "request_id" in error.details  # it says that it is not ready
         return True
+
+
+def of_worker(worker_id: str, error: SandlotError) -> SandlotError:
+    """What a coordinator's client is told when the way to a worker fails, which is no matter of theirs."""
+    details = {"reason": "worker_unreachable", "worker_id": worker_id}
+    if isinstance(error, Unauthorized):
+        # A request lay there until its token was over, or keys or clocks differ. Nothing was done.
+        return Unavailable(
+            f"worker {worker_id} did not take this coordinator's token ({error.message}); retry",
+            retry_after_s=1.0,
+            details=details,
+        )
+    if not is_of_the_way(error):
+        return error
+    kind = LinkInterrupted if isinstance(error, LinkInterrupted) else Unavailable
+    return kind(
+        f"worker {worker_id} cannot be reached from this coordinator, or no longer; retry",
+        retry_after_s=1.0,
+        may_have_executed=error.may_have_executed,
+        details=details,
+    )
 
 
 class WorkerLinks:

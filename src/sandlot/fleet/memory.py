@@ -184,7 +184,7 @@ class MemoryDirectory:
         # Of equals the last by name, as a sorted set of Redis has it.
         best = max(
             offers.keys() - set(want.avoid),
-            key=lambda name: (offers[name].warm > 0, offers[name].warm or offers[name].free, name),
+            key=lambda name: (offers[name].warm > 0, offers[name].free, name),
             default=None,
         )
         if best is None or offers[best].free < 1:

@@ -108,17 +108,6 @@ def late(worker_id: str, seconds: float) -> Unavailable:
     )
 
 
-def token_refused(worker_id: str, message: str) -> Unavailable:
-    """Of a worker, to a coordinator: a request lay there until its token was over, or keys or clocks differ.
-    Nothing was done.
-    """
-    return Unavailable(
-        f"worker {worker_id} did not take this coordinator's token ({message}); retry",
-        retry_after_s=1.0,
-        details={"reason": "token", "worker_id": worker_id},
-    )
-
-
 def no_room(environment: str, *, offered: bool) -> Unavailable:
     what = "all workers are full" if offered else "no living worker offers it"
     return Unavailable(

@@ -16,13 +16,12 @@ from sandlot.domain.errors import (
     NotFound,
     SandlotError,
     SessionEnded,
-    Unauthorized,
     Unavailable,
 )
 from sandlot.domain.session import Session, SessionState, ended_error, lost_error, without_worker
 from sandlot.fleet import rules
 from sandlot.fleet.directory import Directory, Found, WorkerAt, WorkerState
-from sandlot.fleet.links import WorkerLinks
+from sandlot.fleet.links import WorkerLinks, of_worker
 
 # Seconds. Long enough to spare the directory a question for each of a burst of calls, far shorter than the
 # time after which a session may be given to another worker.
@@ -97,17 +96,16 @@ class Whereabouts:
         self, tenant: str, session_id: str, asked: WorkerAt, error: SandlotError
     ) -> SandlotError:
         """What a failed call on a session's worker means, with the directory's help."""
-        if isinstance(error, Unauthorized):
-            return rules.token_refused(asked.id, error.message)
+        error = of_worker(asked.id, error)
         if not isinstance(error, LinkInterrupted | Unavailable | NotFound) or isinstance(error, SessionEnded):
             return error
-        self.forget(session_id)
         try:
             found = await self.find(tenant, session_id)
         except SandlotError:
-            return error
+            return error  # what is remembered stays: the directory may be away for a while
         if found.worker.id == asked.id and found.worker.state is WorkerState.ALIVE:
             return error
+        self.forget(session_id)
         if found.worker.state is WorkerState.GONE and found.session.state is not SessionState.ENDED:
             return lost_error(lost_with_worker(found), may_have_executed=error.may_have_executed)
         if isinstance(error, NotFound) and found.worker.id == asked.id:

@@ -88,7 +88,8 @@ end
 
 local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
 -- The worker with most room, passing over those that have died or drain, which are not met again, and the few that the
--- caller could not reach.
+-- caller could not reach. Of those with a warm sandbox, if there are any; not the one with most of these: a pool that is
+-- full again before the next create would draw them all.
 local avoided = {}
 for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
 local function best(key)
@@ -98,8 +99,7 @@ local function best(key)
     if not top[1] then return nil end
     local w = worker(top[1])
     if w.state ~= 'alive' or w.draining then
-      call('ZREM', free, top[1])
-      call('ZREM', warm, top[1])
+      unoffer(A.environment, top[1])
     elseif avoided[w.id] then
       skipped = skipped + 1
     else
@@ -114,12 +114,9 @@ if not w then return {'full', call('ZCARD', free)} end
 
 local id = A.reservation
 local promised = P .. 'w:' .. w.id .. ':p'
-lift(free, w.id, -1)
+shift(A.environment, w.id, -1, is_warm == 1)
 call('HINCRBY', promised, 'f:' .. A.environment, 1)
-if is_warm == 1 then
-  lift(warm, w.id, -1)
-  call('HINCRBY', promised, 'w:' .. A.environment, 1)
-end
+if is_warm == 1 then call('HINCRBY', promised, 'w:' .. A.environment, 1) end
 if not A.takes_over then call('HINCRBY', P .. 'q', A.tenant, 1) end
 call(
   'HSET', P .. 'r:' .. id, 'worker', w.id, 'environment', A.environment, 'warm', is_warm, 'tenant', A.tenant,

@@ -7,7 +7,8 @@
 -- <prefix>w:<worker>         hash: card, lease, last report
 -- <prefix>w:<worker>:s       set: its living and lost sessions
 -- <prefix>w:<worker>:p       hash: promised places, f:<environment> all, w:<environment> warm ones
--- <prefix>free:<environment> sorted set: worker -> room;  <prefix>warm:<environment> the same for warm sandboxes
+-- <prefix>free:<environment> sorted set: worker -> room;  <prefix>warm:<environment> the same, of those that have a warm
+--                            sandbox;  <prefix>ready:<environment> hash: worker -> how many of these it has
 -- <prefix>s                  hash: session -> entry, a MessagePack array (see ENTRY)
 -- <prefix>ended              sorted set: ended session -> when it is forgotten
 -- <prefix>t:<tenant>:s       sorted set: living and lost sessions by age
@@ -78,16 +79,36 @@ local function lower(key, field)
   if call('HINCRBY', key, field, -1) <= 0 then call('HDEL', key, field) end
 end
 
-local function lift(key, member, by)
-  if call('ZSCORE', key, member) then call('ZINCRBY', key, by, member) end
+local function offer(environment, id, free, ready)
+  call('ZADD', P .. 'free:' .. environment, free, id)
+  if ready > 0 then
+    call('ZADD', P .. 'warm:' .. environment, free, id)
+    call('HSET', P .. 'ready:' .. environment, id, ready)
+  else
+    call('ZREM', P .. 'warm:' .. environment, id)
+    call('HDEL', P .. 'ready:' .. environment, id)
+  end
+end
+
+local function unoffer(environment, id)
+  call('ZREM', P .. 'free:' .. environment, id)
+  call('ZREM', P .. 'warm:' .. environment, id)
+  call('HDEL', P .. 'ready:' .. environment, id)
+end
+
+-- A place is taken (-1) or given back (1), if the worker offers any at all.
+local function shift(environment, id, by, warm)
+  local free = call('ZSCORE', P .. 'free:' .. environment, id)
+  if not free then return end
+  local ready = tonumber(call('HGET', P .. 'ready:' .. environment, id)) or 0
+  offer(environment, id, tonumber(free) + by, warm and ready + by or ready)
 end
 
 -- No new sessions for a worker, until it reports room again.
 local function withdraw(id)
   local environments = call('HGET', P .. 'w:' .. id, 'environments')
   for environment in string.gmatch(environments or '', '%S+') do
-    call('ZREM', P .. 'free:' .. environment, id)
-    call('ZREM', P .. 'warm:' .. environment, id)
+    unoffer(environment, id)
   end
 end
 
@@ -120,11 +141,8 @@ local function release(id, refund)
   call('ZREM', P .. 'r', id)
   local promised = P .. 'w:' .. r[1] .. ':p'
   lower(promised, 'f:' .. r[2])
-  if refund then lift(P .. 'free:' .. r[2], r[1], 1) end
-  if r[3] == '1' then
-    lower(promised, 'w:' .. r[2])
-    if refund then lift(P .. 'warm:' .. r[2], r[1], 1) end
-  end
+  if r[3] == '1' then lower(promised, 'w:' .. r[2]) end
+  if refund then shift(r[2], r[1], 1, r[3] == '1') end
   if r[7] == '1' then lower(P .. 'q', r[4]) end
   local threads, keys = marks(r[4])
   unmark(threads, r[5], 'r' .. id)

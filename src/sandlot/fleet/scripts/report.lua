@@ -13,17 +13,13 @@ if not A.draining then
     -- The report may be older than the last promises: what is promised is not offered again.
     local free = math.max(0, room[2] - (promised['f:' .. environment] or 0))
     local warm = math.min(free, math.max(0, room[1] - (promised['w:' .. environment] or 0)))
-    call('ZADD', P .. 'free:' .. environment, free, A.worker)
-    call('ZADD', P .. 'warm:' .. environment, warm, A.worker)
+    offer(environment, A.worker, free, warm)
     offered[environment] = true
     names[#names + 1] = environment
   end
 end
 for environment in string.gmatch(before, '%S+') do
-  if not offered[environment] then
-    call('ZREM', P .. 'free:' .. environment, A.worker)
-    call('ZREM', P .. 'warm:' .. environment, A.worker)
-  end
+  if not offered[environment] then unoffer(environment, A.worker) end
 end
 call(
   'HSET', key, 'until', now + A.lease, 'draining', A.draining and '1' or '0', 'report', A.report,

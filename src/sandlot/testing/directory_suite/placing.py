@@ -36,10 +36,21 @@ class PlacingCases(Cases):
         assert len({place.reservation for place in taken}) == 3
         assert taken[0].worker.url == "http://warm:8000"
 
-    async def test_most_warm_room(self, fleet: Fleet) -> None:
+    async def test_most_room_of_those_that_are_warm(self, fleet: Fleet) -> None:
         await fleet.offer("w1", warm=1, free=100)
         await fleet.offer("w2", warm=3, free=10)
-        assert (await fleet.placed()).worker.id == "w2"
+        assert [(await fleet.placed()).worker.id for _ in range(2)] == ["w1", "w2"]
+
+    async def test_pools_that_refill_at_once_spread_the_load(self, fleet: Fleet) -> None:
+        """However large they are."""
+        held = Counter[str]()
+        for _ in range(30):
+            for name, warm in (("w1", 2), ("w2", 5), ("w3", 20)):
+                await fleet.offer(name, warm=warm, free=100 - held[name])
+            place = await fleet.placed()
+            await fleet.make(place, a_session())
+            held[place.worker.id] += 1
+        assert held == {"w1": 10, "w2": 10, "w3": 10}
 
     async def test_a_full_worker_has_no_warm_room(self, fleet: Fleet) -> None:
         await fleet.offer("w1", warm=5, free=1)

@@ -113,8 +113,8 @@ class ThreadCases(Cases):
 
     async def test_reserved_on_a_worker_that_is_late(self, fleet: Fleet) -> None:
         """It may have made the session: nobody else is asked before the reservation ends."""
-        await fleet.offer("w1", warm=9)
-        await fleet.offer("w2", warm=1)
+        await fleet.offer("w1", warm=9, free=100)
+        await fleet.offer("w2", warm=1, free=50)
         await fleet.settle()
         assert (await fleet.placed(thread="t")).worker.id == "w1"
         await fleet.live(TIMINGS.lease_s + SECONDS_OVER, dead=("w1",))
