@@ -97,10 +97,9 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def listening(fake: FleetFake) -> AsyncIterator[str]:
-    async with served(
-        fake, tokens=TokenGate(KEYS, generation_of=lambda _: None), routers=[worker_routes(fake)]
-    ) as url:
+async def listening(name: str, fake: FleetFake) -> AsyncIterator[str]:
+    gate = TokenGate(KEYS, worker_id=name, generation_of=lambda _: None)
+    async with served(fake, tokens=gate, routers=[worker_routes(fake)], worker_id=name) as url:
         yield url
 
 
@@ -111,7 +110,7 @@ async def two_workers() -> AsyncIterator[Scene]:
     async with contextlib.AsyncExitStack() as stack:
         for name, warm in (("w1", 9), ("w2", 5)):
             fake = scene.workers[name] = FleetFake(scene.directory)
-            await scene.join(name, await stack.enter_async_context(listening(fake)), warm=warm)
+            await scene.join(name, await stack.enter_async_context(listening(name, fake)), warm=warm)
         await scene.pass_time(TIMINGS.lease_s)
         await scene.report("w1", warm=9)
         yield scene

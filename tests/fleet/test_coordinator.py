@@ -176,7 +176,7 @@ async def test_an_outage_of_the_directory_stops_creates_only(
 
     for name in ("find", "place", "page", "workers", "status"):
         monkeypatch.setattr(scene.directory, name, away)
-    monkeypatch.setattr("sandlot.fleet.whereabouts.FRESH_S", 0.0)
+    monkeypatch.setattr(scene.coordinator._whereabouts, "_fresh_s", 0.0)
     result = await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))
     assert result.stdout == b"on\n"
     with pytest.raises(Unavailable, match="Redis"):

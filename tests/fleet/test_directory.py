@@ -9,11 +9,18 @@ from dataclasses import replace
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from sandlot.fleet.directory import SessionEntry
+from sandlot.fleet.directory import SessionEntry, Want
 from sandlot.fleet.memory import MemoryDirectory
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Fleet, ended
+from sandlot.testing.directory_suite.harness import (
+    SECONDS_OVER,
+    TIMINGS,
+    Fleet,
+    a_session,
+    ended,
+    refused,
+)
 from sandlot.testing.directory_suite.redis_server import RedisServer
 
 
@@ -84,6 +91,32 @@ class TestRedis(DirectorySuite):
         left = {key async for key in plain.scan_iter(match=f"{fleet_prefix(fleet)}*")}
         await plain.aclose()
         assert {key.decode().removeprefix(fleet_prefix(fleet)) for key in left} == {"meta", "epochs"}
+
+    async def test_lost_writes_are_noticed_although_others_followed(
+        self, fleet: Fleet, redis: RedisServer
+    ) -> None:
+        """A replica that was promoted lacks the last writes; the next ones bring the count to where it was."""
+        lease = await fleet.offer("w1")
+        await fleet.settle()
+        await fleet.directory.record(lease, [SessionEntry(a_session())])
+        plain = Redis.from_url(redis.url)
+        await plain.hincrby(f"{fleet_prefix(fleet)}w:w1", "writes", -1)
+        await plain.aclose()
+        await fleet.directory.record(lease, [SessionEntry(a_session())])
+        assert not (await fleet.directory.report(lease, fleet.reports["w1"])).intact
+        assert (await fleet.directory.report(lease, fleet.reports["w1"])).intact
+
+    async def test_another_redis_settles_first(self, fleet: Fleet, redis: RedisServer) -> None:
+        """Started again, or a replica that was promoted: it may lack what was written last."""
+        await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        assert not (await fleet.placed(thread="a")).known
+        plain = Redis.from_url(redis.url)
+        await plain.hset(f"{fleet_prefix(fleet)}meta", "run", "0" * 40)
+        await plain.aclose()
+        await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
+        await fleet.settle()
+        assert not (await fleet.placed(thread="b")).known
 
 
 def fleet_prefix(fleet: Fleet) -> str:

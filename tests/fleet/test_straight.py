@@ -101,7 +101,7 @@ class Rig:
         await self.stopping.aclose()
 
     def access(self, session: Session) -> Access | None:
-        return None if self.where is None else self.tokens.for_session(session, self.where)
+        return None if self.where is None else self.tokens.for_session(session, self.where, "w1")
 
 
 @contextlib.asynccontextmanager
@@ -119,11 +119,13 @@ async def rigged(
         record = fake._records.get(session_id)
         return None if record is None else record.session.generation
 
-    gate = NotedGate(worker_keys, generation_of=generation_of, clock=clock)
+    gate = NotedGate(worker_keys, worker_id="w1", generation_of=generation_of, clock=clock)
     tokens = AccessTokens(KEYS, lifetime_s=lifetime_s, clock=clock)
     async with contextlib.AsyncExitStack() as stack:
         stopping = await stack.enter_async_context(contextlib.AsyncExitStack())
-        worker_url = await stopping.enter_async_context(served(as_service(worker), tokens=gate))
+        worker_url = await stopping.enter_async_context(
+            served(as_service(worker), tokens=gate, worker_id="w1")
+        )
         told: list[Rig] = []
         url = await stack.enter_async_context(
             served(as_service(coordinator), api_key=API_KEY, access=lambda session: told[0].access(session))
@@ -266,7 +268,7 @@ async def test_a_worker_takes_no_key_and_no_stranger(rig: Rig) -> None:
             await stranger.create_session(CreateSession())
         await stranger.close()
     assert rig.worker.since() == []
-    member = HttpService(rig.worker_url, rig.tokens.for_member)
+    member = HttpService(rig.worker_url, lambda: rig.tokens.for_member("w1"))
     await member.execute(session, ExecRequest(command="true"))
     await member.close()
 
@@ -376,6 +378,20 @@ async def test_a_stranger_at_the_workers_address(rig: Rig, answer: str) -> None:
         await rig.service.list_execs(session)
         assert (await rig.run(session)).stdout == b"hi\n"
     assert rig.coordinator.since() == ["list_execs", "execute"]
+
+
+async def test_another_server_of_ours_at_the_workers_address(rig: Rig) -> None:
+    """As where the same address is a developer's own on this network."""
+    stranger = FakeService()
+    async with served(stranger) as url:
+        rig.where = url
+        session = await rig.session()
+        await rig.service.list_execs(session)
+        assert (await rig.run(session)).stdout == b"hi\n"
+        await rig.service.delete_session(session)
+    assert rig.coordinator.since() == ["list_execs", "execute", "delete_session"]
+    assert stranger.calls == []
+    await stranger.close()
 
 
 async def test_what_a_proxy_may_have_passed_on_is_not_sent_again(rig: Rig) -> None:
@@ -613,7 +629,7 @@ async def test_content_is_not_sent_twice(rig: Rig) -> None:
 async def test_a_session_that_has_another_worker(rig: Rig, says: Callable[[], SandlotError]) -> None:
     other = Heard(rig.fake)
     session = await rig.session()
-    async with served(as_service(other), tokens=rig.gate) as other_url:
+    async with served(as_service(other), tokens=rig.gate, worker_id="w1") as other_url:
         rig.worker.raises = says
         rig.where = other_url
         await rig.run(session)
@@ -682,7 +698,10 @@ async def test_a_session_that_has_ended(rig: Rig) -> None:
         ("https://fleet.example", "https://w1.example:8443", True),
         ("https://fleet.example", "http://w1.example:8000", False),
         ("https://fleet.example", "http://10.0.0.7:8000", False),
-        ("https://fleet.example", "http://127.0.0.1:8000", True),
+        ("https://fleet.example", "http://127.0.0.1:8000", False),
+        ("http://fleet.example", "http://127.0.0.1:8000", False),
+        ("http://localhost:9000", "http://127.0.0.1:8000", True),
+        ("https://localhost:9000", "http://127.0.0.1:8000", True),
         ("https://fleet.example", "http://127.0.0.1.evil.example:8000", False),
         ("http://fleet.example", "http://10.0.0.7:8000/", True),
         ("http://fleet.example", "ftp://10.0.0.7", False),

@@ -38,6 +38,7 @@ def create_app(
     access: Callable[[Session], Access | None] | None = None,
     gate: Gate | None = None,
     routers: Sequence[APIRouter] = (),
+    worker_id: str = "",
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
@@ -47,7 +48,8 @@ def create_app(
 
     ``tokens``: bearers' values that are taken beside the key, or instead of one. ``access``: the way straight
     to a session's worker, put into each answer about that one session. ``gate``: awaited before each request
-    that was admitted; what it raises is the answer. ``routers``: routes beside our own.
+    that was admitted; what it raises is the answer. ``routers``: routes beside our own. ``worker_id``:
+    who this is, said in every answer.
     ``allowed_hosts``: the Host names that it answers to, without ports; None: any, for a server that is
     reached by names it cannot know. ``mounted``: applications behind the same edge, by the path that each
     answers.
@@ -66,6 +68,7 @@ def create_app(
         bounds=BodyBounds(max_upload_bytes, body_timeout_s),
         figures=figures,
         gate=gate,
+        worker_id=worker_id,
     )
     return app
 

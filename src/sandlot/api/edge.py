@@ -25,6 +25,7 @@ from sandlot.api.problems import internal_error, problem_answer
 from sandlot.api.request_body import BodyBounds, BoundedBody
 from sandlot.domain.errors import SandlotError, TooLarge, Unavailable
 from sandlot.wire.error_codes import status_of
+from sandlot.wire.http_bodies import WORKER_HEADER
 
 log = structlog.get_logger("sandlot.api")
 
@@ -42,17 +43,22 @@ class Edge:
         bounds: BodyBounds,
         figures: RequestFigures,
         gate: Gate | None = None,
+        worker_id: str = "",
     ) -> None:
+        """``worker_id``: said in every answer, for who must know that it is this one."""
         self._app = app
         self._admission = admission
         self._bounds = bounds
         self._figures = figures
         self._gate = gate
+        self._worker_id = worker_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        if self._worker_id:
+            send = _signed(send, self._worker_id)
         scope.setdefault("state", {})["request_id"] = _request_id(scope)
         method = scope.get("method", "WEBSOCKET")
         refusal = self._admission.refusal(method, scope["path"], scope["headers"])
@@ -116,6 +122,15 @@ def _log_failure(scope: Scope, request_id: str, error: Exception) -> None:
     """As text: a renderer of tracebacks might print variables, and keys with them."""
     stack = "".join(traceback.format_exception(error))
     log.error("request_failed", request_id=request_id, method=scope["method"], traceback=stack)
+
+
+def _signed(send: Send, worker_id: str) -> Send:
+    async def signed(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
+            MutableHeaders(scope=message)[WORKER_HEADER] = worker_id
+        await send(message)
+
+    return signed
 
 
 class _Reply:

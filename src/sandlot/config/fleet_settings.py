@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -126,6 +127,17 @@ class FleetSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _hold_together(self) -> FleetSettings:
+        try:
+            address = urlsplit(self.redis)
+            usable = address.scheme in ("redis", "rediss") and address.hostname and (address.port or 1) > 0
+        except ValueError:
+            usable = False
+        if not usable:
+            # Without the value: there may be a password in it.
+            raise ValueError(
+                "SANDLOT_REDIS_URL is not like redis://:password@host:6379/0; in a password / # ? @ [ and ] "
+                "are percent-encoded"
+            )
         if self.lost_after_s < self.lease_s:
             raise ValueError("lost_after_s is less than lease_s")
         try:

@@ -57,12 +57,14 @@ class ThreadRun:
 @dataclass(frozen=True, slots=True)
 class Access:
     """The way of one session's client straight to the worker that has the sandbox. ``token`` opens that
-    session there and nothing else, until ``expires_at`` by the clock of who gave it.
+    session there and nothing else, until ``expires_at`` by the clock of who gave it. ``worker``: who must
+    answer there; on another network the same address may be somebody else's.
     """
 
     url: str
     token: str = field(repr=False)
     expires_at: float
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
@@ -25,7 +26,7 @@ ALGORITHM: Final = "HS256"
 SESSION_AUDIENCE: Final = "sandlot-session"
 MEMBER_AUDIENCE: Final = "sandlot-member"
 MIN_SECRET_CHARS: Final = 32
-# How far the clocks of two members may be apart without a token being refused at its end.
+# How far the clocks of two members may be apart without a token being refused at its end, at most.
 LEEWAY_S: Final = 5.0
 # A member's token is made anew after this part of its life: what remains outweighs clocks that differ.
 MEMBER_RENEWAL: Final = 0.25
@@ -33,6 +34,9 @@ MEMBER_RENEWAL: Final = 0.25
 MAX_TOKEN_BYTES: Final = 4096
 # Tokens that were verified and are not verified again; those seen first are forgotten.
 MAX_VERIFIED: Final = 4096
+MAX_MEMBERS: Final = 4096
+# Seconds for which a coordinator believes what it was last told of a living worker, at most.
+MAX_FRESH_S: Final = 2.0
 
 _SESSIONS: Final = "/v1/sessions/"
 _KID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -104,8 +108,25 @@ class SigningKeys:
         return claims
 
 
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """Seconds that together end with ``lost_after_s``: a token that was given for a worker which was alive,
+    as far as a coordinator knew (``fresh_s``), is over, also by a clock that is behind (``leeway_s``),
+    before the session may be on another worker.
+    """
+
+    lifetime_s: float
+    leeway_s: float
+    fresh_s: float
+
+
+def token_times(lost_after_s: float) -> TokenTimes:
+    leeway_s, fresh_s = min(LEEWAY_S, lost_after_s / 6), min(MAX_FRESH_S, lost_after_s / 6)
+    return TokenTimes(lost_after_s - leeway_s - fresh_s, leeway_s, fresh_s)
+
+
 class AccessTokens:
-    """Makes tokens. ``lifetime_s`` of a session's is the fleet's ``lost_after_s``."""
+    """Makes tokens. ``lifetime_s``: of a session's, see ``token_times``."""
 
     def __init__(
         self, keys: SigningKeys, *, lifetime_s: float, clock: Callable[[], float] = time.time
@@ -113,9 +134,9 @@ class AccessTokens:
         self._keys = keys
         self._lifetime_s = lifetime_s
         self._clock = clock
-        self._member: tuple[str, float] | None = None  # the token, and when it was made
+        self._members: dict[str, tuple[str, float]] = {}  # worker → the token, and when it was made
 
-    def for_session(self, session: Session, url: str) -> Access:
+    def for_session(self, session: Session, url: str, worker_id: str = "") -> Access:
         """``url``: where the worker that has the session is reached."""
         expires_at = round(self._clock() + self._lifetime_s, 3)
         token = self._keys.sign(
@@ -127,32 +148,42 @@ class AccessTokens:
                 "exp": expires_at,
             }
         )
-        return Access(url, token, expires_at)
+        return Access(url, token, expires_at, worker_id)
 
-    def for_member(self) -> str:
-        """The same one for a while: it is asked for before each request."""
+    def for_member(self, worker_id: str) -> str:
+        """To that worker, and to no other: who receives it there must not command the rest of the fleet. The
+        same one for a while: it is asked for before each request.
+        """
         now = self._clock()
-        if self._member is None or not 0 <= now - self._member[1] < self._lifetime_s * MEMBER_RENEWAL:
-            claims = {"aud": MEMBER_AUDIENCE, "exp": round(now + self._lifetime_s, 3)}
-            self._member = (self._keys.sign(claims), now)
-        return self._member[0]
+        token, made_at = self._members.get(worker_id, ("", -math.inf))
+        if not 0 <= now - made_at < self._lifetime_s * MEMBER_RENEWAL:
+            if len(self._members) >= MAX_MEMBERS:
+                self._members.clear()
+            claims = {"aud": MEMBER_AUDIENCE, "sub": worker_id, "exp": round(now + self._lifetime_s, 3)}
+            token = self._keys.sign(claims)
+            self._members[worker_id] = (token, now)
+        return token
 
 
 class TokenGate:
     """Who may come into a worker. Implements the API's ``TokenCheck``.
 
-    ``generation_of``: the present generation of a session that this worker has, None for others. Those pass:
-    the service says itself that there is no such session.
+    ``worker_id``: whom a member's token must be for. ``generation_of``: the present generation of a session
+    that this worker has, None for others. Those pass: the service says itself that there is no such session.
     """
 
     def __init__(
         self,
         keys: SigningKeys,
         *,
+        worker_id: str,
         generation_of: Callable[[str], int | None],
+        leeway_s: float = LEEWAY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
+        self._worker_id = worker_id
+        self._leeway_s = leeway_s
         self._generation_of = generation_of
         self._clock = clock
         self._verified: dict[bytes, Mapping[str, Any]] = {}
@@ -167,10 +198,12 @@ class TokenGate:
                 del self._verified[next(iter(self._verified))]
             self._verified[token] = claims
         expires_at = claims["exp"]
-        if not _is_number(expires_at) or self._clock() > expires_at + LEEWAY_S:
+        if not _is_number(expires_at) or self._clock() > expires_at + self._leeway_s:
             return Unauthorized("this token's time is over; ask the coordinator for new access")
         if claims["aud"] == MEMBER_AUDIENCE:
-            return None
+            if claims.get("sub") == self._worker_id:
+                return None
+            return Unauthorized("this token is for another worker")
         if claims["aud"] != SESSION_AUDIENCE:  # a list of several is nothing that we make
             return Unauthorized("this is not a token of this fleet")
         return self._session_refusal(claims, path)

@@ -44,11 +44,12 @@ from sandlot.domain.session import (
     SessionState,
     end,
     predecessor,
+    without_worker,
 )
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
 from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
-from sandlot.fleet.links import WorkerLink, WorkerLinks, of_worker
+from sandlot.fleet.links import WorkerLink, WorkerLinks, of_worker, watched
 from sandlot.fleet.whereabouts import Whereabouts, lost_with_worker
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
@@ -102,7 +103,7 @@ class CoordinatorService:
             or session.state is not SessionState.ACTIVE
         ):
             return None
-        return self._tokens.for_session(session, worker.url)
+        return self._tokens.for_session(session, worker.url, worker.id)
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -147,11 +148,15 @@ class CoordinatorService:
         assignment = Assignment(
             reservation=place.reservation,
             predecessor=None if place.before is None else predecessor(place.before),
-            lost=None if place.lost is None else lost,
+            # Where another's take-over is followed, nobody has written the report yet.
+            lost=None
+            if place.lost is None
+            else lost or without_worker(place.lost, place.lost.last_active_at),
         )
         try:
-            link = await self._links.to(place.worker.url)
-            opened = await link.create_assigned(request, assignment)
+            link = await self._links.to(place.worker)
+            async with watched(link):
+                opened = await link.create_assigned(request, assignment)
         except SandlotError as error:
             if place.reservation is not None and not error.may_have_executed:
                 await self._give_back(place.reservation)
@@ -211,7 +216,15 @@ class CoordinatorService:
         )
         if isinstance(place, LostPlace):
             raise Conflict(f"session {session_id} is being given to a worker; look again", retryable=True)
-        request = CreateSession(environment=lost.environment, thread=lost.thread, recreate_lost=True)
+        if place.lost is None:  # its worker is back
+            async with self._use(session_id) as worker:
+                return await worker.recreate_session(session_id)
+        request = CreateSession(
+            environment=lost.environment,
+            thread=lost.thread,
+            idempotency_key=secrets.token_hex(16),
+            recreate_lost=True,
+        )
         return (await self._create_at(place, request, lost)).session
 
     async def delete_session(self, session_id: str) -> None:
@@ -305,7 +318,10 @@ class CoordinatorService:
         status = next((known for known in await self._directory.workers() if known.at.id == worker_id), None)
         if status is None:
             raise InvalidRequest(f"there is no worker {worker_id!r:.80}; `sandlot fleet workers` shows them")
-        await (await self._links.to(status.at.url)).start_draining()
+        try:
+            await (await self._links.to(status.at)).start_draining()
+        except SandlotError as error:
+            raise of_worker(worker_id, error) from error
 
     async def stop(self) -> None:
         """No new sessions here, and a while for calls under way; the other coordinators go on."""
@@ -323,7 +339,9 @@ class CoordinatorService:
         at = await self._whereabouts.of(self._tenant, session_id)
         self._calls += 1
         try:
-            yield await self._links.to(at.url)
+            link = await self._links.to(at)
+            async with watched(link):
+                yield link
         except SandlotError as error:
             explained = await self._whereabouts.explained(self._tenant, session_id, at, error)
             if explained is error:

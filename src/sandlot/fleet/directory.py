@@ -49,8 +49,8 @@ class Timings:
     lease_s: float = 10.0
     # After the end of its lease: until then its sessions may come back, from then on they are lost.
     lost_after_s: float = 60.0
-    # How long a place is kept for a session that is being made.
-    reservation_s: float = 60.0
+    # How long a place is kept for a session that is being made: longer than anybody waits for that.
+    reservation_s: float = 120.0
     # How long an ended session is known as ended: it costs as much memory as a living one.
     remember_ended_s: float = 3600.0
     # How long lost sessions of a worker that never came back are known as lost.

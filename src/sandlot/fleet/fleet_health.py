@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+import structlog
+
 from sandlot import __version__
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.pool import PoolStats
@@ -15,6 +17,8 @@ from sandlot.domain.service import ServiceHealth
 from sandlot.fleet.directory import Directory, DirectoryStatus, FoundPage, WorkerState, WorkerStatus
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionBody, PlacedSessionsBody, WorkerBody
 from sandlot.wire.http_bodies import SessionBody
+
+log = structlog.get_logger("sandlot.coordinator")
 
 FRESH_S: Final = 1.0
 # Problems that are named; a fleet of hundreds has one cause, not hundreds.
@@ -34,6 +38,7 @@ class FleetHealth:
         self._expected = expected
         self._clock = clock
         self.stopping = False
+        self._problem: str | None = None
         self._last: ServiceHealth | None = None
         self._at = 0.0
         self._asking = asyncio.Lock()
@@ -51,6 +56,7 @@ class FleetHealth:
         try:
             status, workers = await self._directory.status(), await self._directory.workers()
         except SandlotError as error:
+            self._tell(error.message)
             return ServiceHealth(
                 ready=False,
                 worker_id=self._id,
@@ -61,7 +67,15 @@ class FleetHealth:
                 problems=(error.message,),
                 workers=0 if self._last is None else self._last.workers,
             )
+        self._tell(None)
         return health_of(self._id, status, workers, self._expected)
+
+    def _tell(self, problem: str | None) -> None:
+        if problem is not None and self._problem is None:
+            log.warning("the directory cannot be asked; sessions go on, creates do not", error=problem)
+        elif problem is None and self._problem is not None:
+            log.info("the directory answers again")
+        self._problem = problem
 
 
 def health_of(

@@ -173,7 +173,16 @@ class MemoryDirectory:
         if at.state is not WorkerState.ALIVE:
             raise self._late(state, found.worker, now)
         found.holders += 1
-        return Place(at, known=True, warm=found.warm, reservation=reservation)
+        before = state.sessions.get(found.before or "")
+        lost = state.sessions.get(found.want.takes_over or "")
+        return Place(
+            at,
+            known=True,
+            warm=found.warm,
+            reservation=reservation,
+            before=before.session if before else None,
+            lost=lost.session if lost else None,
+        )
 
     def _reserve(self, state: State, now: float, want: Want, lost: Session | None) -> Place:
         offers = {
@@ -227,12 +236,22 @@ class MemoryDirectory:
         state.expire(now)
         taken = set()
         for item in entries:
+            kept = item.reservation is None or item.reservation in state.reservations
             state.consume(lease.worker_id, Mark(reservation=item.reservation))
             session, old = item.session, state.sessions.get(item.session.id)
+            # A take-over whose place is no longer kept: the session's own worker came back with it.
+            revoked = (
+                not kept
+                and old is not None
+                and old.worker != lease.worker_id
+                and self._at(state, old.worker, now).state is not WorkerState.GONE
+            )
             entry = Entry(lease.worker_id, session, item.idempotency_key)
             mark = state.threads.get((session.tenant, session.thread))
-            if (old is not None and self._stands(state, now, old, entry)) or (
-                not entry.ended and self._thread_is_elsewhere(state, now, mark, entry)
+            if (
+                revoked
+                or (old is not None and self._stands(state, now, old, entry))
+                or (not entry.ended and self._thread_is_elsewhere(state, now, mark, entry))
             ):
                 taken.add(session.id)
             elif old is None or old.worker != entry.worker or not _stale(old, entry):
@@ -240,6 +259,8 @@ class MemoryDirectory:
                     state.consume(lease.worker_id, mark)
                     state.consume(lease.worker_id, state.keys.get((session.tenant, entry.key)))
                 state.consume(lease.worker_id, Mark(reservation=state.takeovers.get(session.id)))
+                if old is not None and old.worker == lease.worker_id and session.id in state.takeovers:
+                    state.release(state.takeovers[session.id], refund=True)
                 forgotten_at = now + self._timings.remember_ended_s
                 state.write(entry, old, forgotten_at)
         return frozenset(taken)
@@ -256,13 +277,11 @@ class MemoryDirectory:
 
     def _thread_is_elsewhere(self, state: State, now: float, mark: Mark | None, entry: Entry) -> bool:
         other = state.sessions.get(mark.session) if mark is not None and mark.session else None
-        return (
-            other is not None
-            and other.session.id != entry.session.id
-            and not other.ended
-            and other.worker != entry.worker
-            and self._at(state, other.worker, now).state is not WorkerState.GONE
-        )
+        if other is None or other.session.id == entry.session.id or other.ended:
+            return False
+        if other.worker == entry.worker:
+            return other.session.created_at > entry.session.created_at
+        return self._at(state, other.worker, now).state is not WorkerState.GONE
 
     async def forget(self, lease: Lease, session_ids: Sequence[str]) -> None:
         state, _ = self._now()

@@ -81,6 +81,9 @@ class RedisDirectory:
         # The highest count of a worker's writes that was answered, by worker and epoch. A lower one in a
         # report means that Redis has lost some.
         self._writes: dict[tuple[str, int], int] = {}
+        # Lives of which a write was counted no higher than one before it: what lay between is lost, although
+        # later writes may have brought the count to where it was.
+        self._went_back: set[tuple[str, int]] = set()
 
     @classmethod
     def open(
@@ -122,7 +125,8 @@ class RedisDirectory:
         return Lease(card.id, epoch, token, self._timings.lease_s, generation.decode())
 
     async def report(self, lease: Lease, report: WorkerReport) -> Beat:
-        answered_before = self._writes.get((lease.worker_id, lease.epoch), 0)
+        life = (lease.worker_id, lease.epoch)
+        answered_before = self._writes.get(life, 0)
         generation, settled, writes = await self._run_fenced(
             "report",
             lease,
@@ -131,9 +135,10 @@ class RedisDirectory:
             complete=report.complete,
             report=as_text(pack_report(report)),
         )
-        intact = writes >= answered_before
+        intact = writes >= answered_before and life not in self._went_back
         if not intact:
-            self._writes[lease.worker_id, lease.epoch] = writes
+            self._writes[life] = writes
+            self._went_back.discard(life)
         return Beat(generation.decode(), bool(settled), intact)
 
     async def leave(self, lease: Lease) -> None:
@@ -211,10 +216,11 @@ class RedisDirectory:
                 )
                 for entry in entries[begin : begin + RECORDS_AT_ONCE]
             ]
+            before = self._writes.get((lease.worker_id, lease.epoch), 0)
             writes, *ids = await self._run_fenced(
                 "record", lease, entries=packed, remember_ended=_ms(self._timings.remember_ended_s)
             )
-            self._answered(lease, writes)
+            self._answered(lease, before, writes)
             taken.update(map(unpack_id, ids))
         return frozenset(taken)
 
@@ -223,8 +229,9 @@ class RedisDirectory:
             ids = [
                 as_text(pack_id(session_id)) for session_id in session_ids[begin : begin + RECORDS_AT_ONCE]
             ]
+            before = self._writes.get((lease.worker_id, lease.epoch), 0)
             (writes,) = await self._run_fenced("forget", lease, ids=ids)
-            self._answered(lease, writes)
+            self._answered(lease, before, writes)
 
     async def held(self, worker_id: str, *, after: str | None = None) -> HeldPage:
         _, cursor, ids = await self._run("held", worker=worker_id, after=after or "0")
@@ -275,8 +282,11 @@ class RedisDirectory:
         _, swept = await self._run("sweep", limit=limit, remember_lost=_ms(self._timings.remember_lost_s))
         return int(swept)
 
-    def _answered(self, lease: Lease, writes: int) -> None:
+    def _answered(self, lease: Lease, before: int, writes: int) -> None:
+        """``before``: the highest that had been answered when this write was sent."""
         life = (lease.worker_id, lease.epoch)
+        if writes <= before:
+            self._went_back.add(life)
         self._writes[life] = max(writes, self._writes.get(life, 0))
 
     async def _run(self, name: str, **arguments: Any) -> list[Any]:

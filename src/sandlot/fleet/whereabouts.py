@@ -1,6 +1,6 @@
 """Where each session is, as a coordinator knows it: asked of the directory, remembered for a while.
 
-What is remembered is used without asking for ``FRESH_S``, and for as long as the directory cannot be asked:
+What is remembered is used without asking for ``fresh_s``, and for as long as the directory cannot be asked:
 an outage of Redis stops creates, not the sandboxes that run.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandlot.domain.errors import (
@@ -20,12 +20,10 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.session import Session, SessionState, ended_error, lost_error, without_worker
 from sandlot.fleet import rules
+from sandlot.fleet.access import token_times
 from sandlot.fleet.directory import Directory, Found, WorkerAt, WorkerState
 from sandlot.fleet.links import WorkerLinks, of_worker
 
-# Seconds. Long enough to spare the directory a question for each of a burst of calls, far shorter than the
-# time after which a session may be given to another worker.
-FRESH_S: Final = 2.0
 MAX_REMEMBERED: Final = 100_000
 
 
@@ -43,6 +41,9 @@ class Whereabouts:
         self._directory = directory
         self._links = links
         self._clock = clock
+        # Spares the directory a question for each of a burst of calls. Far shorter than the time after which
+        # a session may be given to another worker.
+        self._fresh_s = token_times(directory.timings.lost_after_s).fresh_s
         self._remembered: dict[str, _Remembered] = {}
 
     def remember(self, session: Session, worker: WorkerAt) -> None:
@@ -63,13 +64,15 @@ class Whereabouts:
         remembered = self._remembered.get(session_id)
         if remembered is not None and remembered.tenant != tenant:
             raise rules.no_session(session_id)
-        if remembered is not None and self._clock() - remembered.at < FRESH_S:
+        if remembered is not None and self._clock() - remembered.at < self._fresh_s:
             return remembered.worker
         try:
             found = await self.find(tenant, session_id)
         except Unavailable:
             if remembered is None:
                 raise
+            # Not asked again at once: a directory that hangs would hold up every call.
+            self._remembered[session_id] = replace(remembered, at=self._clock())
             return remembered.worker
         if found.session.state is SessionState.ENDED and found.worker.state is not WorkerState.ALIVE:
             raise ended_error(found.session)
@@ -79,10 +82,12 @@ class Whereabouts:
         # Late: it may be cut off from the directory alone, and then it serves as before.
         if (
             found.worker.state is WorkerState.LATE
-            and not await (await self._links.to(found.worker.url)).answers()
+            and not await (await self._links.to(found.worker)).answers()
         ):
             raise rules.late(found.worker.id, self._directory.timings.lost_after_s)
-        self.remember(found.session, found.worker)
+        # One that is late is asked about each time: it may be gone by the next.
+        if found.worker.state is WorkerState.ALIVE:
+            self.remember(found.session, found.worker)
         return found.worker
 
     async def find(self, tenant: str, session_id: str) -> Found:

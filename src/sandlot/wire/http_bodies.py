@@ -58,6 +58,10 @@ def _timeout_body(timeout: Timeout | None) -> TimeoutBody:
     return "never" if isinstance(timeout, Never) else timeout
 
 
+# A fleet's worker says in it who it is.
+WORKER_HEADER = "Sandlot-Worker"
+
+
 def text_and_base64(data: bytes) -> tuple[str, str | None]:
     try:
         return data.decode(), None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from sandlot import __version__
 from sandlot.api import create_app
 from sandlot.api.fleet_coordinator import coordinator_routes
 from sandlot.api.fleet_worker import worker_routes
+from sandlot.client.http.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
-from sandlot.domain.errors import Conflict
-from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
+from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
 from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
 from sandlot.fleet.directory import Timings, WorkerCard
 from sandlot.fleet.links import WorkerLink
@@ -37,13 +40,17 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
 
 
 def access_tokens(fleet: FleetSettings) -> AccessTokens:
-    # No token outlives the time after which its session may be on another worker.
-    return AccessTokens(SigningKeys.parse(fleet.keys), lifetime_s=fleet.lost_after_s)
+    return AccessTokens(SigningKeys.parse(fleet.keys), lifetime_s=token_times(fleet.lost_after_s).lifetime_s)
 
 
 def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return fleet.advertise_url or f"http://{host}:{settings.port}"
+    url = fleet.advertise_url or f"http://{host}:{settings.port}"
+    if Connection(url).host in ("0.0.0.0", "::"):
+        raise InvalidRequest(
+            f"{url} is no address that others could reach this worker at: set SANDLOT_ADVERTISE_URL"
+        )
+    return url
 
 
 async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
@@ -59,7 +66,13 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     worker = build_worker(settings, registrar=membership)
     app = create_app(
         worker,
-        tokens=TokenGate(keys, generation_of=worker.generation_of),
+        tokens=TokenGate(
+            keys,
+            worker_id=settings.worker_id,
+            generation_of=worker.generation_of,
+            leeway_s=token_times(fleet.lost_after_s).leeway_s,
+        ),
+        worker_id=settings.worker_id,
         gate=membership.confirm,
         routers=[worker_routes(worker)],
         allowed_hosts=None,  # nobody comes in without a token, under whatever name
@@ -116,6 +129,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             key="asked for" if settings.key else "not asked for (loopback only)",
             straight="clients are sent to the workers" if fleet.direct else "everything passes here",
         )
+        await coordinator.health()  # says in the log if there is no directory
         await serve_app(app, listener, coordinator.stop)
     finally:
         if mcp is not None:
@@ -127,8 +141,14 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
 
 async def drain_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     """The worker of this machine, asked by its own settings."""
-    link = WorkerLink(advertised_url(settings, fleet), access_tokens(fleet).for_member, direct=False)
+    token = partial(access_tokens(fleet).for_member, settings.worker_id)
+    link = WorkerLink(advertised_url(settings, fleet), token)
     try:
         await link.start_draining()
+    except Unauthorized as error:
+        raise Conflict(
+            "the worker there does not take our token: SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID must be the "
+            f"same as its own ({error.message})"
+        ) from error
     finally:
         await link.close()

@@ -191,7 +191,9 @@ class Sessions:
         """One that was taken over stays, without a sandbox: the fleet may think that it is here already, and
         its loss would be told to nobody if it were not.
         """
-        live = self.table.add(record)
+        # As the generation that was lost: this one never was, and not be put before a worker that is back.
+        anew = replace(record.session, generation=record.session.generation - 1)
+        live = self.table.add(replace(record, session=anew))
         await self.lost(live, None, "its new sandbox could not be recorded in the fleet's directory")
 
     async def recreate(self, live: Live) -> None:

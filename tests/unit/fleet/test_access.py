@@ -24,6 +24,7 @@ from sandlot.fleet.access import (
     AccessTokens,
     SigningKeys,
     TokenGate,
+    token_times,
 )
 
 SECRET = "0123456789abcdef" * 4
@@ -43,6 +44,9 @@ class Clock:
         return self.now
 
 
+WORKER = "w1"
+
+
 def session(generation: int = 1, session_id: str = ID) -> Session:
     return Session(
         id=session_id, environment="base", created_at=NOW, last_active_at=NOW, generation=generation
@@ -56,7 +60,9 @@ def keys(text: str = f"k1:{SECRET}") -> SigningKeys:
 def gate(
     present: int | None = 1, clock: Clock | None = None, signing: SigningKeys | None = None
 ) -> TokenGate:
-    return TokenGate(signing or keys(), generation_of=lambda _: present, clock=clock or Clock())
+    return TokenGate(
+        signing or keys(), worker_id=WORKER, generation_of=lambda _: present, clock=clock or Clock()
+    )
 
 
 def tokens(clock: Clock | None = None, signing: SigningKeys | None = None) -> AccessTokens:
@@ -228,30 +234,43 @@ def test_paths_are_of_the_session_exactly_when_the_router_says_so(rest: str, bel
 
 
 def test_a_member_comes_in_everywhere() -> None:
-    token = tokens().for_member().encode()
+    token = tokens().for_member(WORKER).encode()
     for path in ("/v1/fleet/sessions", "/v1/sessions", OWN + "/recreate", "/metrics", "/"):
         assert gate().refusal(token, path) is None
+
+
+def test_a_members_token_is_for_one_worker() -> None:
+    refused = gate().refusal(tokens().for_member("w2").encode(), "/v1/fleet/sessions")
+    assert refused is not None
+    assert "for another worker" in refused.message
+
+
+@pytest.mark.parametrize("lost_after_s", [1.0, 6.0, 10.0, 60.0, 86400.0])
+def test_a_session_may_move_only_when_every_token_for_it_is_over(lost_after_s: float) -> None:
+    times = token_times(lost_after_s)
+    assert min(times.lifetime_s, times.leeway_s, times.fresh_s) > 0
+    assert times.fresh_s + times.lifetime_s + times.leeway_s <= lost_after_s
 
 
 def test_a_members_token_is_kept_and_made_anew_in_time() -> None:
     clock = Clock()
     made = tokens(clock)
-    first = made.for_member()
+    first = made.for_member(WORKER)
     clock.now += LIFETIME_S / 5
-    assert made.for_member() == first
+    assert made.for_member(WORKER) == first
     clock.now += LIFETIME_S / 5
-    second = made.for_member()
+    second = made.for_member(WORKER)
     assert second != first
     clock.now -= 3600  # a clock that is set back
-    assert made.for_member() != second
+    assert made.for_member(WORKER) != second
     clock.now += 10 * LIFETIME_S
-    assert gate(clock=clock).refusal(made.for_member().encode(), "/") is None
+    assert gate(clock=clock).refusal(made.for_member(WORKER).encode(), "/") is None
 
 
 def test_time_is_over() -> None:
     clock = Clock()
     made = tokens(clock)
-    given = (made.for_session(session(), URL).token.encode(), made.for_member().encode())
+    given = (made.for_session(session(), URL).token.encode(), made.for_member(WORKER).encode())
     checking = gate(clock=clock)
     for token in given:
         clock.now = NOW + LIFETIME_S + LEEWAY_S
@@ -355,7 +374,7 @@ def test_what_was_verified_is_remembered_within_bounds(monkeypatch: pytest.Monke
     monkeypatch.setattr(access, "MAX_VERIFIED", 3)
     clock = Clock()
     present = [1]
-    checking = TokenGate(keys(), generation_of=lambda _: present[0], clock=clock)
+    checking = TokenGate(keys(), worker_id=WORKER, generation_of=lambda _: present[0], clock=clock)
     for n in range(10):
         assert checking.refusal(signed(claims(exp=NOW + n)), OWN) is None
         assert checking.refusal(signed(claims(exp=NOW + n), OTHER_SECRET), OWN) is not None

@@ -14,9 +14,10 @@ import httpx
 import msgspec
 
 from sandlot.client.http.pools import Pools, Trust
-from sandlot.client.http.problems import error_of_answer, error_of_transport, unreadable
+from sandlot.client.http.problems import error_of_answer, error_of_transport, somebody_else, unreadable
 from sandlot.client.http.retries import with_retries
-from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.wire.http_bodies import WORKER_HEADER
 
 CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
@@ -62,8 +63,12 @@ class Connection:
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         trust: Trust | None = None,
+        worker: str = "",
+        proxy: bool = True,
     ) -> None:
-        """``trust``: shared with the connections to other servers, because it is slow to make."""
+        """``trust``: shared with the connections to other servers, because it is slow to make. ``worker``:
+        who must answer. ``proxy``: whether one that the environment names may stand between.
+        """
         self.url = url.rstrip("/")
         try:
             parsed = httpx.URL(self.url)
@@ -72,12 +77,15 @@ class Connection:
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
             raise InvalidRequest(f"{url!r} is not a server's URL, such as http://127.0.0.1:8000")
         self.secure = parsed.scheme == "https"
+        self.host = parsed.host
         self.loopback = parsed.host in LOOPBACK
         self.connect_timeout_s = connect_timeout_s
+        self.worker = worker
         self.trust = trust or Trust()
         self.wear(api_key)
         # A proxy is for other machines.
-        self._pools = Pools(self.tls, through_proxy=not self.loopback)
+        self.through_proxy = proxy and not self.loopback
+        self._pools = Pools(self.tls, through_proxy=self.through_proxy)
 
     def with_key(self, api_key: str) -> Self:
         """The same server and its open connections, under another key."""
@@ -165,7 +173,7 @@ class Connection:
             raise InvalidRequest(f"this cannot be asked of {self.url}: {error}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise error_of_transport(self.url, error) from error
-        if response.status_code < 300:
+        if response.status_code < 300 and self._is_who_it_should_be(response.headers):
             return response
         try:
             answer = await _read(response, MAX_ERROR_BYTES, self.url)
@@ -173,7 +181,15 @@ class Connection:
             raise error_of_transport(self.url, error) from error
         finally:
             await response.aclose()
-        raise error_of_answer(self.url, response.status_code, answer, response.headers)
+        raise self.refusal(response.status_code, answer, response.headers)
+
+    def refusal(self, status: int, answer: bytes, headers: Mapping[str, str]) -> SandlotError:
+        if self._is_who_it_should_be(headers):
+            return error_of_answer(self.url, status, answer, headers)
+        return somebody_else(self.url, self.worker, status)
+
+    def _is_who_it_should_be(self, headers: Mapping[str, str]) -> bool:
+        return not self.worker or headers.get(WORKER_HEADER) == self.worker
 
     @contextlib.asynccontextmanager
     async def reading(self, response: httpx.Response) -> AsyncIterator[httpx.Response]:

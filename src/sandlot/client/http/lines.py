@@ -124,7 +124,7 @@ class WebSocketLine:
             socket = await _Handshake(
                 "ws" + url.removeprefix("http") + path,
                 additional_headers=connection.auth,
-                proxy=None if connection.loopback else True,
+                proxy=True if connection.through_proxy else None,
                 ssl=connection.tls(),
                 open_timeout=max(HANDSHAKE_S, connection.connect_timeout_s),
                 compression=None,
@@ -135,8 +135,8 @@ class WebSocketLine:
             )
         except InvalidStatus as refusal:
             answer = refusal.response
-            raise error_of_answer(
-                url, answer.status_code, bytes(answer.body or b""), answer.headers
+            raise connection.refusal(
+                answer.status_code, bytes(answer.body or b""), answer.headers
             ) from refusal
         except OSError as error:
             raise unreachable(url, str(error) or "no answer") from error

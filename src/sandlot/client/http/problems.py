@@ -67,6 +67,17 @@ def error_of_problem(body: bytes | str) -> SandlotError:
         return SandlotError("the server reported an error that could not be read", may_have_executed=True)
 
 
+def somebody_else(url: str, worker: str, status: int) -> SandlotError:
+    """Who answered there is not the worker that was meant. A proxy before it that failed may have passed the
+    request on; anybody else has nothing to do with it.
+    """
+    return Unavailable(
+        f"{url} answered {status}, and is not worker {worker} from here",
+        may_have_executed=status >= 500,
+        retry_after_s=FIRST_PAUSE_S,
+    )
+
+
 def unreachable(url: str, why: object) -> SandlotError:
     # The time is for a server that is being started again; nothing was sent, so any call may be made again.
     return Unavailable(

@@ -91,9 +91,18 @@ T = TypeVar("T")
 class HttpService:
     """Implements ``SandboxService``."""
 
-    def __init__(self, url: str, api_key: ApiKey = None, *, direct: bool = True) -> None:
-        """``direct``: a session's calls go straight to its worker where the server says how (``ways.py``)."""
-        self._connection = Connection(url, api_key)
+    def __init__(
+        self,
+        url: str,
+        api_key: ApiKey = None,
+        *,
+        direct: bool = True,
+        connection: Connection | None = None,
+    ) -> None:
+        """``direct``: a session's calls go straight to its worker where the server says how (``ways.py``).
+        ``connection``: one that was made already, instead of one by ``url`` and ``api_key``.
+        """
+        self._connection = connection or Connection(url, api_key)
         self._direct = direct
         self._ways = Ways(self._connection, self._ask_access)
         self._executions: set[HttpExecution] = set()

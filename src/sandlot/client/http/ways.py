@@ -72,7 +72,7 @@ class Ways:
         self.door = door
         self._ask = ask
         self._held: dict[str, _Held] = {}
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[tuple[str, str], _Worker] = {}  # by address and id
         # One question at a time for each session; a lock belongs to a loop, and lives while it is waited for.
         self._asking: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = (
             WeakValueDictionary()
@@ -102,8 +102,8 @@ class Ways:
             held = await self._renewed(session_id, held)
         if held is None or held.access is None or time.monotonic() >= held.over_at or self._left_alone(held):
             return None
-        if held.worker is None or held.worker is not self._workers.get(held.access.url):
-            worker = self._workers.get(held.access.url) or await self._new_worker(held.access.url)
+        if held.worker is None or held.worker is not self._workers.get(_at(held.access)):
+            worker = self._workers.get(_at(held.access)) or await self._new_worker(held.access)
             if worker is None:
                 self.forget(session_id)
                 return None
@@ -123,7 +123,7 @@ class Ways:
         if isinstance(error, Silent) and not repeatable:
             return False  # a command may be silent for long, and its worker well
         if is_of_the_way(error):
-            if (worker := self._workers.get(used.url)) is not None:
+            if (worker := self._workers.get(_at(used))) is not None:
                 worker.left_alone_until = time.monotonic() + LEFT_ALONE_S
             return safe
         held = self._held.get(session_id)
@@ -157,7 +157,7 @@ class Ways:
         self._hold(session_id, _Held(None, time.monotonic() + LEFT_ALONE_S, math.inf))
 
     def _left_alone(self, held: _Held) -> bool:
-        worker = None if held.access is None else self._workers.get(held.access.url)
+        worker = None if held.access is None else self._workers.get(_at(held.access))
         return worker is not None and time.monotonic() < worker.left_alone_until
 
     async def _is_elsewhere(
@@ -167,10 +167,10 @@ class Ways:
         the coordinator still says that the session is there, or that there is none.
         """
         if current is None:
-            return held is None or held.access is None or held.access.url != used.url
+            return held is None or held.access is None or _at(held.access) != _at(used)
         current.put_out()
         held = await self._renewed(session_id, current)
-        return held is not None and (held is current or held.access is None or held.access.url != used.url)
+        return held is not None and (held is current or held.access is None or _at(held.access) != _at(used))
 
     async def _renewed(self, session_id: str, stale: _Held) -> _Held | None:
         """What is held after the coordinator was asked, by this call or by another one meanwhile; ``stale``
@@ -194,17 +194,29 @@ class Ways:
                     self._rest(session_id)
             return self._held.get(session_id)
 
-    async def _new_worker(self, url: str) -> _Worker | None:
+    async def _new_worker(self, access: Access) -> _Worker | None:
         """None where the token must not go: what was secret on the way to the coordinator stays secret on the
-        way to a worker, so from https only to https, or to this very machine.
+        way to a worker, so from https only to https. And a worker on loopback is on the coordinator's
+        machine, which is not ours unless the coordinator is on loopback too.
         """
         try:
-            connection = Connection(url, connect_timeout_s=CONNECT_TIMEOUT_S, trust=self.door.trust)
+            connection = Connection(
+                access.url,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                trust=self.door.trust,
+                worker=access.worker,
+            )
         except InvalidRequest:
+            return None
+        if connection.loopback and not self.door.loopback:
             return None
         if self.door.secure and not (connection.secure or connection.loopback):
             return None
         if len(self._workers) >= MAX_WORKERS:
             oldest = self._workers.pop(next(iter(self._workers)))
             await oldest.connection.close()
-        return self._workers.setdefault(url, _Worker(connection))
+        return self._workers.setdefault(_at(access), _Worker(connection))
+
+
+def _at(worker: Access | Connection) -> tuple[str, str]:
+    return worker.url, worker.worker

@@ -4,9 +4,9 @@ local threads, keys = marks(A.tenant)
 local before, lost = {}, {}
 
 local function at(word, w, warm, reservation)
-  local known = word == 'known'
+  local bare = word == 'known' and not reservation
   return {
-    word, w.id, w.url, w.epoch, w.state, warm or 0, reservation or '', known and {} or before, known and {} or lost,
+    word, w.id, w.url, w.epoch, w.state, warm or 0, reservation or '', bare and {} or before, bare and {} or lost,
   }
 end
 
@@ -14,9 +14,15 @@ local function late(w)
   return {'late', w.id, math.max(0, w.lease_end + A.lost_after - now)}
 end
 
--- Others are sent to the same worker while the session is being made.
+local function named(id)
+  local value = id ~= '' and call('HGET', P .. 's', id)
+  return value and {id, value} or {}
+end
+
+-- Others are sent to the same worker while the session is being made, with all that the first was sent with: it may
+-- never have come there.
 local function follow(id)
-  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'warm')
+  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'warm', 'before', 'takes_over')
   if not r[1] then return nil end
   if tonumber(r[2]) <= now then
     release(id, true)
@@ -25,6 +31,7 @@ local function follow(id)
   local w = worker(r[1])
   if w.state ~= 'alive' then return late(w) end
   call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
+  before, lost = named(r[4]), named(r[5])
   return at('known', w, tonumber(r[3]), id)
 end
 
@@ -57,10 +64,6 @@ local function look(mark, ended_counts)
 end
 
 -- The same call once more, by a client that did not hear the answer.
-local function named(id)
-  local value = id ~= '' and call('HGET', P .. 's', id)
-  return value and {id, value} or {}
-end
 local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'warm', 'before', 'takes_over')
 if again[1] then
   before, lost = named(again[3]), named(again[4])

@@ -41,6 +41,13 @@ else
     call('HSET', P .. 'meta', 'clock', now, 'seen', real)
   end
 end
+-- Before it is said that something is not there: a Redis that was started since, or a replica that was promoted, may
+-- have lost the last writes. Until the workers have reported to it, it is as one that was emptied.
+local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
+if call('HGET', P .. 'meta', 'run') ~= run then
+  born, settles = now, math.max(settles, now + A.lease)
+  call('HSET', P .. 'meta', 'run', run, 'born', born, 'settles', settles)
+end
 local settled = now >= settles
 
 local function state_at(lease_end)

@@ -17,13 +17,16 @@ local function consume(mark)
   if call('HGET', P .. 'r:' .. id, 'worker') == A.worker then release(id, false) end
 end
 
-local function thread_is_elsewhere(mark, id)
+local function thread_is_elsewhere(mark, id, created)
   if not mark or string.sub(mark, 1, 1) ~= 's' then return false end
   local other_id = string.sub(mark, 2)
   local value = other_id ~= id and call('HGET', P .. 's', other_id)
   if not value then return false end
   local other = cmsgpack.unpack(value)
-  return not other[ENDED] and other[WORKER] ~= A.worker and worker(other[WORKER]).state ~= 'gone'
+  if other[ENDED] then return false end
+  -- A worker has one session of a thread: of its own, a record that comes late is not the one.
+  if other[WORKER] == A.worker then return other[CREATED] > created end
+  return worker(other[WORKER]).state ~= 'gone'
 end
 
 -- An ended session is its thread's last only if no younger one is there.
@@ -62,16 +65,19 @@ local taken = {'ok', 0}
 for _, item in ipairs(A.entries) do
   local id, value, reservation = item[1], item[2], item[3]
   local entry = cmsgpack.unpack(value)
+  local kept = not reservation or call('EXISTS', P .. 'r:' .. reservation) == 1
   if reservation then consume('r' .. reservation) end
   local old = call('HGET', P .. 's', id)
   old = old and cmsgpack.unpack(old)
+  -- A take-over whose place is no longer kept: the session's own worker came back with it.
+  local revoked = not kept and old and old[WORKER] ~= A.worker and worker(old[WORKER]).state ~= 'gone'
   local threads, keys = marks(entry[TENANT])
   local thread_mark = entry[THREAD] and call('HGET', threads, entry[THREAD])
   -- What was written later, or has ended, is not undone by a write that comes late.
   local stale = old and old[WORKER] == A.worker
     and (old[GENERATION] > entry[GENERATION] or old[ENDED] and not entry[ENDED])
-  if old and stands(old, entry)
-    or not entry[ENDED] and thread_is_elsewhere(thread_mark, id) then
+  if revoked or old and stands(old, entry)
+    or not entry[ENDED] and thread_is_elsewhere(thread_mark, id, entry[CREATED]) then
     taken[#taken + 1] = id
   elseif not stale then
     -- An ended one is not what the thread's next reservation waits for.
@@ -80,7 +86,10 @@ for _, item in ipairs(A.entries) do
       consume(entry[KEY] and call('HGET', keys, entry[KEY]))
     end
     local taking = call('HGET', P .. 'takeovers', id)
-    if taking then consume('r' .. taking) end
+    if taking then
+      consume('r' .. taking)
+      if old and old[WORKER] == A.worker then release(taking, true) end
+    end
     write(id, value, entry, old)
   end
 end

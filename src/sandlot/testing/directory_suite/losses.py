@@ -121,6 +121,27 @@ class LossCases(Cases):
         assert isinstance(await fleet.directory.place(Want("acme", "base", "t")), LostPlace)
         assert await fleet.directory.find(session.id) is not None
 
+    async def test_who_follows_a_take_over_is_told_of_it(self, fleet: Fleet) -> None:
+        """The one that began it may never have come to the worker."""
+        session = await bereaved(fleet, thread="t")
+        await fleet.placed(thread="t", takes_over=session.id)
+        for want in (wanting(thread="t"), wanting(takes_over=session.id)):
+            following = await fleet.directory.place(want)
+            assert isinstance(following, Place)
+            assert (following.known, following.lost) == (True, session)
+
+    async def test_a_take_over_that_is_overtaken_by_the_worker_itself(self, fleet: Fleet) -> None:
+        session = await bereaved(fleet, thread="t")
+        place = await fleet.placed(thread="t", takes_over=session.id)
+        old = fleet.leases["w1"]
+        await fleet.directory.report(old, fleet.reports["w1"])
+        assert await fleet.directory.record(old, [SessionEntry(session)]) == frozenset()
+        assert await fleet.make(place, made_anew(session)) == {session.id}
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert (found.session, found.worker.id) == (session, "w1")
+        assert (await fleet.directory.status()).reservations == 0
+
     async def test_nothing_to_take_over(self, fleet: Fleet) -> None:
         await fleet.offer("w1")
         await fleet.settle()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandlot.fleet.directory import Place, Want
+from sandlot.fleet.directory import Place, SessionEntry, Want
 from sandlot.testing.directory_suite.harness import (
     SECONDS_OVER,
     TIMINGS,
@@ -121,6 +121,15 @@ class ThreadCases(Cases):
         await refused(fleet.directory.place(Want("acme", "base", "t")), "worker_late")
         await fleet.live(TIMINGS.reservation_s, dead=("w1",))
         assert (await fleet.placed(thread="t")).worker.id == "w2"
+
+    async def test_a_record_that_comes_late_takes_the_thread_from_nobody(self, fleet: Fleet) -> None:
+        lease = await fleet.offer("w1")
+        await fleet.settle()
+        given_up, present = a_session(thread="t", age=10), a_session(thread="t")
+        assert await fleet.directory.record(lease, [SessionEntry(present)]) == frozenset()
+        assert await fleet.directory.record(lease, [SessionEntry(given_up)]) == {given_up.id}
+        page = await fleet.directory.page("acme", thread="t")
+        assert [found.session for found in page.found] == [present]
 
     async def test_recorded_without_its_reservation(self, fleet: Fleet) -> None:
         """The thread leads to it."""
