@@ -191,7 +191,12 @@ async def test_answers_about_one_session_carry_access() -> None:
     async with living(access=access) as live:
         made = (await live.client.post("/v1/sessions", json={"thread": "t"})).json()
         path = f"/v1/sessions/{made['id']}"
-        expected = {"url": "http://worker", "token": f"for {made['id']} 1", "expires_at": 1000.5}
+        expected = {
+            "url": "http://worker",
+            "token": f"for {made['id']} 1",
+            "expires_at": 1000.5,
+            "worker": "",
+        }
         body = {"exec": {"command": "true"}}
         run = (await live.client.post("/v1/threads/t/exec", json=body)).json()
         told = [
