@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from sandlot.config.fleet_settings import FleetSettings
-from sandlot.fleet.access import LEEWAY_S
+from sandlot.fleet.access import LEEWAY_S, token_times
 from sandlot.fleet.coordinator import STOP_WITHIN_S
 from tests.deploy.fronted import ROOT
 from tests.deploy.test_compose import OF_COMPOSE, settings_variables
@@ -56,6 +56,7 @@ def test_seconds_are_those_of_the_code() -> None:
     lease_s, lost_after_s = fields["lease_s"].default, fields["lost_after_s"].default
     assert f"`SANDLOT_LEASE_S={lease_s:g}` and `SANDLOT_LOST_AFTER_S={lost_after_s:g}`" in text
     assert f"after {lease_s + lost_after_s:g} s as if it were gone" in text
+    assert f"good for {token_times(lost_after_s).lifetime_s:g} s" in text
     assert f"and {LEEWAY_S:g} s longer" in text
     assert STOP_WITHIN_S == 10
     assert "gives calls ten seconds" in text
