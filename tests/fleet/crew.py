@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.session import Session
+from sandlot.domain.session import Session, without_worker
 from sandlot.fleet.directory import (
     Directory,
     SessionEntry,
@@ -50,6 +50,13 @@ class Crew:
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         return list(self.sessions.values())
+
+    async def take_in_lost(self, session: Session) -> Session | None:
+        if any(session.thread == other.thread is not None for other, _ in self.sessions.values()):
+            return None
+        lost = without_worker(session, session.last_active_at + 1, "w1")
+        self.sessions[session.id] = (lost, None)
+        return lost
 
     async def give_up(self, session_ids: Collection[str]) -> None:
         for session_id in session_ids:

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.errors import Unavailable
+from sandlot.domain.session import SessionState
 from sandlot.fleet.directory import (
     Place,
     SessionEntry,
@@ -113,7 +114,30 @@ async def test_thread_that_has_its_session_elsewhere(fleet: Fleet, harness: Dire
 # --- what the directory holds and the worker has not ------------------------------------------
 
 
+async def test_a_worker_in_the_place_of_one_whose_disk_is_gone_tells_of_the_loss(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """The same name, as of a machine that was replaced, and a folder of its first day."""
+    strange = a_session(thread="t")
+    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "the machine before")
+    await harness.directory.record(lease, [SessionEntry(strange)])
+    await harness.directory.leave(lease)
+    await fleet.start(Crew(a_session()))
+    await fleet.complete()
+
+    async def told() -> bool:
+        found = await harness.directory.find(strange.id)
+        return found is not None and found.session.state is SessionState.LOST
+
+    await eventually(told)
+    found = await harness.directory.find(strange.id)
+    assert found is not None
+    assert found.session.loss is not None
+    assert found.worker.id == "w1"
+
+
 async def test_what_is_not_here_is_forgotten(fleet: Fleet, harness: DirectoryHarness) -> None:
+    await (await fleet.start(Crew())).close()  # not its first day
     strange = some_sessions(60)
     lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "an earlier process")
     await harness.directory.record(lease, [SessionEntry(session) for session in strange])

@@ -34,6 +34,12 @@ class Member(Protocol):
         """With their idempotency keys: all that live or are lost, and those that ended lately."""
         ...
 
+    async def take_in_lost(self, session: Session) -> Session | None:
+        """A session of a worker that had this one's name, and is gone with its disk: known here as lost from
+        now on. None if its thread has another one here.
+        """
+        ...
+
     async def give_up(self, session_ids: Collection[str]) -> None:
         """Sessions that are another worker's now: nothing of them stays here."""
         ...
@@ -54,6 +60,9 @@ class NotYet:
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         return ()
+
+    async def take_in_lost(self, session: Session) -> Session | None:
+        return None
 
     async def give_up(self, session_ids: Collection[str]) -> None:
         pass

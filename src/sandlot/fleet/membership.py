@@ -99,6 +99,7 @@ class Membership:
     async def start(self, member: Member) -> None:
         """``Conflict`` if another process is alive under the same id."""
         self._recorder.member = member
+        self._recorder.newcomer = self._identity.epoch == 0
         await self._join_first()
         self._run(self._keep_lease(), "keep the lease")
         self._run(self._recorder.run(), "record sessions")

@@ -39,6 +39,7 @@ class Recorder:
     def __init__(self, directory: Directory, contact: Contact) -> None:
         self._directory = directory
         self.member: Member = NotYet()
+        self.newcomer = False
         self._contact = contact
         self._outbox = Outbox()
         self._wake = asyncio.Event()
@@ -204,6 +205,8 @@ class Recorder:
                 and session_id not in self._outbox
                 and session_id not in self._opening
             ]
+            if strange and self.newcomer:
+                strange = await self._not_taken_in(lease, strange)
             if strange:
                 log.warning("forgetting sessions that are not here", count=len(strange))
                 await self._directory.forget(lease, strange)
@@ -211,8 +214,26 @@ class Recorder:
             if after is None:
                 break
         if self._asked == asked:
-            self._left = None
+            self._left, self.newcomer = None, False
             self._contact.hurry.set()  # the directory waits for it
+
+    async def _not_taken_in(self, lease: Lease, session_ids: Sequence[str]) -> list[str]:
+        """A worker that has this folder for the first time, and finds sessions under its name, stands in the
+        place of another one, whose disk is gone: its sessions are lost, and that is told.
+        """
+        left = []
+        for session_id in session_ids:
+            found = await self._directory.find(session_id)
+            lost = None
+            if session_id in self._opening or self.member.generation_of(session_id) is not None:
+                continue  # has become ours meanwhile
+            if found is not None and found.worker.id == lease.worker_id:
+                lost = await self.member.take_in_lost(found.session)
+            if lost is None:
+                left.append(session_id)
+            else:
+                self._outbox.put_unless_waiting(SessionEntry(lost))
+        return left
 
     async def _give_up(self, session_ids: frozenset[str]) -> None:
         self._outbox.drop(session_ids)

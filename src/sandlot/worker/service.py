@@ -37,6 +37,7 @@ from sandlot.domain.session import (
     EndReason,
     Session,
     SessionChange,
+    without_worker,
 )
 from sandlot.providers.base import Provider, Sandbox
 from sandlot.worker.creates import NO_ASSIGNMENT, Creates
@@ -50,7 +51,7 @@ from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.session_files import SessionFiles
 from sandlot.worker.sessions import Sessions
 from sandlot.worker.startup import recover
-from sandlot.worker.store import Store
+from sandlot.worker.store import SessionRecord, Store
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -197,6 +198,17 @@ class WorkerService:
         lately = self._sessions.table.ended_since(time.time() - TELL_ENDED_S, MAX_ENDED_TOLD)
         records = [*(live.record for live in self._sessions.table), *lately]
         return [(record.session, record.idempotency_key) for record in records]
+
+    async def take_in_lost(self, session: Session) -> Session | None:
+        """A session of a worker that had this one's name, and is gone with its disk."""
+        table = self._sessions.table
+        if session.thread is not None and table.of_thread(session.tenant, session.thread) is not None:
+            return None
+        lost = without_worker(session, time.time(), self._options.worker_id)
+        record = SessionRecord(lost)
+        await self._store.save([record])
+        table.add(record)
+        return lost
 
     async def give_up(self, session_ids: Collection[str]) -> None:
         """Sessions that are another worker's now: nothing of them stays here."""
