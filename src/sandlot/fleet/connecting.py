@@ -48,7 +48,14 @@ def connect_by_sentinels(sentinels: Sequence[str], name: str, url: str, deadline
 def _bounds(deadline_s: float) -> dict[str, Any]:
     # One retry, at once: a connection may have died while it lay unused.
     retry = Retry(NoBackoff(), 1, supported_errors=(exceptions.ConnectionError,))
-    return {"socket_timeout": deadline_s, "socket_connect_timeout": deadline_s, "retry": retry}
+    return {
+        "socket_timeout": deadline_s,
+        "socket_connect_timeout": deadline_s,
+        "retry": retry,
+        # Nothing is said before the first call: each word costs a round trip, and all have one deadline.
+        "protocol": 2,
+        "driver_info": None,
+    }
 
 
 def _address(text: str) -> tuple[str, int]:

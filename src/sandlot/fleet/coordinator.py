@@ -17,6 +17,7 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     Conflict,
     InvalidRequest,
+    LinkInterrupted,
     SandboxLost,
     SandlotError,
     SessionEnded,
@@ -181,6 +182,13 @@ class CoordinatorService:
                 return await worker.get_session(session_id)
         except SandboxLost:
             return lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
+        except (Unavailable, LinkInterrupted):
+            # It may be this coordinator alone that cannot reach the worker; whoever asks for access may.
+            found = await self._whereabouts.find(self._tenant, session_id)
+            if found.worker.state is not WorkerState.ALIVE:
+                raise
+            self._whereabouts.remember(found.session, found.worker)
+            return found.session
 
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100

@@ -14,16 +14,18 @@ import msgspec
 from sandlot.client.http import HttpService
 from sandlot.client.http.connection import Connection
 from sandlot.client.http.problems import is_of_the_way
-from sandlot.client.http.request import encode
+from sandlot.client.http.request import encode, segment
 from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError, Unauthorized, Unavailable
 from sandlot.domain.service import Opened
-from sandlot.domain.session import Assignment, CreateSession
+from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.directory import WorkerAt
 from sandlot.fleet.sending import Sender
 from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
 from sandlot.wire.http_bodies import SessionBody
 
 CONNECT_S: Final = 2.0
+# Together with the one above less than a client waits for new access.
+GET_READ_S: Final = 2.5
 PROBE_S: Final = 1.5
 # A call that lasts is accompanied by the question whether anybody is there; so often unanswered, it is over.
 WATCH_EVERY_S: Final = 3.0
@@ -43,6 +45,12 @@ class WorkerLink(HttpService):
         super().__init__(url, direct=False, connection=connection)
         self._token = token
         self._sender = sender or Sender()
+
+    async def get_session(self, session_id: str) -> Session:
+        """Once, and not for long: where a worker cannot be reached, the directory knows the session too."""
+        path = f"/v1/sessions/{segment(session_id)}"
+        _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
+        return self._session(body)
 
     async def create_assigned(self, request: CreateSession, assignment: Assignment) -> Opened:
         """The request has an idempotency key: sent twice, it makes one session."""

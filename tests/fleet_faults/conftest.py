@@ -1,0 +1,34 @@
+"""One fleet for all tests that leave it whole; those that need another one make their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.fleet_faults.healing import TIMES
+from tests.fleet_faults.rig import Fleet
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
+async def shared_fleet() -> AsyncIterator[Fleet]:
+    fleet = Fleet()
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        await fleet.clean()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fleet(shared_fleet: Fleet) -> Fleet:
+    await shared_fleet.mend()
+    return shared_fleet
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if TIMES:
+        terminalreporter.section("how long the fleet took to heal")
+        for what, seconds in TIMES:
+            terminalreporter.line(f"{seconds:6.1f} s  {what}")

@@ -1,0 +1,313 @@
+"""A real fleet: workers, coordinators and a Redis, each a process of its own, which tests may kill, stop, cut off and
+start again, and what must hold afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from redis import Redis
+
+from sandlot import AsyncClient, AsyncSession
+from sandlot.client.http import HttpService
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.recovery import LIVE_STATES
+from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
+from sandlot.fleet.directory import Timings
+from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.testing.directory_suite.redis_server import RedisServer
+from tests.faults.invariants import Footprint, unforeseen
+from tests.faults.rig import ServerProcess, eventually
+from tests.fleet_faults.network import Line, own_group
+
+KEY = "a-key-for-the-tests-alone"
+TENANT = "default"
+SANDLOT = [sys.executable, "-m", "sandlot"]
+# Short, so that a test can wait for a worker to be given up: 8 s after its last report.
+TIMINGS = Timings(lease_s=2.0, lost_after_s=6.0)
+SETTLED_WITHIN_S = 30.0
+# Connections that members keep open to each other and to Redis for a while, after many came at once.
+KEPT_CONNECTIONS = 100
+
+
+class Member(ServerProcess):
+    """``redis``: the variables that say where the directory is. ``fleet_keys``: what all members share."""
+
+    def __init__(
+        self,
+        command: str,
+        redis: Mapping[str, str],
+        fleet_keys: str,
+        timings: Timings = TIMINGS,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            command=[*SANDLOT, command],
+            group=own_group(),
+            fleet_keys=fleet_keys,
+            lease_s=str(timings.lease_s),
+            lost_after_s=str(timings.lost_after_s),
+            **options,
+        )
+        self.environ |= redis
+
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    async def open_health(self) -> dict[str, Any]:
+        """What anybody may ask."""
+        async with httpx.AsyncClient() as http:
+            answer = await http.get(f"{self.url}/health", timeout=5)
+            body: dict[str, Any] = answer.json()
+            return body
+
+    async def is_ready(self) -> bool:
+        async with httpx.AsyncClient() as http:
+            return (await http.get(f"{self.url}/ready", timeout=5)).status_code == 200
+
+
+class Fleet:
+    """``line``: members reach Redis on a way that can be made slow. ``settings`` are the workers'.
+
+    ``redis`` and ``redis_environ`` are for a directory that is not one plain Redis; the test starts it.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int = 3,
+        coordinators: int = 2,
+        redis: RedisServer | None = None,
+        redis_environ: Mapping[str, str] | None = None,
+        line: bool = False,
+        timings: Timings = TIMINGS,
+        **settings: str,
+    ) -> None:
+        self._own_redis = redis is None
+        self.redis = redis or RedisServer("--appendonly", "yes", "--appendfsync", "everysec")
+        self.line = Line(self.redis.port) if line else None
+        self.timings = timings
+        self.fleet_keys = f"k1:{secrets.token_hex(24)}"
+        port = self.line.port if self.line else self.redis.port
+        self.redis_environ = redis_environ or {"SANDLOT_REDIS_URL": f"redis://127.0.0.1:{port}/0"}
+        self.settings = settings
+        self.workers = [self.new_worker() for _ in range(workers)]
+        self.coordinators = [self.new_coordinator() for _ in range(coordinators)]
+        self._seen = ""
+
+    def new_worker(self, **options: Any) -> Member:
+        """Not yet one of ``workers``."""
+        return Member(
+            "worker", self.redis_environ, self.fleet_keys, self.timings, **{**self.settings, **options}
+        )
+
+    def new_coordinator(self, **options: Any) -> Member:
+        return Member(
+            "coordinator", self.redis_environ, self.fleet_keys, self.timings, api_key=KEY, **options
+        )
+
+    @property
+    def members(self) -> list[Member]:
+        return [*self.workers, *self.coordinators]
+
+    async def start(self) -> None:
+        if self._own_redis:
+            self.redis.start()
+        if self.line is not None:
+            self.line.open()
+        for member in self.members:
+            await member.start(ready=False)
+        for member in self.members:
+            await member.wait_ready(40)
+            member.baseline = Footprint.of(member.pid)
+
+    async def mend(self) -> None:
+        """After a test that failed half way: everybody runs, and no sessions are left."""
+        for member in self.members:
+            if member.runs:
+                member.thaw()
+            else:
+                await member.start()
+        async with self.client() as client:
+            async for session in client.sessions():
+                await session.delete()
+
+    def client(self, coordinator: int = 0, *, straight: bool = True) -> AsyncClient:
+        """``straight``: data goes to the worker itself, otherwise all of it through the coordinator."""
+        url = self.coordinators[coordinator].url
+        if straight:
+            return AsyncClient(url, api_key=KEY)
+        return _ProxiedClient(url)
+
+    def worker_of(self, session: AsyncSession) -> Member:
+        owner = self.workers[0].docker(
+            *("ps", "-a", "--filter", f"label=sandlot.sandbox={session.info.sandbox_id}"),
+            *("--format", '{{.Label "sandlot.owner"}}'),
+        )
+        return next(worker for worker in self.workers if worker.owner == owner.strip())
+
+    async def session_on(self, worker: Member, client: AsyncClient, **options: Any) -> AsyncSession:
+        """A new one that lies on this worker, of a thread of its own; what lands elsewhere on the way is deleted."""
+        elsewhere: list[AsyncSession] = []
+        try:
+            for _ in range(12):
+                session = await client.create(thread=f"on-{secrets.token_hex(4)}", **options)
+                if self.worker_of(session) is worker:
+                    return session
+                elsewhere.append(session)
+            raise AssertionError(f"twelve creates, and none came to {worker.owner}")
+        finally:
+            for session in elsewhere:
+                await session.delete()
+
+    def directory(self) -> RedisDirectory:
+        """As it is, not as members see it; the caller closes it."""
+        return RedisDirectory.open(self.redis.url, timings=self.timings, deadline_s=5.0)
+
+    @property
+    def tokens(self) -> AccessTokens:
+        """As coordinators make them."""
+        times = token_times(self.timings.lost_after_s)
+        return AccessTokens(SigningKeys.parse(self.fleet_keys), lifetime_s=times.lifetime_s)
+
+    async def metrics(self, member: Member) -> str:
+        token = member.api_key or self.tokens.for_member(member.owner)
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
+            return (await http.get(f"{member.url}/metrics", timeout=5)).raise_for_status().text
+
+    def redis_folder(self) -> Path:
+        with Redis.from_url(self.redis.url, decode_responses=True) as redis:
+            return Path(redis.config_get("dir")["dir"])
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    async def settle(self, seconds: float = SETTLED_WITHIN_S) -> None:
+        """I1, I5, I9: what the engine has for every running worker, what that worker knows, what the directory
+        holds and what every coordinator lists become the same; no member holds more than it did, and nothing
+        that it could not foresee has happened to it.
+        """
+
+        async def same() -> bool:
+            try:
+                differences = await self._differences()
+            except (SandlotError, httpx.HTTPError) as error:
+                differences = [repr(error)]
+            self._seen = "; ".join(differences)
+            return not differences
+
+        await eventually(same, seconds, lambda: self._seen)
+        for member in self.members:
+            log = member.log.read_text()
+            assert not unforeseen(log), log
+
+    async def _differences(self) -> list[str]:
+        listed = await self._listed()
+        held = await self._held()
+        found: list[str] = []
+        threads = [session.thread for session in listed.values() if session.thread is not None]
+        if len(threads) != len(set(threads)):
+            found.append(f"two sessions of one thread: {sorted(threads)}")
+        in_directory = [session_id for ids in held.values() for session_id in ids]
+        if sorted(in_directory) != sorted(listed):
+            found.append(f"the directory has {sorted(in_directory)}, listed are {sorted(listed)}")
+        for worker in self.workers:
+            if worker.runs:
+                sessions = [listed[session_id] for session_id in held[worker.owner] if session_id in listed]
+                found += await self._differences_of(worker, sessions)
+        for coordinator in self.coordinators:
+            if coordinator.runs:
+                found += _grown(coordinator, 0)
+        return found
+
+    async def _listed(self) -> dict[str, AsyncSession]:
+        lists = []
+        for number, coordinator in enumerate(self.coordinators):
+            if coordinator.runs:
+                async with self.client(number) as client:
+                    lists.append({session.id: session async for session in client.sessions()})
+        assert all(one.keys() == lists[0].keys() for one in lists), f"coordinators disagree: {lists}"
+        return lists[0]
+
+    async def _held(self) -> dict[str, set[str]]:
+        directory = self.directory()
+        try:
+            held: dict[str, set[str]] = {worker.owner: set() for worker in self.workers}
+            for status in await directory.workers():
+                ids = held.setdefault(status.at.id, set())
+                after: str | None = None
+                while True:
+                    page = await directory.held(status.at.id, after=after)
+                    ids.update(page.ids)
+                    if page.next is None:
+                        break
+                    after = page.next
+            return held
+        finally:
+            await directory.close()
+
+    async def _differences_of(self, worker: Member, sessions: list[AsyncSession]) -> list[str]:
+        health = await worker.open_health()
+        expected = {session.info.sandbox_id for session in sessions if session.info.sandbox_id}
+        containers, volumes, folders = await asyncio.to_thread(_on_disk, worker)
+        found: list[str] = []
+        if health["active_sessions"] != len(sessions):
+            found.append(f"knows {health['active_sessions']} sessions, the directory {len(sessions)}")
+        if not expected <= containers.keys() or len(containers) != len(expected) + health["pool_size"]:
+            found.append(f"sandboxes {containers}, expected {expected} and {health['pool_size']} warm ones")
+        if not all(state in LIVE_STATES for state in containers.values()):
+            found.append(f"states {containers}")
+        if volumes != containers.keys():
+            found.append(f"volumes {volumes} of {containers}")
+        if folders != {sandbox_id.removeprefix("sbx_")[:16] for sandbox_id in containers}:
+            found.append(f"folders {folders} of {containers}")
+        return [f"{worker.owner}: {one}" for one in found] + _grown(worker, len(containers))
+
+    async def clean(self) -> None:
+        for member in self.members:
+            await member.clean()
+        if self.line is not None:
+            self.line.close()
+        if self._own_redis:
+            self.redis.remove()
+
+
+class _ProxiedClient(AsyncClient):
+    """Its service is its own, and is closed with it."""
+
+    def __init__(self, url: str) -> None:
+        self._proxied = HttpService(url, KEY, direct=False)
+        super().__init__(service=self._proxied)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self._proxied.close()
+
+
+def _on_disk(worker: ServerProcess) -> tuple[dict[str, str], set[str], set[str]]:
+    return worker.containers(), worker.volumes(), worker.folders()
+
+
+def _grown(member: Member, sandboxes: int) -> list[str]:
+    footprint = Footprint.of(member.pid)
+    if member.baseline is None:
+        return []
+    with_connections = replace(member.baseline, fds=member.baseline.fds + KEPT_CONNECTIONS)
+    if footprint.is_near(with_connections, sandboxes):
+        return []
+    return [f"{member.owner}: {footprint} after {member.baseline}"]

@@ -1,0 +1,81 @@
+"""A Redis with a replica, and sentinels that watch over both: real processes on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from sandlot.testing.directory_suite.redis_server import RedisServer, free_port
+
+NAME = "fleet"
+QUORUM = 2
+DOWN_AFTER_MS = 1000
+START_SECONDS = 20.0
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.primary = RedisServer("--repl-diskless-sync-delay", "0")
+        self.replica = RedisServer(
+            *("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0")
+        )
+        self.ports = [free_port() for _ in range(3)]
+        self._folder = Path(tempfile.mkdtemp(prefix="sandlot-test-sentinels-"))
+        self._sentinels: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "SANDLOT_SENTINELS": ",".join(f"127.0.0.1:{port}" for port in self.ports),
+            "SANDLOT_SENTINEL_NAME": NAME,
+        }
+
+    def start(self) -> None:
+        self.primary.start()
+        self.replica.start()
+        for port in self.ports:
+            config = self._folder / f"{port}.conf"
+            config.write_text(
+                f"port {port}\nbind 127.0.0.1\ndir {self._folder}\nprotected-mode no\n"
+                f"sentinel monitor {NAME} 127.0.0.1 {self.primary.port} {QUORUM}\n"
+                f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
+                f"sentinel failover-timeout {NAME} 5000\n"
+            )
+            self._sentinels.append(
+                subprocess.Popen(
+                    ["redis-server", str(config), "--sentinel"],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not all(map(self._sees_all, self.ports)):
+            assert time.monotonic() < deadline, "the sentinels do not find the replica and each other"
+            time.sleep(0.1)
+
+    def _sees_all(self, port: int) -> bool:
+        with contextlib.suppress(RedisConnectionError), Redis(port=port, decode_responses=True) as sentinel:
+            master = sentinel.sentinel_master(NAME)
+            synced = all(replica["master-link-status"] == "ok" for replica in sentinel.sentinel_slaves(NAME))
+            return bool(master["num-slaves"] == 1 and master["num-other-sentinels"] == 2 and synced)
+        return False
+
+    def master_port(self) -> int:
+        with Redis(port=self.ports[0], decode_responses=True) as sentinel:
+            return int(sentinel.sentinel_get_master_addr_by_name(NAME)[1])
+
+    def remove(self) -> None:
+        for sentinel in self._sentinels:
+            sentinel.send_signal(signal.SIGKILL)
+            sentinel.wait()
+        for redis in (self.replica, self.primary):
+            redis.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""The service suite on a fleet of three workers: through a coordinator, and straight to the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import ClassVar
+
+import pytest
+import pytest_asyncio
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.client.async_session import AsyncSession
+from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
+from sandlot.testing.service_suite.harness import eventually, unique
+from tests.docker.conftest import docker
+from tests.fleet_faults.rig import Fleet
+
+pytestmark = pytest.mark.docker
+MAX_EXECS = 12
+HEALTH_WITHIN_S = 2.0
+UNDER_WAY = re.compile(r"^sandlot_calls_under_way (\S+)$", re.MULTILINE)
+
+
+@asynccontextmanager
+async def a_fleet() -> AsyncIterator[Fleet]:
+    fleet = Fleet(coordinators=1, max_execs=str(MAX_EXECS), allow_never="true")
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        await fleet.clean()
+
+
+def harness(client: AsyncClient) -> ServiceHarness:
+    async def lose(session_id: str) -> None:
+        sandbox_id = (await client.service.get_session(session_id)).sandbox_id
+        await asyncio.to_thread(docker, "rm", "--force", f"sandlot-{sandbox_id}")
+
+    return ServiceHarness(client, lose, MAX_EXECS, client.service, short_s=1.0)
+
+
+class FleetSuite(ServiceSuite):
+    """Of the whole contract one thing is otherwise: a coordinator asks how the fleet is at most once a second, and
+    the calls that go straight are counted by the workers alone.
+    """
+
+    fleet: ClassVar[Fleet]
+
+    async def test_health(self, client: AsyncClient, session: AsyncSession) -> None:
+        await eventually(partial(_has_sessions, client, 1), HEALTH_WITHIN_S, "the session is counted")
+        health = await client.health()
+        assert health.ready
+        assert health.worker_id
+        assert health.version
+        assert health.workers == 3
+        assert DEFAULT_ENVIRONMENT in health.pools
+
+    async def test_health_counts_sessions(self, client: AsyncClient) -> None:
+        await asyncio.sleep(HEALTH_WITHIN_S)
+        before = (await client.health()).active_sessions
+        async with await client.thread(unique()):
+            await eventually(partial(_has_sessions, client, before + 1), HEALTH_WITHIN_S, "one more")
+        await eventually(partial(_has_sessions, client, before), HEALTH_WITHIN_S, "one less")
+
+    async def test_health_counts_execs(self, client: AsyncClient, fresh: AsyncSession) -> None:
+        assert await self._under_way() == 0
+        running = asyncio.create_task(fresh.run("sleep 1"))
+
+        async def counted() -> bool:
+            return await self._under_way() == 1
+
+        await eventually(counted, 0.9, "the exec is counted")
+        assert (await running).ok
+        assert await self._under_way() == 0
+
+    async def _under_way(self) -> int:
+        metrics = [await self.fleet.metrics(worker) for worker in self.fleet.workers]
+        return sum(int(float(count)) for text in metrics for count in re.findall(UNDER_WAY, text))
+
+
+async def _has_sessions(client: AsyncClient, count: int) -> bool:
+    return (await client.health()).active_sessions == count
+
+
+class TestFleetProxied(FleetSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        async with a_fleet() as fleet, fleet.client(straight=False) as client:
+            cls.fleet = fleet
+            yield harness(client)
+            carried, _ = await exec_calls(fleet)
+            assert carried > 100
+
+
+class TestFleetStraight(FleetSuite):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        async with a_fleet() as fleet, fleet.client() as client:
+            cls.fleet = fleet
+            yield harness(client)
+            # Otherwise the coordinator has carried the data, and nobody noticed.
+            carried, served = await exec_calls(fleet)
+            assert served > 100
+            assert carried < served / 10
+
+
+async def exec_calls(fleet: Fleet) -> tuple[int, int]:
+    """Requests for execs, by their own figures: of the coordinator, of the workers together."""
+    (coordinator,) = fleet.coordinators
+    return (
+        _execs(await fleet.metrics(coordinator)),
+        sum([_execs(await fleet.metrics(worker)) for worker in fleet.workers]),
+    )
+
+
+def _execs(metrics: str) -> int:
+    pattern = (
+        r'^sandlot_http_requests_total\{method="POST",route="/v1/sessions/\{session_id\}/exec".*\} (\S+)$'
+    )
+    return sum(int(float(count)) for count in re.findall(pattern, metrics, re.MULTILINE))
