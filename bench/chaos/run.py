@@ -1,0 +1,153 @@
+"""One chaos run: a fleet, clients, faults, and the history of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.chaos.clients import ChaosClient, Held
+from bench.chaos.faults import Faults
+from bench.chaos.history import Event, Recorder
+from bench.chaos.settling import settle
+from bench.fleet_rig import Fleet, fleet
+from bench.rig import progress, rss_bytes
+from sandlot.domain.service import SandboxService
+
+# Short, so that a minute sees workers that are waited for and workers that are given up.
+LEASE_S = 3.0
+LOST_AFTER_S = 9.0
+WORKER_SETTINGS = {
+    "pool_size": 2,
+    "min_pool_size": 1,
+    "max_pool_size": 3,
+    "orphan_grace_s": 2,
+    "drain_timeout_s": 5,
+}
+SAMPLE_EVERY_S = 2.0
+FIRST_FAULT_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``pause_s``: from one fault to the next, at least and at most. ``faults``: none to try the checker alone."""
+
+    minutes: float = 15.0
+    workers: int = 3
+    coordinators: int = 2
+    clients: int = 8
+    seed: int = 1
+    pause_s: tuple[float, float] = (10.0, 30.0)
+    faults: bool = True
+    bug: str | None = None
+
+
+async def run(plan: Plan, history: Path) -> None:
+    """Writes the history; the members' logs beside it."""
+    async with fleet(
+        workers=plan.workers,
+        coordinators=plan.coordinators,
+        owner="test-chaos",
+        lease_s=LEASE_S,
+        lost_after_s=LOST_AFTER_S,
+        # Half of all calls straight to the workers, half through a coordinator.
+        straight=(True, False),
+        settings=WORKER_SETTINGS,
+    ) as members:
+        try:
+            with history.open("w", buffering=1) as file:
+                await _run(plan, members, Recorder(file))
+        finally:
+            logs = history.with_suffix(".logs")
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir()
+            for member in members.members:
+                shutil.copy(member.log, logs)
+
+
+async def _run(plan: Plan, members: Fleet, recorder: Recorder) -> None:
+    began = time.monotonic()
+
+    def clock() -> float:
+        return time.monotonic() - began
+
+    def over() -> bool:
+        return clock() > plan.minutes * 60
+
+    faults = Faults(members, recorder, clock, random.Random(plan.seed))
+    async with contextlib.AsyncExitStack() as stack:
+        # One more, for the last look.
+        *clients, last = [
+            ChaosClient(
+                number,
+                await stack.enter_async_context(_services(members)),
+                recorder,
+                clock,
+                seed=plan.seed,
+                bug=plan.bug,
+            )
+            for number in range(plan.clients + 1)
+        ]
+        watching = asyncio.create_task(_watch(members, faults, recorder, clock))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for client in clients:
+                    group.create_task(client.work(over))
+                if plan.faults:
+                    group.create_task(_strike(plan, faults, clock, over))
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+        progress(f"{clock():6.1f} s: the load is over")
+        await _last_look(last)
+    await settle(members, recorder, clock)
+
+
+async def _strike(plan: Plan, faults: Faults, clock: Callable[[], float], over: Callable[[], bool]) -> None:
+    chance = random.Random(-plan.seed)
+    await asyncio.sleep(FIRST_FAULT_AFTER_S)
+    while not over():
+        following = clock() + chance.uniform(*plan.pause_s)
+        await faults.strike()
+        await asyncio.sleep(max(0.0, following - clock()))
+
+
+async def _watch(members: Fleet, faults: Faults, recorder: Recorder, clock: Callable[[], float]) -> None:
+    """What members hold; and none may end unless we end it."""
+    while True:
+        for member in members.members:
+            if member.running:
+                rss, fds = member.footprint()
+                recorder.add(Event("member", clock(), target=member.name, rss=rss, fds=fds))
+            elif member.name not in faults.ended:
+                recorder.add(
+                    Event("died", clock(), target=member.name, message=member.log.read_text()[-500:])
+                )
+                member.start()
+        with contextlib.suppress(OSError):
+            rss = rss_bytes(members.redis.pid)
+            recorder.add(Event("member", clock(), target="redis", rss=rss, fds=0))
+        await asyncio.sleep(SAMPLE_EVERY_S)
+
+
+@asynccontextmanager
+async def _services(members: Fleet) -> AsyncIterator[dict[str, SandboxService]]:
+    """A client's own connections to every coordinator."""
+    async with contextlib.AsyncExitStack() as stack:
+        services = {}
+        for number, coordinator in enumerate(members.coordinators):
+            client = await stack.enter_async_context(members.client(number))
+            services[coordinator.name] = await client.opened()
+        yield services
+
+
+async def _last_look(client: ChaosClient) -> None:
+    """Every session is asked for once more, so that each loss that is reported stands in the history."""
+    for listed in await client.list():
+        await client.get(Held(listed.id, listed.thread, shared=True))

@@ -1,0 +1,136 @@
+"""After the last fault: what the engine, the directory and the API have, once they have come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import time
+from collections.abc import Callable
+
+from bench.chaos.clients import listed_of
+from bench.chaos.history import Ending, Event, Listed, Recorder
+from bench.chaos.sessions import disagreements
+from bench.fleet_rig import Fleet
+from bench.rig import docker, progress
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.session import DEFAULT_TENANT
+
+SETTLED_WITHIN_S = 60.0
+# What a member never writes: an error that nobody foresaw.
+UNFORESEEN = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
+LINES_SHOWN = 20
+
+
+async def settle(fleet: Fleet, recorder: Recorder, clock: Callable[[], float]) -> None:
+    """Writes down what is inside the sandboxes, then what was found, then removes all sessions."""
+    ending = await _at_rest(fleet)
+    for session in next(iter(ending.listed.values())):
+        if session.sandbox is not None:
+            lines = await asyncio.to_thread(_log_inside, session.sandbox)
+            recorder.add(
+                Event(
+                    "inside",
+                    clock(),
+                    session=session.id,
+                    generation=session.generation,
+                    lines=lines,
+                )
+            )
+    left = await _remove_all(fleet)
+    recorder.add(
+        Event(
+            "end",
+            clock(),
+            ending=Ending(
+                listed=ending.listed,
+                directory=ending.directory,
+                containers=ending.containers,
+                volumes=ending.volumes,
+                warm=ending.warm,
+                left=left,
+            ),
+        )
+    )
+    for member in fleet.members:
+        for line in _unforeseen(member.log.read_text(errors="replace")):
+            recorder.add(Event("log", clock(), target=member.name, message=line))
+
+
+async def _at_rest(fleet: Fleet) -> Ending:
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        try:
+            ending = await _look(fleet)
+        except SandlotError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if not list(disagreements(ending)) or time.monotonic() > deadline:
+                return ending
+        await asyncio.sleep(0.5)
+
+
+async def _look(fleet: Fleet) -> Ending:
+    listed: dict[str, tuple[Listed, ...]] = {}
+    for number, coordinator in enumerate(fleet.coordinators):
+        async with fleet.client(number) as client:
+            listed[coordinator.name] = tuple([listed_of(session.info) async for session in client.sessions()])
+    directory = fleet.directory()
+    recorded: dict[str, str | None] = {}
+    after: str | None = None
+    try:
+        while True:
+            page = await directory.page(DEFAULT_TENANT, after=after)
+            recorded |= {found.session.id: found.session.sandbox_id for found in page.found}
+            if page.next is None:
+                break
+            after = page.next
+        statuses = {status.at.id: status for status in await directory.workers()}
+    finally:
+        await directory.close()
+    warm = {}
+    for worker in fleet.workers:
+        report = statuses[worker.id].report if worker.id in statuses else None
+        warm[worker.name] = sum(room.warm for room in report.room.values()) if report else 0
+    return Ending(
+        listed=listed,
+        directory=recorded,
+        containers={worker.name: await asyncio.to_thread(worker.containers) for worker in fleet.workers},
+        volumes={worker.name: await asyncio.to_thread(worker.volumes) for worker in fleet.workers},
+        warm=warm,
+    )
+
+
+def _log_inside(sandbox: str) -> tuple[str, ...]:
+    """Past every part of ours: by the engine."""
+    try:
+        printed = docker("exec", f"sandlot-{sandbox}", "cat", "/sandbox/workspace/log").stdout
+    except subprocess.CalledProcessError:
+        return ()  # no command has run in it
+    return tuple(printed.decode().split())
+
+
+async def _remove_all(fleet: Fleet) -> tuple[str, ...]:
+    """Deletes every session, and says what is left beside the pools."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while True:
+        left: tuple[str, ...] = ()
+        try:
+            async with fleet.client() as client:
+                for session in [session async for session in client.sessions()]:
+                    await session.delete()
+            ending = await _look(fleet)
+        except SandlotError as error:
+            left = (error.message,)
+        else:
+            left = tuple(str(violation) for violation in disagreements(ending))
+            left += tuple(f"session {session}" for session in ending.directory)
+        if not left or time.monotonic() > deadline:
+            return left
+        progress(f"left so far: {len(left)}")
+        await asyncio.sleep(0.5)
+
+
+def _unforeseen(log: str) -> list[str]:
+    return [line[:500] for line in log.splitlines() if UNFORESEEN.search(line)][:LINES_SHOWN]
