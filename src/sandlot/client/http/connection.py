@@ -14,7 +14,13 @@ import httpx
 import msgspec
 
 from sandlot.client.http.pools import Pools, Trust
-from sandlot.client.http.problems import error_of_answer, error_of_transport, somebody_else, unreadable
+from sandlot.client.http.problems import (
+    error_of_answer,
+    error_of_transport,
+    somebody_else,
+    unreachable,
+    unreadable,
+)
 from sandlot.client.http.retries import with_retries
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.wire.http_bodies import WORKER_HEADER
@@ -173,6 +179,11 @@ class Connection:
             raise InvalidRequest(f"this cannot be asked of {self.url}: {error}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise error_of_transport(self.url, error) from error
+        except AttributeError as error:
+            # anyio, of a connection that was closed in the moment in which it was made: nothing was sent.
+            if "getpeername" not in str(error):
+                raise
+            raise unreachable(self.url, "closed as soon as it was open") from error
         if response.status_code < 300 and self._is_who_it_should_be(response.headers):
             return response
         try:

@@ -24,11 +24,14 @@ T = TypeVar("T")
 
 async def with_retries(attempt: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
     tries = 0
+    begun = False
     while True:
         tries += 1
         try:
             return await attempt()
         except SandlotError as error:
+            # What an earlier try may have done is not undone by a later one that was refused.
+            begun = error.may_have_executed = begun or error.may_have_executed
             pause = pause_before_retry(error, tries, repeatable=repeatable)
             if pause is None:
                 raise

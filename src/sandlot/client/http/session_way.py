@@ -37,6 +37,7 @@ class SessionWay:
 
         ``sent``: what is sent along and cannot be sent twice.
         """
+        begun = False
         if self._ways.knows(self._session_id):
             for turns in range(MAX_TURNS):
                 connection = await self._ways.of(self._session_id)
@@ -46,6 +47,7 @@ class SessionWay:
                 try:
                     return await attempt(connection)
                 except SandlotError as error:
+                    begun = error.may_have_executed = begun or error.may_have_executed
                     if not await self._ways.turn(
                         self._session_id, connection, error, repeatable=repeatable, again=turns > 0
                     ):
@@ -55,7 +57,11 @@ class SessionWay:
                             raise _cut_short() from error
                         raise
         self._used = self._ways.door
-        return await attempt(self._ways.door)
+        try:
+            return await attempt(self._ways.door)
+        except SandlotError as error:
+            error.may_have_executed = begun or error.may_have_executed
+            raise
 
     async def turn(self, error: SandlotError, *, repeatable: bool, again: bool) -> bool:
         """For what goes wrong on what ``through`` opened last: whether to open it at once on another way.
