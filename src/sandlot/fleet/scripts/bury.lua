@@ -1,7 +1,7 @@
 -- The session stays as ended, and as nobody's: a worker that comes back with it is told that it is not its own.
 local value = call('HGET', P .. 's', A.id)
 if not value then
-  if settled then return {'ok', 0} end
+  if is_settled() then return {'ok', 0} end
   return {'unsettled', settles - now}
 end
 local entry = cmsgpack.unpack(value)

@@ -1,6 +1,6 @@
 local value = call('HGET', P .. 's', A.id)
 if not value then
-  if settled then return {'nothing'} end
+  if is_settled() then return {'nothing'} end
   return {'unsettled', settles - now}
 end
 local w = worker(cmsgpack.unpack(value)[WORKER])

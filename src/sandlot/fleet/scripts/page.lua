@@ -26,7 +26,7 @@ if A.thread then
     return answer
   end
 end
-if not settled then return {'unsettled', settles - now} end
+if not is_settled() then return {'unsettled', settles - now} end
 if A.thread then return answer end
 local rank = A.after and call('ZCOUNT', index, '-inf', '(' .. A.after) or 0
 while #answer - 2 < A.limit do

@@ -74,7 +74,7 @@ local known
 if A.takes_over then
   known = look('s' .. A.takes_over, true)
   if not known and not lost[1] then
-    if settled then return {'nothing'} end
+    if is_settled() then return {'nothing'} end
     return {'unsettled', settles - now}
   end
 else
@@ -83,7 +83,7 @@ else
 end
 if known then return known end
 -- Nor can a quota be kept by who does not know all sessions.
-if not settled and (A.thread or A.key or A.max) then return {'unsettled', settles - now} end
+if (A.thread or A.key or A.max) and not is_settled() then return {'unsettled', settles - now} end
 if A.max and not A.takes_over then
   local counted = call('ZCARD', P .. 't:' .. A.tenant .. ':s') + (tonumber(call('HGET', P .. 'q', A.tenant)) or 0)
   if counted >= A.max then return {'quota'} end

@@ -24,6 +24,11 @@ local WORKER, GENERATION, ENDED, TENANT, THREAD, KEY, CREATED = 1, 2, 3, 4, 5, 6
 local CLOCK_STEP = 50 -- milliseconds; the clock is not written down more often
 local EXPIRE_AT_ONCE = 5 -- what a call cleans up for others, so that no call pays for all
 
+-- Of this process of Redis.
+local function run_id()
+  return string.match(call('INFO', 'server'), 'run_id:(%x+)')
+end
+
 -- Directory time, in milliseconds. It goes on from where it was when Redis was away, when nobody could speak to it,
 -- and when Redis's own clock was set: of any silence one lease counts, so that every worker has to report again
 -- before it gets new sessions, and none is given up for it.
@@ -33,7 +38,10 @@ local meta = call('HMGET', P .. 'meta', 'generation', 'clock', 'seen', 'born', '
 local generation, now, born, settles = meta[1], nil, tonumber(meta[4]), tonumber(meta[5])
 if not generation then
   generation, now, born, settles = A.fresh, real, real, real + A.lease
-  call('HSET', P .. 'meta', 'generation', generation, 'clock', now, 'seen', real, 'born', born, 'settles', settles)
+  call(
+    'HSET', P .. 'meta', 'generation', generation, 'clock', now, 'seen', real, 'born', born, 'settles', settles,
+    'run', run_id()
+  )
 else
   local passed = real - tonumber(meta[3])
   now = tonumber(meta[2]) + math.max(0, math.min(passed, A.lease + CLOCK_STEP))
@@ -41,14 +49,16 @@ else
     call('HSET', P .. 'meta', 'clock', now, 'seen', real)
   end
 end
--- Before it is said that something is not there: a Redis that was started since, or a replica that was promoted, may
--- have lost the last writes. Until the workers have reported to it, it is as one that was emptied.
-local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-if call('HGET', P .. 'meta', 'run') ~= run then
-  born, settles = now, math.max(settles, now + A.lease)
-  call('HSET', P .. 'meta', 'run', run, 'born', born, 'settles', settles)
+-- Asked before it is said that something is not there. A Redis that was started since, or a replica that was promoted,
+-- may have lost the last writes: until the workers have reported to it, it is as one that was emptied.
+local function is_settled()
+  local run = run_id()
+  if call('HGET', P .. 'meta', 'run') ~= run then
+    born, settles = now, math.max(settles, now + A.lease)
+    call('HSET', P .. 'meta', 'run', run, 'born', born, 'settles', settles)
+  end
+  return now >= settles
 end
-local settled = now >= settles
 
 local function state_at(lease_end)
   if now < lease_end then return 'alive' end
@@ -67,7 +77,7 @@ local function worker(id)
 end
 
 local function keep_settling()
-  if settled then return end
+  if now >= settles then return end
   settles = math.max(settles, math.min(now + A.lease, born + A.max_settling))
   call('HSET', P .. 'meta', 'settles', settles)
 end
