@@ -56,7 +56,7 @@ async def test_rolling_upgrade(fleet: Fleet) -> None:
             await eventually(partial(is_not_ready, worker), 10, "it drains")
             # What it has goes on, what is new goes elsewhere.
             assert (await session.run("cat kept.txt")).output == f"of {number}"
-            new = await created_at_last(proxied)
+            new = await created_at_last(proxied, certain=False)
             assert fleet.worker_of(new) is not worker
             await new.delete()
             exec_id = f"across-{number}"
