@@ -12,6 +12,8 @@ import time
 from bench.rig import progress
 from bench.server import serving
 
+REST_WITHIN_S = 120.0
+
 
 async def measure(count: int, seconds: float) -> dict[str, float]:
     async with serving(max_sessions=2 * count, create_concurrency=8) as served, served.client() as client:
@@ -24,6 +26,11 @@ async def measure(count: int, seconds: float) -> dict[str, float]:
         began = time.monotonic()
         await asyncio.gather(*(make() for _ in range(count)))
         progress(f"{count} sessions after {time.monotonic() - began:.0f} s; now {seconds:.0f} s of nothing")
+        # The pool is refilled meanwhile, which is not idleness.
+        deadline = time.monotonic() + REST_WITHIN_S
+        while (pool := (await client.health()).pools["base"]).making or pool.ready < pool.target:
+            assert time.monotonic() < deadline, "the pool is not at rest"
+            await asyncio.sleep(0.5)
         await asyncio.sleep(5)
         cpu, began = served.cpu_seconds(), time.monotonic()
         await asyncio.sleep(seconds)

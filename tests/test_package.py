@@ -1,11 +1,15 @@
-"""`pip install .` from a clone needs nothing but pip: the wheel carries the agent for both machines."""
+"""`pip install .` from a clone needs nothing but pip: the wheel carries the agent for both machines. And what
+pytest runs from a clone is all of its tests.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -101,3 +105,23 @@ def test_wheel_carries_the_agent(wheel: Path) -> None:
     assert "sandlot/registry_data/environments/base.yaml" in names
     assert "sandlot/images_data/base/Dockerfile" in names
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+def without_a_path(testpaths: Iterable[str]) -> set[str]:
+    """Test files that pytest does not come to by these paths."""
+    files = {path for name in ("test_*.py", "*_test.py") for path in (ROOT / "tests").rglob(name)}
+    reached = [ROOT / path for path in testpaths]
+    return {
+        str(file.relative_to(ROOT))
+        for file in files
+        if not any(file.is_relative_to(path) for path in reached)
+    }
+
+
+def test_no_folder_of_tests_is_forgotten() -> None:
+    """``testpaths`` is a list, for its order: a new folder that is not in it would never be run."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    testpaths: list[str] = options["testpaths"]
+    assert not without_a_path(testpaths)
+    for one in testpaths:
+        assert without_a_path(path for path in testpaths if path != one), f"{one} leads to no test of its own"

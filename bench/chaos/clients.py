@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bench.chaos.answers import error_event, listed_of, of_opened, of_result, of_session, unforeseen_event
 from bench.chaos.history import Event, Listed, Recorder
 from sandlot.domain.errors import FileProblem, NotFound, SandboxLost, SandlotError
-from sandlot.domain.execution import ExecRequest, ExecResult, Verdict
+from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Opened, SandboxService, ThreadRun
 from sandlot.domain.session import CreateSession, Session, SessionState
 
@@ -111,7 +112,7 @@ class ChaosClient:
         opened = await self._do(
             "create",
             lambda service: service.create_session(request),
-            _of_opened,
+            of_opened,
             thread=thread,
             tag=tag,
             replaces=replaces,
@@ -134,7 +135,7 @@ class ChaosClient:
             session = await self._do(
                 "recreate",
                 lambda service: service.recreate_session(held.id),
-                _of_session,
+                of_session,
                 session=held.id,
                 thread=held.thread,
                 replaces=True,
@@ -145,11 +146,11 @@ class ChaosClient:
                 await self.get(held)
         await asyncio.sleep(self._pace_s)
 
-    async def get(self, held: Held) -> None:
+    async def get(self, held: Held) -> Session | Exception:
         session = await self._do(
             "get",
             lambda service: service.get_session(held.id),
-            _of_session,
+            of_session,
             session=held.id,
             thread=held.thread,
         )
@@ -157,6 +158,7 @@ class ChaosClient:
             self._hold(session, held.thread)
         else:
             self._heed(held, session)
+        return session
 
     async def _delete(self, held: Held) -> None:
         answer = await self._do(
@@ -205,7 +207,7 @@ class ChaosClient:
         request = append_request(exec_id)
 
         async def send(service: SandboxService) -> ExecResult:
-            unlucky = self._random.random() < 0.1
+            unlucky = self._random.random() < 0.3
             if self._bug == "lost-ack" and unlucky:
                 return await service.execute(held.id, ExecRequest(command=f"echo 1:{exec_id}"))
             result = await service.execute(held.id, request)
@@ -213,7 +215,7 @@ class ChaosClient:
                 await service.execute(held.id, ExecRequest(command=request.command))
             return result
 
-        answer = await self._do("run", send, _of_result, session=held.id, exec=exec_id)
+        answer = await self._do("run", send, of_result, session=held.id, exec=exec_id)
         if isinstance(answer, Exception):
             self._heed(held, answer)
         return answer
@@ -225,7 +227,7 @@ class ChaosClient:
         request = append_request(exec_id)
 
         def fields(ran: ThreadRun) -> dict[str, Any]:
-            return _of_session(ran.opened.session) | _of_result(ran.result)
+            return of_session(ran.opened.session) | of_result(ran.result)
 
         answer = await self._do(
             "run",
@@ -306,10 +308,10 @@ class ChaosClient:
             self._recorder.add(error_event(number, self._clock(), error))
             return error
         except TimeoutError as error:
-            self._recorder.add(_unforeseen(number, self._clock(), "deadline", "no answer"))
+            self._recorder.add(unforeseen_event(number, self._clock(), "deadline", "no answer"))
             return error
         except Exception as error:  # noqa: BLE001  # the checker says what it means
-            self._recorder.add(_unforeseen(number, self._clock(), "unforeseen", repr(error)))
+            self._recorder.add(unforeseen_event(number, self._clock(), "unforeseen", repr(error)))
             return error
         self._recorder.add(Event("ok", self._clock(), op=number, **said))
         return answer
@@ -322,59 +324,3 @@ def append_request(exec_id: str) -> ExecRequest:
     before, after = chance.sample([pause, ""], 2)
     command = f"{before}echo {exec_id} >> log; {after}grep -nx {exec_id} < log"
     return ExecRequest(command=command, exec_id=exec_id)
-
-
-def error_event(number: int, at: float, error: SandlotError) -> Event:
-    loss = error.details.get("loss")
-    return Event(
-        "unknown" if error.may_have_executed else "fail",
-        at,
-        op=number,
-        code=error.code,
-        retryable=error.retryable,
-        may_have_executed=error.may_have_executed,
-        message=error.message,
-        loss=loss.get("generation") if isinstance(loss, dict) else None,
-    )
-
-
-def _unforeseen(number: int, at: float, code: str, message: str) -> Event:
-    return Event(
-        "unknown",
-        at,
-        op=number,
-        code=code,
-        message=message,
-        retryable=False,
-        may_have_executed=True,
-    )
-
-
-def _of_session(session: Session) -> dict[str, Any]:
-    return {
-        "session": session.id,
-        "generation": session.generation,
-        "state": session.state.value,
-        "loss": session.loss.generation if session.loss else None,
-    }
-
-
-def _of_opened(opened: Opened) -> dict[str, Any]:
-    return _of_session(opened.session)
-
-
-def _of_result(result: ExecResult) -> dict[str, Any]:
-    if result.verdict is not Verdict.OK:
-        raise RuntimeError(f"the command did not end by itself: {result!r:.300}")
-    return {"generation": result.generation, "value": result.stdout.decode().strip()}
-
-
-def listed_of(session: Session) -> Listed:
-    return Listed(
-        session.id,
-        session.generation,
-        session.state.value,
-        session.thread,
-        session.sandbox_id,
-        session.metadata.get("tag"),
-    )

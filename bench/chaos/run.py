@@ -18,6 +18,7 @@ from bench.chaos.history import Event, Recorder
 from bench.chaos.settling import settle
 from bench.fleet_rig import Fleet, fleet
 from bench.rig import progress, rss_bytes
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService
 
 # Short, so that a minute sees workers that are waited for and workers that are given up.
@@ -31,6 +32,9 @@ WORKER_SETTINGS = {
     "drain_timeout_s": 5,
 }
 SAMPLE_EVERY_S = 2.0
+# A process that is still starting is small, and what comes after it would look as if it grew.
+GROWN_UP_AFTER_S = 10.0
+LOOKS = 5
 FIRST_FAULT_AFTER_S = 5.0
 
 
@@ -123,8 +127,9 @@ async def _watch(members: Fleet, faults: Faults, recorder: Recorder, clock: Call
     while True:
         for member in members.members:
             if member.running:
-                rss, fds = member.footprint()
-                recorder.add(Event("member", clock(), target=member.name, rss=rss, fds=fds))
+                if member.age_s >= GROWN_UP_AFTER_S:
+                    rss, fds = member.footprint()
+                    recorder.add(Event("member", clock(), target=member.name, rss=rss, fds=fds))
             elif member.name not in faults.ended:
                 recorder.add(
                     Event("died", clock(), target=member.name, message=member.log.read_text()[-500:])
@@ -148,6 +153,16 @@ async def _services(members: Fleet) -> AsyncIterator[dict[str, SandboxService]]:
 
 
 async def _last_look(client: ChaosClient) -> None:
-    """Every session is asked for once more, so that each loss that is reported stands in the history."""
-    for listed in await client.list():
-        await client.get(Held(listed.id, listed.thread, shared=True))
+    """Every session is asked for once more, so that each loss that is reported stands in the history. Who is told to
+    come again does.
+    """
+    for _ in range(LOOKS):
+        if found := await client.list():
+            break
+        await asyncio.sleep(1)
+    for listed in found:
+        for _ in range(LOOKS):
+            answer = await client.get(Held(listed.id, listed.thread, shared=True))
+            if not (isinstance(answer, SandlotError) and answer.retryable):
+                break
+            await asyncio.sleep(1)

@@ -7,8 +7,9 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from bench.chaos.clients import listed_of
+from bench.chaos.answers import listed_of
 from bench.chaos.history import Ending, Event, Listed, Recorder
 from bench.chaos.sessions import disagreements
 from bench.fleet_rig import Fleet
@@ -16,7 +17,9 @@ from bench.rig import docker, progress
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import DEFAULT_TENANT
 
-SETTLED_WITHIN_S = 60.0
+# A busy engine takes more than a minute to remove a sandbox, now and then.
+SETTLED_WITHIN_S = 120.0
+LOG_TRIES = 5
 # What a member never writes: an error that nobody foresaw.
 UNFORESEEN = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
 LINES_SHOWN = 20
@@ -38,20 +41,7 @@ async def settle(fleet: Fleet, recorder: Recorder, clock: Callable[[], float]) -
                 )
             )
     left = await _remove_all(fleet)
-    recorder.add(
-        Event(
-            "end",
-            clock(),
-            ending=Ending(
-                listed=ending.listed,
-                directory=ending.directory,
-                containers=ending.containers,
-                volumes=ending.volumes,
-                warm=ending.warm,
-                left=left,
-            ),
-        )
-    )
+    recorder.add(Event("end", clock(), ending=replace(ending, left=left)))
     for member in fleet.members:
         for line in _unforeseen(member.log.read_text(errors="replace")):
             recorder.add(Event("log", clock(), target=member.name, message=line))
@@ -103,12 +93,19 @@ async def _look(fleet: Fleet) -> Ending:
 
 
 def _log_inside(sandbox: str) -> tuple[str, ...]:
-    """Past every part of ours: by the engine."""
-    try:
-        printed = docker("exec", f"sandlot-{sandbox}", "cat", "/sandbox/workspace/log").stdout
-    except subprocess.CalledProcessError:
-        return ()  # no command has run in it
-    return tuple(printed.decode().split())
+    """Past every part of ours: by the engine, which may fail once."""
+    for tries in range(1, LOG_TRIES + 1):
+        try:
+            printed = docker("exec", f"sandlot-{sandbox}", "cat", "/sandbox/workspace/log").stdout
+        except subprocess.CalledProcessError as error:
+            if b"No such file" in error.stderr:
+                break  # no command has run in it
+            progress(f"not read: {error.stderr!r}")
+            if tries < LOG_TRIES:
+                time.sleep(1)
+        else:
+            return tuple(printed.decode().split())
+    return ()
 
 
 async def _remove_all(fleet: Fleet) -> tuple[str, ...]:

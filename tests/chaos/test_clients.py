@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from bench.chaos.answers import listed_of
 from bench.chaos.checker import check
-from bench.chaos.clients import SEEDED_BUGS, ChaosClient, listed_of
+from bench.chaos.clients import SEEDED_BUGS, ChaosClient
 from bench.chaos.history import Ending, Event, Recorder, Story, read
 
 from sandlot.domain.errors import SandboxLost

@@ -20,12 +20,12 @@ from sandlot.testing.directory_suite.redis_server import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCKER = "/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker"
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 
 
 def fleet_image(name: str) -> str:
-    """What scripts/fleet-compose calls it; made if it is missing."""
-    command = [str(ROOT / "scripts/fleet-compose"), "image", name]
+    """What scripts/fleet-images calls it; made if it is missing."""
+    command = [str(ROOT / "scripts/fleet-images"), name]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout.strip()
 
 
@@ -133,15 +133,16 @@ async def front(
     image: str,
 ) -> AsyncIterator[Front]:
     """A behaviour for each of the two coordinators; None: nobody listens there. ``change``: of a file."""
-    coordinators = [Coordinator(behave or says_ok, port=free_port()) for behave in behaviours]
+    port, health_port, *ports = (free_port() for _ in range(2 + len(behaviours)))
+    coordinators = [
+        Coordinator(behave or says_ok, port=one) for behave, one in zip(behaviours, ports, strict=True)
+    ]
     servers = [
         await asyncio.start_server(coordinator.serve, "127.0.0.1", coordinator.port)
         for coordinator, behave in zip(coordinators, behaviours, strict=True)
         if behave is not None
     ]
-    port, health_port = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="sandlot-test-nginx-") as folder:
-        ports = [one.port for one in coordinators]
         files = {name: (ROOT / "deploy/nginx" / name).read_text() for name in ("http.conf", "server.conf")}
         files["nginx.conf"] = configuration(port, health_port, ports, patient=patient)
         for file, text in files.items():
@@ -167,7 +168,7 @@ async def front(
             yield Front(f"https://localhost:{port}", secrets / "ca.pem", coordinators)
         finally:
             subprocess.run([DOCKER, "rm", "-f", name], capture_output=True, check=False)
-            nginx.wait(30)
+            nginx.wait(90)
             for server in servers:
                 server.close()
 

@@ -49,7 +49,7 @@ def compose(made: Path, *arguments: str, files: tuple[str, ...] = PLAIN) -> subp
         capture_output=True,
         text=True,
         env=environ,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

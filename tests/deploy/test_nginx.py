@@ -112,7 +112,15 @@ async def test_what_nginx_would_repeat_finds_the_living_coordinator_the_second_t
     fronted: Fronted, method: str
 ) -> None:
     """The SDK does that by itself: nothing was sent."""
-    async with fronted(None, says_ok, patient=False) as nginx, nginx.client() as client:
+
+    def longer(file: str, text: str) -> str:
+        assert file != "nginx.conf" or "fail_timeout=5s" in text
+        return text.replace("fail_timeout=5s", "fail_timeout=300s")  # than four calls take anywhere
+
+    async with (
+        fronted(None, says_ok, patient=False, change=longer) as nginx,
+        nginx.client() as client,
+    ):
         answers = [await client.request(method, FILE) for _ in range(4)]
     assert [answer.status_code for answer in answers].count(503) <= 1
     assert answers[-1].status_code == 200
@@ -149,7 +157,7 @@ async def test_a_body_beyond_every_bound_is_refused_unsent(fronted: Fronted) -> 
         writer.write(
             f"PUT {FILE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {2 * 1024**3}\r\n\r\nx".encode()
         )
-        head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+        head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
         writer.close()
         assert nginx.seen == []
     assert head.startswith(b"HTTP/1.1 413 ")
@@ -180,7 +188,7 @@ async def test_events_are_not_held_back(fronted: Fronted) -> None:
     async def streams(request: Request) -> None:
         request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: first\n\n")
         await request.writer.drain()
-        await asyncio.wait_for(read.wait(), 10)  # the second is only sent once the first was read
+        await asyncio.wait_for(read.wait(), 30)  # the second is only sent once the first was read
         request.writer.write(b"data: second\n\n")
 
     async with (
@@ -204,9 +212,8 @@ async def test_an_upload_flows_while_it_is_sent(fronted: Fronted) -> None:
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b"x" * 1000
-        await asyncio.wait_for(
-            begun.wait(), 10
-        )  # the rest is only sent once the coordinator has begun to read
+        # The rest is only sent once the coordinator has begun to read.
+        await asyncio.wait_for(begun.wait(), 30)
         yield b"x" * 1000
 
     async with fronted(takes, takes) as nginx, nginx.client() as client:

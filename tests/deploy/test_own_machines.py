@@ -84,7 +84,7 @@ def test_nginx_takes_its_configuration(made: Path, nginx_image: str) -> None:
         *(f"--volume={made}/secrets/{name}:/etc/ssl/sandlot/{there}:ro" for name, there in tls.items()),
         *("--entrypoint", "nginx", nginx_image, "-t"),
     ]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "[warn]" not in checked.stderr, checked.stderr
 
@@ -114,7 +114,7 @@ def test_nginx_closes_idle_connections_before_a_coordinator_does(file: str) -> N
 
 async def test_a_worker_joins_a_redis_with_this_configuration() -> None:
     with redis_server("--include", str(ROOT / "deploy/redis/redis.conf")) as server:
-        directory = RedisDirectory.open(server.url, cell="deployed")
+        directory = RedisDirectory.open(server.url, cell="deployed", deadline_s=20)
         lease = await directory.join(WorkerCard("w1", "http://w1", "1"), "token")
         assert lease.epoch == 1
         server.kill()

@@ -50,10 +50,12 @@ async def harness_for(tier: Tier, image: str = BASE) -> AsyncIterator[Harness]:
         await harness.provider.prepare(environment)
         yield harness
     finally:
-        for found in await harness.provider.list():
-            await harness.provider.destroy(found.id)
-        await harness.provider.close()
-        shutil.rmtree(data_dir, ignore_errors=True)
+        try:
+            for found in await harness.provider.list():
+                await harness.destroy(found.id)
+        finally:
+            await harness.provider.close()
+            shutil.rmtree(data_dir, ignore_errors=True)
 
 
 @pytest_asyncio.fixture(params=["runc", "runsc"], scope="module", loop_scope="session")

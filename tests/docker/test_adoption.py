@@ -15,6 +15,7 @@ from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.docker.provider import DockerProvider
+from sandlot.testing.provider_suite.harness import destroy
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
@@ -48,7 +49,7 @@ async def test_worker_killed_in_the_middle(short_tmp: Path, tier: str) -> None:
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert worker.stdout is not None
-    assert await asyncio.wait_for(worker.stdout.readline(), 60) == b"running\n"
+    assert await asyncio.wait_for(worker.stdout.readline(), 90) == b"running\n"
     worker.send_signal(signal.SIGKILL)
     await worker.wait()
     provider = DockerProvider(owner=owner, data_dir=short_tmp / "d")
@@ -57,7 +58,7 @@ async def test_worker_killed_in_the_middle(short_tmp: Path, tier: str) -> None:
         assert (found.id, found.state, found.tier) == (sandbox_id, "running", Tier(tier))
         begin = time.monotonic()
         sandbox = await provider.adopt(sandbox_id)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 14
         result = await asyncio.wait_for((await sandbox.attach("the-one", offset=0)).result(), 90)
         assert result.stdout == "".join(f"line {i}\n" for i in range(1, 4001)).encode()
         assert (result.exit_code, result.gaps) == (3, 0)
@@ -65,5 +66,5 @@ async def test_worker_killed_in_the_middle(short_tmp: Path, tier: str) -> None:
         assert (again.stdout, again.exit_code) == (result.stdout, 3)
         assert await sandbox.files.read_bytes("counter") == b"run\n", "it ran once"
     finally:
-        await provider.destroy(sandbox_id)
+        await destroy(provider, sandbox_id)
         await provider.close()

@@ -12,12 +12,22 @@ from bench.rig import rss_bytes
 from sandlot.domain.execution import ExecRequest, Output
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
+from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 AGENT_BOUND_BYTES = 150 * MIB  # of the whole sandbox, with the flooding command in it
 WORKER_BOUND_BYTES = 48 * MIB
+
+
+async def comes_below(harness: Harness, sandbox: Sandbox, bound: int) -> None:
+    """What has ended gives its memory back a little later; what is leaked stays."""
+
+    async def below() -> bool:
+        return await used(harness, sandbox) < bound
+
+    await eventually(below, 20, f"the sandbox uses less than {bound // MIB} MiB")
 
 
 async def used(harness: Harness, sandbox: Sandbox) -> int:
@@ -35,8 +45,8 @@ async def test_a_thousand_one_after_another(harness: Harness) -> None:
         assert (result.stdout, result.exit_code) == (f"{number}\n".encode(), number % 7)
     gc.collect()
     assert rss_bytes() - worker < 16 * MIB
-    assert await used(harness, sandbox) - inside < 40 * MIB
-    await harness.provider.destroy(sandbox.id)
+    await comes_below(harness, sandbox, inside + 40 * MIB)
+    await harness.destroy(sandbox.id)
 
 
 async def test_twenty_seconds_of_yes(harness: Harness) -> None:
@@ -55,8 +65,8 @@ async def test_twenty_seconds_of_yes(harness: Harness) -> None:
     assert result.timed_out
     assert result.stdout == b"y\n" * (MIB // 2)
     assert result.truncated
-    assert slowest < 5
-    await harness.provider.destroy(sandbox.id)
+    assert slowest < 10
+    await harness.destroy(sandbox.id)
 
 
 async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
@@ -69,15 +79,15 @@ async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
     assert result.stdout == b"x" * (4 * MIB)
     assert (result.truncated, result.exited.output_bytes) == (True, 1_000_000_000)
     assert rss_bytes() - worker < WORKER_BOUND_BYTES
-    assert await used(harness, sandbox) < AGENT_BOUND_BYTES
-    await harness.provider.destroy(sandbox.id)
+    await comes_below(harness, sandbox, AGENT_BOUND_BYTES)
+    await harness.destroy(sandbox.id)
 
 
 async def test_reader_of_one_byte_a_second(harness: Harness) -> None:
     """An uncapped exec waits for a reader that takes next to nothing; memory and neighbours do not notice."""
     sandbox = await harness.create()
     worker = rss_bytes()
-    slow = await sandbox.start(ExecRequest(command="yes", output_limit=None, timeout_s=30))
+    slow = await sandbox.start(ExecRequest(command="yes", output_limit=None, timeout_s=120))
     events = slow.events()
     taken = 0
     for _ in range(5):
@@ -92,4 +102,4 @@ async def test_reader_of_one_byte_a_second(harness: Harness) -> None:
     await sandbox.kill(slow.exec_id)
     async for event in events:
         assert event is not None
-    await harness.provider.destroy(sandbox.id)
+    await harness.destroy(sandbox.id)

@@ -19,6 +19,7 @@ from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker import provider as provider_module
 from sandlot.providers.docker.provider import DockerProvider
 from sandlot.testing.provider_suite import Harness
+from sandlot.testing.provider_suite.harness import destroy
 from tests.docker.conftest import BASE
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -40,7 +41,7 @@ async def hostile(folder: Path, behaviour: str) -> AsyncIterator[DockerProvider]
         yield provider
     finally:
         for found in await provider.list():
-            await provider.destroy(found.id)
+            await destroy(provider, found.id)
         await provider.close()
 
 
@@ -52,8 +53,9 @@ def spec(tier: Tier) -> SandboxSpec:
 async def test_before_the_handshake(
     harness: Harness, short_tmp: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider_module, "AGENT_START_SECONDS", 3.0)
     neighbour = await harness.create()
+    # For the hostile one alone: an honest agent may take longer to start on a busy machine.
+    monkeypatch.setattr(provider_module, "AGENT_START_SECONDS", 3.0)
     memory = rss_bytes()
     async with hostile(short_tmp, behaviour) as provider:
         with pytest.raises(SandlotError):
@@ -61,7 +63,7 @@ async def test_before_the_handshake(
         assert list(await provider.list()) == [], "a create that failed leaves nothing"
     assert (await neighbour.run(ExecRequest(command="echo fine"))).stdout == b"fine\n"
     assert rss_bytes() - memory < MEMORY_BOUND_BYTES
-    await harness.provider.destroy(neighbour.id)
+    await harness.destroy(neighbour.id)
 
 
 @pytest.mark.parametrize("behaviour", AFTER)
@@ -73,12 +75,12 @@ async def test_after_the_handshake(harness: Harness, short_tmp: Path, behaviour:
         with pytest.raises(SandboxQuarantined):
             await asyncio.wait_for(sandbox.run(ExecRequest(command="echo hi")), 60)
         with pytest.raises(SandboxLost):
-            await asyncio.wait_for(sandbox.run(ExecRequest(command="echo again")), 5)
-        assert await asyncio.wait_for(sandbox.wait_lost(), 5)
+            await asyncio.wait_for(sandbox.run(ExecRequest(command="echo again")), 20)
+        assert await asyncio.wait_for(sandbox.wait_lost(), 20)
         await provider.destroy(sandbox.id)
     assert (await neighbour.run(ExecRequest(command="echo fine"))).stdout == b"fine\n"
     assert rss_bytes() - memory < MEMORY_BOUND_BYTES
-    await harness.provider.destroy(neighbour.id)
+    await harness.destroy(neighbour.id)
 
 
 @pytest.mark.parametrize("behaviour", ENDLESS)

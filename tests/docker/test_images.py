@@ -191,7 +191,7 @@ async def test_a_missing_image_says_what_to_do(engine: Engine) -> None:
     with pytest.raises(ImageMissing, match="docker pull sandlot-test/none:1"):
         await ImagePreparer(engine).prepare("sandlot-test/none:1")
     with pytest.raises(ImageMissing, match="could not be pulled"):
-        await ImagePreparer(engine, pull=True, pull_seconds=5).prepare("127.0.0.1:9/none:1")
+        await ImagePreparer(engine, pull=True, pull_seconds=60).prepare("127.0.0.1:9/none:1")
 
 
 async def test_giving_up_leaves_nothing(engine: Engine, make_image: MakeImage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.base import Sandbox, SandboxSpec
 from sandlot.providers.docker import provider as provider_module
 from sandlot.providers.docker.seccomp import seccomp_profile
+from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
 from tests.docker.conftest import BASE, SLIM, docker, harness_for
 
@@ -42,7 +42,7 @@ NOT_FILTERED = {335, 336}
 async def sandbox(harness: Harness) -> AsyncIterator[Sandbox]:
     sandbox = await harness.create()
     yield sandbox
-    await harness.provider.destroy(sandbox.id)
+    await harness.destroy(sandbox.id)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -155,15 +155,15 @@ async def test_nothing_of_the_host_is_told(seen: dict[str, object]) -> None:
 async def test_capabilities_seen_from_the_host(sandbox: Sandbox, harness: Harness) -> None:
     if harness.environment.tier is Tier.RUNSC:
         pytest.skip("gVisor's processes are not the host's; the suite reads the same from inside")
-    execution = await sandbox.start(ExecRequest(command="exec sleep 20.25"))
-    await asyncio.sleep(1.5)  # until it has become sleep
+    execution = await sandbox.start(ExecRequest(command="exec sleep 120.25"))
     agent = docker("inspect", f"sandlot-{sandbox.id}")[0]["State"]["Pid"]
-    children = [
-        status.read_text()
-        for status in Path("/proc").glob("[0-9]*/status")
-        if f"\nPPid:\t{agent}\n" in _text(status)
-    ]
-    command = next(text for text in children if "Name:\tsleep" in text)
+
+    def sleeping() -> list[str]:
+        texts = [_text(status) for status in Path("/proc").glob("[0-9]*/status")]
+        return [text for text in texts if f"\nPPid:\t{agent}\n" in text and "Name:\tsleep" in text]
+
+    await eventually(sleeping, 20, "it has become sleep")
+    command = sleeping()[0]
     for line in ("NoNewPrivs:\t1", "Seccomp:\t2", "Uid:\t1000\t1000\t1000\t1000", "CapEff:\t0000000000000000",
                  "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000"):  # fmt: skip
         assert line in command, line
@@ -266,4 +266,4 @@ async def test_created_spec_hash_is_a_label(harness: Harness) -> None:
     await harness.provider.create(spec)
     (found,) = [f for f in await harness.provider.list() if f.id == spec.id]
     assert re.fullmatch("[0-9a-f]{64}", found.spec_hash)
-    await harness.provider.destroy(spec.id)
+    await harness.destroy(spec.id)

@@ -44,7 +44,7 @@ def test_example_runs(name: str) -> None:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=150,
             check=False,
         )
     assert ran.returncode == 0, ran.stderr

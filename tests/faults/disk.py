@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 MIB = 1024 * 1024
 SPARE_BYTES = 4096
+FREED_WITHIN_S = 60.0
 
 
 class SmallDisk:
@@ -41,9 +43,17 @@ class SmallDisk:
         (self.path / "filler").unlink()
 
     def clean(self) -> None:
-        _run("umount", str(self.path))  # and with it goes the loop device
+        deadline = time.monotonic() + FREED_WITHIN_S
+        while True:
+            try:
+                _run("umount", str(self.path))  # and with it goes the loop device
+                break
+            except subprocess.CalledProcessError:  # the engine that was on it is still going
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
         shutil.rmtree(self.folder)
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=120)

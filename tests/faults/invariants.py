@@ -60,6 +60,14 @@ def counted(name: str, seconds: float = 0) -> str:
     return f"echo ran >> ran-{name}; sleep {seconds}; echo done {name}"
 
 
+def until_told(name: str) -> str:
+    """A ``counted`` command that runs until ``TELL`` is run beside it, however long that takes."""
+    return f"echo ran >> ran-{name}; until test -e told; do sleep 0.1; done; echo done {name}"
+
+
+TELL = "touch told"
+
+
 async def times_run(session: AsyncSession, name: str) -> int:
     return int((await session.run(f"cat ran-{name} 2>/dev/null | wc -l")).output)
 

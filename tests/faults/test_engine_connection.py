@@ -12,11 +12,14 @@ import pytest
 import pytest_asyncio
 
 from sandlot import errors
+from sandlot.testing.eventually import eventually
 from tests.faults.invariants import told
-from tests.faults.rig import HERE, ServerProcess, created_at_last, eventually
+from tests.faults.rig import HERE, ServerProcess, created_at_last
 from tests.faults.valve import Valve
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
+# Within 3 s at rest; the rest is a loaded machine's part.
+NOTICED_WITHIN_S = 10.0
 
 
 @pytest_asyncio.fixture
@@ -29,9 +32,11 @@ async def valve() -> AsyncIterator[Valve]:
 
 @pytest_asyncio.fixture
 async def behind(valve: Valve) -> AsyncIterator[ServerProcess]:
-    """A server that reaches its engine through the valve alone, and holds nothing warm that is not asked for."""
+    """A server that reaches its engine through the valve alone, and holds nothing warm: that would be had
+    although the engine cannot be.
+    """
     server = ServerProcess(
-        through=valve.host, queue_timeout_s="2", pool_size="0", min_pool_size="0", max_pool_size="1"
+        through=valve.host, queue_timeout_s="2", pool_size="0", min_pool_size="0", max_pool_size="0"
     )
     try:
         yield server
@@ -50,13 +55,11 @@ async def test_a_container_goes_while_nobody_hears_of_it(behind: ServerProcess, 
         # Execs need no engine; that a sandbox is gone cannot be known without one.
         assert (await kept.run("cat kept.txt")).output == "here"
         await valve.open()
-        began = time.monotonic()
 
         async def noticed() -> bool:
             return (await gone.refresh()).state == "lost"
 
-        await eventually(noticed, 3, "the full list was read")
-        assert time.monotonic() - began < 3
+        await eventually(noticed, NOTICED_WITHIN_S, "the full list was read")
         assert gone.info.loss is not None
         assert (await kept.refresh()).generation == 1
         assert (await kept.run("cat kept.txt")).output == "here"
@@ -70,16 +73,14 @@ async def test_a_create_that_is_given_up_too_early(behind: ServerProcess, valve:
     """Fault 27: done after all, before or after the worker cleaned up behind it. Nothing of it stays."""
     await behind.start([sys.executable, str(HERE / "hasty_server.py"), "0.7"])
     async with behind.client() as client:
-        session = await client.create(thread="before")
-        before = behind.containers().keys()
+        # Under load a create may take longer than this server waits, with nothing held back.
+        session = await created_at_last(client, thread="before")
+        made = valve.made
         setattr(valve, late, 2.0)
         creating = asyncio.create_task(client.create(thread="late", idempotency_key="late"))
         if late == "answers_late_by":
-
-            async def made() -> bool:
-                return bool(behind.containers().keys() - before)
-
-            await eventually(made, 10, "the engine has made it")
+            # By the engine's own answer: the container is there for a moment only, until it is given up.
+            await eventually(lambda: valve.made > made, 30, "the engine has made it")
         with pytest.raises(errors.Unavailable) as refused:
             await creating
         assert told(refused.value).retryable

@@ -14,12 +14,15 @@ import pytest
 import pytest_asyncio
 
 from sandlot import AsyncSession, errors
+from sandlot.testing.eventually import eventually
 from tests.faults.engine import OwnEngine
 from tests.faults.invariants import counted, problem, times_run, told
-from tests.faults.rig import ServerProcess, created_at_last, eventually
+from tests.faults.rig import ServerProcess, created_at_last
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 QUEUE_S = 4.0
+# Within 3 s at rest; the rest is a loaded machine's part.
+NOTICED_WITHIN_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,7 @@ async def test_restarted_under_load(engine: OwnEngine, server: ServerProcess, nu
         async def lost() -> bool:
             return (await sessions[0].refresh()).state == "lost"
 
-        await eventually(lost, 3, "a loss after the restart")
+        await eventually(lost, NOTICED_WITHIN_S, "a loss after the restart")
     await server.settle()
 
 
@@ -122,8 +125,8 @@ async def test_frozen(engine: OwnEngine, server: ServerProcess) -> None:
                     body = problem(answer, 503, "unavailable")
                     assert body["retryable"]
                     assert not body["may_have_executed"]
-                # I8; a loaded machine's part is what is over.
-                assert time.monotonic() - asked < QUEUE_S + 2
+                # I8; a loaded machine's part is what is over. One that waits for the engine takes a minute.
+                assert time.monotonic() - asked < QUEUE_S + 10
             assert refused
             over.set()
             assert await short > 50
@@ -132,7 +135,7 @@ async def test_frozen(engine: OwnEngine, server: ServerProcess) -> None:
         await deleting
         assert (await (await created_at_last(client)).run("echo on")).output == "on\n"
         assert (await session.refresh()).generation == 1
-    await server.settle(40)
+    await server.settle()
 
 
 async def test_a_shim_is_killed(engine: OwnEngine, server: ServerProcess) -> None:
@@ -148,12 +151,12 @@ async def test_a_shim_is_killed(engine: OwnEngine, server: ServerProcess) -> Non
         async def lost() -> bool:
             return (await session.refresh()).state == "lost"
 
-        await eventually(lost, 10, "the session is lost")
+        await eventually(lost, 30, "the session is lost")
         with pytest.raises(errors.SandboxLost) as refused:
             await session.run("true")
         assert told(refused.value).details["loss"]
         await session.delete()
-        assert has_ended(init)
+        await eventually(lambda: has_ended(init), 30, "its process has ended")
         assert (await created_at_last(client, thread="t")).id != session.id
     await server.settle()
 

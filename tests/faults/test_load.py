@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sandlot.testing.eventually import eventually
 from tests.faults.invariants import problem
-from tests.faults.rig import ServerProcess, eventually
+from tests.faults.rig import ServerProcess
 from tests.faults.valve import Valve
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 CAP = 4
-QUEUE_S = 3.0
+QUEUE_S = 5.0  # within which even a loaded machine makes a first one
 MISSING = "sandlot/test-not-there:latest"
 
 
@@ -69,7 +71,7 @@ async def test_two_hundred_creates_on_an_empty_pool() -> None:
                 assert int(answer.headers["retry-after"]) >= 1
                 times.add(body["retry_after_s"])
                 # I8; what is over is this machine's, which answers two hundred at once.
-                assert seconds < QUEUE_S + 7
+                assert seconds < QUEUE_S + 20
             assert len(times) > len(refused) // 20, "all come back at the same time"
             assert valve.most_at_once <= CAP
             for session in made:
@@ -86,6 +88,7 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
         f"name: broken\ndescription: Its image is not there.\nimage: {MISSING}\npool: {{size: 2, min: 2, max: 2}}\n"
     )
     server = ServerProcess(registry=tmp_path)
+    started = time.monotonic()
     try:
         async with served(server) as http:
             began = time.monotonic()
@@ -94,7 +97,7 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
                 answers = await asyncio.gather(
                     *(http.post("/v1/sessions", json={"environment": "broken"}) for _ in range(10))
                 )
-                assert time.monotonic() - asked < 3
+                assert time.monotonic() - asked < 10  # of the 30 s that a create may wait
                 for answer in answers:
                     body = problem(answer, 503, "unavailable")
                     assert not body["may_have_executed"]
@@ -102,8 +105,9 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
                     assert MISSING in body["detail"]
                     assert body["details"]["cause"] == "image_missing"
                     assert int(answer.headers["retry-after"]) >= 1
-            # After 0, 1, 3 and 7 s, however many ask; and one that was under way when the second began.
-            assert server.log.read_text().count("sandbox could not be made") <= 4
+            # After 0, 1, 3, 7 and 15 s, however many ask; and at 0 two were begun together.
+            doublings = int(math.log2(time.monotonic() - started + 1))
+            assert server.log.read_text().count("sandbox could not be made") <= 2 + doublings
             assert any("broken" in text for text in (await http.get("/v1/health")).json()["problems"])
             fine = await http.post("/v1/sessions", json={})
             assert fine.status_code == 201
@@ -113,7 +117,7 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
                 answer = await http.post("/v1/sessions", json={"environment": "broken"})
                 return answer.status_code == 201
 
-            await eventually(healed, 20, "the environment works once its image is there")
+            await eventually(healed, 60, "the environment works once its image is there")
             assert (await http.get("/v1/health")).json()["problems"] == []
     finally:
         if MISSING in server.docker("images", "--format", "{{.Repository}}:{{.Tag}}"):

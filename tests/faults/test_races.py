@@ -20,6 +20,7 @@ THREADS = 4
 CLIENTS = 50
 
 
+@pytest.mark.timeout(400)  # five thousand requests, a hundred sandboxes
 async def test_fifty_clients_for_one_thread(server: ServerProcess) -> None:
     """Fault 39, a hundred times, four threads at a time: one sandbox, and the same answer for all fifty."""
     made: list[str] = []
@@ -97,8 +98,11 @@ async def test_the_reaper_beside_a_command(server: ServerProcess) -> None:
         outcomes["refused"] += 1
 
     async with server.client() as client:
-        for _ in range(3):
+        for number in range(12):
             await asyncio.gather(*(life(client) for _ in range(6)))
+            # The slower the machine, the fewer come in time.
+            if number >= 2 and min(outcomes["refused"], outcomes["accepted"]) >= 5:
+                break
     # Otherwise it was not the edge.
     assert outcomes["refused"] >= 5, outcomes
     assert outcomes["accepted"] >= 5, outcomes

@@ -34,6 +34,7 @@ class Valve:
         self.answers_late_by = 0.0
         self.conflicts = False
         self.creates = 0
+        self.made = 0  # as the engine has answered, whoever is told of it
         self.most_at_once = 0
         self._engine = engine
         self._making = 0
@@ -124,6 +125,7 @@ class Valve:
         with contextlib.suppress(OSError):
             while piece := await engine.read(PIECE_BYTES):
                 if making.is_set():
+                    self.made += piece.startswith(b"HTTP/1.1 201")
                     await asyncio.sleep(self.answers_late_by)
                 self._made(making)
                 client.write(piece)

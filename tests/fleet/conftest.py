@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -8,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from redis.asyncio import Redis
 
-from sandlot.fleet.memory import MemoryDirectory
-from sandlot.fleet.redis_directory import RedisDirectory
-from sandlot.testing.directory_suite.harness import TIMINGS, DirectoryHarness
+from sandlot.testing.directory_suite.harness import DirectoryHarness
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 from tests.fleet.crew import Fleet
+from tests.fleet.fakes import Scene, two_workers
+from tests.fleet.harnesses import in_memory, in_redis
+from tests.fleet.straight_rig import Rig, rigged
 
 
 @pytest.fixture(scope="session")
@@ -33,37 +32,11 @@ def folder() -> Iterator[Path]:
 
 @pytest_asyncio.fixture(params=["memory", "redis"])
 async def harness(request: pytest.FixtureRequest, redis: RedisServer) -> AsyncIterator[DirectoryHarness]:
-    """Both implementations; their time passes when a test says so."""
     if request.param == "memory":
-        now = 1000.0
-
-        async def pass_in_memory(seconds: float) -> None:
-            nonlocal now
-            now += seconds
-
-        memory = MemoryDirectory(timings=TIMINGS, clock=lambda: now)
-
-        async def empty_memory() -> None:
-            memory.empty()
-
-        yield DirectoryHarness(memory, memory, pass_in_memory, empty_memory)
+        yield in_memory()
         return
-    cell = f"case-{secrets.token_hex(4)}"
-    directory = RedisDirectory.open(redis.url, cell=cell, timings=TIMINGS)
-    plain = Redis.from_url(redis.url)
-
-    async def pass_time(seconds: float) -> None:
-        await directory.status()
-        await plain.hincrby(f"sandlot:{{{cell}}}:meta", "clock", round(seconds * 1000))
-
-    async def empty() -> None:
-        async for key in plain.scan_iter(match=f"sandlot:{{{cell}}}:*", count=1000):
-            await plain.delete(key)
-
-    yield DirectoryHarness(directory, directory, pass_time, empty)
-    await empty()
-    await directory.close()
-    await plain.aclose()
+    async with in_redis(redis.url) as harness:
+        yield harness
 
 
 @pytest_asyncio.fixture
@@ -71,3 +44,15 @@ async def fleet(harness: DirectoryHarness, folder: Path) -> AsyncIterator[Fleet]
     fleet = Fleet(harness.directory, folder)
     yield fleet
     await fleet.close()
+
+
+@pytest_asyncio.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with two_workers() as scene:
+        yield scene
+
+
+@pytest_asyncio.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with rigged() as rig:
+        yield rig

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from sandlot.fleet.directory import (
     Directory,
     SessionEntry,
     WorkerCard,
+    WorkerState,
 )
 from sandlot.fleet.membership import Membership
 from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, DirectoryHarness, a_session
+from sandlot.testing.eventually import eventually
 
 GONE_AFTER_S = TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER
 
@@ -40,6 +42,10 @@ class Crew:
     @property
     def session_ids(self) -> set[str]:
         return set(self.sessions)
+
+    @property
+    def session_count(self) -> int:
+        return len(self.sessions)
 
     def room(self) -> Mapping[str, tuple[int, int]]:
         return {"base": (self.warm, self.free - len(self.sessions))}
@@ -116,16 +122,6 @@ def some_sessions(count: int) -> list[Session]:
     return [a_session(tenant="default", thread=f"t-{number}") for number in range(count)]
 
 
-async def eventually(holds: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while True:
-        held = holds()
-        if await held if asyncio.iscoroutine(held) else held:
-            return
-        assert time.monotonic() < deadline, f"did not come true within {within_s} s"
-        await asyncio.sleep(0.01)
-
-
 class Fleet:
     """``clock`` is the workers' own, which a test sets forward as a machine that slept."""
 
@@ -199,6 +195,10 @@ async def taken_over(harness: DirectoryHarness, session: Session, by: str = "w2"
 
 async def settled(harness: DirectoryHarness, fleet: Fleet) -> None:
     await harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
-    calls = fleet.directory.calls["report"]
-    fleet.started[0]._contact.hurry.set()
-    await eventually(lambda: fleet.directory.calls["report"] > calls)
+    for membership in fleet.started:
+        membership._contact.hurry.set()
+
+    async def all_alive() -> bool:
+        return all(status.at.state is WorkerState.ALIVE for status in await harness.directory.workers())
+
+    await eventually(all_alive, 20, "every worker has reported since")

@@ -4,15 +4,15 @@ test's own.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from sandlot.api.fleet_worker import worker_routes
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
-from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened
+from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
@@ -36,9 +36,12 @@ class FleetFake(FakeService):
         self.draining = False
         self.assignments: list[Assignment] = []
         self.refusal: Exception | None = None
+        self.lets_create = asyncio.Event()
+        self.lets_create.set()
 
     async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
         self.assignments.append(assignment or Assignment())
+        await self.lets_create.wait()
         if self.refusal is not None:
             raise self.refusal
         opened = await super().create_session(request)
@@ -58,6 +61,9 @@ class FleetFake(FakeService):
             ended = replace(session, state=SessionState.ENDED, ended_at=session.created_at)
             await self.record(ended)
 
+    async def health(self) -> ServiceHealth:
+        return replace(await super().health(), ready=not self.draining)
+
     def start_draining(self) -> None:
         self.draining = True
 
@@ -68,13 +74,20 @@ class Scene:
     workers: dict[str, FleetFake] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._coordinators: list[CoordinatorService] = []
         self.directory = MemoryDirectory(timings=TIMINGS, clock=lambda: self.now)
         self.coordinator = self.another()
 
     def another(
         self, options: CoordinatorOptions | None = None, *, keys: SigningKeys = KEYS
     ) -> CoordinatorService:
-        return CoordinatorService(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
+        made = CoordinatorService(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
+        self._coordinators.append(made)
+        return made
+
+    async def close(self) -> None:
+        for coordinator in self._coordinators:
+            await coordinator.close()
 
     async def join(self, name: str, url: str, *, warm: int = 5) -> FleetFake:
         fake = self.workers.setdefault(name, FleetFake(self.directory))
@@ -113,11 +126,10 @@ async def two_workers() -> AsyncIterator[Scene]:
             await scene.join(name, await stack.enter_async_context(listening(name, fake)), warm=warm)
         await scene.pass_time(TIMINGS.lease_s)
         await scene.report("w1", warm=9)
+        stack.push_async_callback(scene.close)
         yield scene
-        await scene.coordinator.close()
 
 
 def nobody() -> str:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{unused.getsockname()[1]}"
+    """An address at which nobody listens, and that no connection of this machine is given as its own."""
+    return "http://127.0.0.1:1"

@@ -14,7 +14,7 @@ import pytest
 
 from sandlot.api.fleet_coordinator import coordinator_routes
 from sandlot.domain.session import CreateSession
-from tests.fleet.fakes import TIMINGS, Scene, two_workers
+from tests.fleet.fakes import TIMINGS, Scene
 from tests.service.served import served
 from tests.unit.cli.conftest import SECONDS, environment
 
@@ -35,12 +35,6 @@ async def sandlot(*arguments: str, code: int = 0, **variables: str) -> tuple[str
     assert ran.returncode == code, (ran.returncode, ran.stdout, ran.stderr)
     assert "Traceback" not in ran.stderr
     return ran.stdout, ran.stderr
-
-
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with two_workers() as scene:
-        yield scene
 
 
 @contextlib.asynccontextmanager
@@ -79,9 +73,10 @@ async def test_drain(scene: Scene) -> None:
         assert "there is no worker 'w9'" in told
 
 
-async def test_one_server_is_no_fleet(scene: Scene) -> None:
+@pytest.mark.parametrize("words", [("status",), ("workers",), ("sessions",), ("drain", "w1")])
+async def test_one_server_is_no_fleet(scene: Scene, words: tuple[str, ...]) -> None:
     async with served(scene.workers["w1"], api_key=KEY) as url:
-        _, told = await sandlot("fleet", "status", code=1, SANDLOT_URL=url, SANDLOT_API_KEY=KEY)
+        _, told = await sandlot("fleet", *words, code=1, SANDLOT_URL=url, SANDLOT_API_KEY=KEY)
         assert "is one server, not a fleet's coordinator" in told
 
 

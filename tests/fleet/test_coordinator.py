@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -13,13 +12,7 @@ from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator import CoordinatorOptions
 from sandlot.fleet.directory import WorkerCard
-from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody, two_workers
-
-
-@pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    async with two_workers() as scene:
-        yield scene
+from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
 
 
 async def test_a_create_goes_to_the_worker_with_most_room_and_carries_its_place(scene: Scene) -> None:
@@ -39,7 +32,6 @@ async def test_any_coordinator_finds_what_another_made(scene: Scene) -> None:
     result = await other.execute(opened.session.id, ExecRequest("echo found"))
     assert result.stdout == b"found\n"
     assert [session.id for session in (await other.list_sessions()).sessions] == [opened.session.id]
-    await other.close()
 
 
 async def test_a_worker_that_cannot_be_reached_is_passed_over(scene: Scene) -> None:
@@ -82,7 +74,6 @@ async def test_a_token_that_a_worker_does_not_take_is_no_fault_of_the_client(sce
             await call
         assert (refused.value.retryable, refused.value.may_have_executed) == (True, False)
     assert (await scene.directory.status()).reservations == 0
-    await stranger.close()
 
 
 async def test_a_refused_create_gives_its_place_back(scene: Scene) -> None:
@@ -102,7 +93,6 @@ async def test_the_quota(scene: Scene) -> None:
     await strict.create_session(CreateSession())
     with pytest.raises(Busy):
         await strict.create_session(CreateSession())
-    await strict.close()
 
 
 async def test_a_silent_worker_is_waited_for_then_its_sessions_are_lost(scene: Scene) -> None:
@@ -131,7 +121,48 @@ async def test_a_silent_worker_is_waited_for_then_its_sessions_are_lost(scene: S
         False,
     )
     assert not scene.workers["w2"].assignments
-    await other.close()
+
+
+async def test_nobody_is_sent_straight_to_a_late_worker(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers, so it serves through the coordinator. A token would live on when another has taken over."""
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    assert scene.coordinator.access(opened.session) is not None
+    (at,) = [status.at for status in await scene.directory.workers() if status.at.id == "w1"]
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s - 1, silent=("w1",))
+    # As after some seconds, in which what it knows of a living worker has become old.
+    with monkeypatch.context() as later:
+        later.setattr(scene.coordinator._whereabouts, "_fresh_s", 0.0)
+        assert (await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))).stdout == b"on\n"
+    session = await scene.coordinator.get_session(opened.session.id)
+    assert session.state is SessionState.ACTIVE
+    assert scene.coordinator.access(session) is None
+    # Whoever asked before: a list says who is late as well.
+    scene.coordinator._whereabouts.remember(opened.session, at)
+    assert scene.coordinator.access(session) is not None
+    await scene.coordinator.list_sessions(thread="t")
+    assert scene.coordinator.access(session) is None
+    await scene.pass_time(2, silent=("w1",))
+    with pytest.raises(SandboxLost):  # what was known a moment ago is not used
+        await scene.coordinator.execute(opened.session.id, ExecRequest("true"))
+
+
+async def test_what_was_known_long_ago_makes_no_new_token(scene: Scene) -> None:
+    """As after a command of minutes: the worker was alive when it began."""
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    whereabouts = scene.coordinator._whereabouts
+    given = scene.coordinator.access(opened.session)
+    now = whereabouts._clock()
+    whereabouts._clock = lambda: now + whereabouts._fresh_s + 20
+    later = scene.coordinator.access(opened.session)
+    assert given is not None
+    assert later is not None
+    assert later.expires_at - given.expires_at == pytest.approx(-20, abs=5)
+    whereabouts._clock = lambda: now + whereabouts._fresh_s + 31  # of 60 that a token has here
+    assert scene.coordinator.access(opened.session) is None
+    await scene.coordinator.list_sessions(thread="t")
+    assert scene.coordinator.access(opened.session) is not None
 
 
 async def test_a_lost_session_is_given_to_another_worker_when_asked(scene: Scene) -> None:
@@ -143,7 +174,6 @@ async def test_a_lost_session_is_given_to_another_worker_when_asked(scene: Scene
     assert assignment.lost is not None
     assert (assignment.lost.id, assignment.lost.thread) == (opened.session.id, "t")
     assert assignment.reservation is not None
-    await other.close()
 
 
 async def test_a_lost_session_can_be_deleted(scene: Scene) -> None:
@@ -156,7 +186,6 @@ async def test_a_lost_session_can_be_deleted(scene: Scene) -> None:
     await other.delete_session(opened.session.id)  # once more is no error
     assert (await other.create_session(CreateSession(thread="t"))).created
     assert scene.workers["w2"].assignments[-1].predecessor is not None
-    await other.close()
 
 
 async def test_a_worker_that_is_cut_off_from_the_directory_alone_goes_on(scene: Scene) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from sandlot.fleet.directory import SessionEntry, Want
-from sandlot.fleet.memory import MemoryDirectory
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
 from sandlot.testing.directory_suite.harness import (
@@ -22,46 +20,20 @@ from sandlot.testing.directory_suite.harness import (
     refused,
 )
 from sandlot.testing.directory_suite.redis_server import RedisServer
+from tests.fleet.harnesses import in_memory, in_redis
 
 
 class TestMemory(DirectorySuite):
     @pytest_asyncio.fixture
     async def directory_harness(self) -> DirectoryHarness:
-        now = 1000.0
-
-        async def pass_time(seconds: float) -> None:
-            nonlocal now
-            now += seconds
-
-        directory = MemoryDirectory(timings=TIMINGS, clock=lambda: now)
-
-        async def empty() -> None:
-            directory.empty()
-
-        return DirectoryHarness(directory, directory, pass_time, empty)
+        return in_memory()
 
 
 class TestRedis(DirectorySuite):
     @pytest_asyncio.fixture
     async def directory_harness(self, redis: RedisServer) -> AsyncIterator[DirectoryHarness]:
-        """The scripts run as they always do, on Redis's own time; the directory's clock is set forward in Redis."""
-        cell = f"case-{secrets.token_hex(4)}"
-        one, two = (RedisDirectory.open(redis.url, cell=cell, timings=TIMINGS) for _ in range(2))
-        plain = Redis.from_url(redis.url)
-
-        async def pass_time(seconds: float) -> None:
-            await one.status()
-            await plain.hincrby(f"sandlot:{{{cell}}}:meta", "clock", round(seconds * 1000))
-
-        async def empty() -> None:
-            async for key in plain.scan_iter(match=f"sandlot:{{{cell}}}:*", count=1000):
-                await plain.delete(key)
-
-        yield DirectoryHarness(one, two, pass_time, empty)
-        for client in (one, two):
-            await client.close()
-        await empty()
-        await plain.aclose()
+        async with in_redis(redis.url) as harness:
+            yield harness
 
     async def test_leaves_nothing_behind(self, fleet: Fleet, redis: RedisServer) -> None:
         """After everything has come and gone, there is nothing left in Redis that grows with use."""

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.session import SessionState
+from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.directory import (
     Place,
     SessionEntry,
@@ -20,12 +20,25 @@ from sandlot.fleet.directory import (
     Want,
     WorkerCard,
 )
+from sandlot.fleet.membership import Membership
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import DirectoryHarness, a_session
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
-from tests.fleet.crew import Crew, Fleet, eventually, recorded_for, settled, some_sessions
+from sandlot.testing.eventually import eventually
+from tests.fleet.crew import Crew, Fleet, recorded_for, settled, some_sessions
 
 # --- opening ----------------------------------------------------------------------------------
+
+
+async def opens(membership: Membership, session: Session, key: str | None = None) -> None:
+    """As a worker does with a new one."""
+    with membership.opening(session.id, new=True):
+        await membership.opened(session, key, None)
+
+
+async def holds_nothing(harness: DirectoryHarness) -> bool:
+    """That it was told to forget does not mean yet that it has."""
+    return await recorded_for(harness.directory, "w1") == set()
 
 
 async def test_opened_session_takes_its_place(fleet: Fleet, harness: DirectoryHarness) -> None:
@@ -54,12 +67,12 @@ async def test_session_that_could_not_be_recorded_never_was(
     getattr(fleet.directory, trouble).add("record")
     session = a_session(tenant="default", thread="t")
     with pytest.raises((Unavailable, RuntimeError)):
-        await membership.opened(session, "key", None)
+        await opens(membership, session, "key")
     if trouble == "unanswered":
         assert await recorded_for(harness.directory, "w1") == {session.id}
     fleet.directory.mend()
     await eventually(lambda: fleet.directory.calls["forget"] == 1)
-    assert await recorded_for(harness.directory, "w1") == set()
+    await eventually(lambda: holds_nothing(harness))
 
 
 async def test_create_that_is_given_up_never_was(fleet: Fleet, harness: DirectoryHarness) -> None:
@@ -67,15 +80,125 @@ async def test_create_that_is_given_up_never_was(fleet: Fleet, harness: Director
     await fleet.complete()
     fleet.directory.waits["record"] = asyncio.Event()
     session = a_session()
-    create = asyncio.create_task(membership.opened(session, None, None))
+    create = asyncio.create_task(opens(membership, session))
     await eventually(lambda: recorded_for(harness.directory, "w1"))
     create.cancel()
     with pytest.raises(asyncio.CancelledError):
         await create
     fleet.directory.waits.pop("record").set()
+    await eventually(lambda: holds_nothing(harness))
+
+
+async def test_session_that_got_no_sandbox_after_it_was_recorded_never_was(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    session = a_session()
+
+    async def dies() -> None:
+        with membership.opening(session.id, new=True):
+            await membership.opened(session, None, None)
+            assert await recorded_for(harness.directory, "w1") == {session.id}
+            raise ValueError("no sandbox")
+
+    with pytest.raises(ValueError, match="no sandbox"):
+        await dies()
+    await eventually(lambda: fleet.directory.calls["forget"] == 1)
+    await eventually(lambda: holds_nothing(harness))
+
+
+async def test_session_of_which_nobody_was_told_costs_the_directory_nothing(fleet: Fleet) -> None:
+    """No sandbox was to be had, or there is no lease: there is nothing to take back."""
+    membership = await fleet.start(Crew())
+    await fleet.complete()
+    held = fleet.directory.calls["held"]
+    with pytest.raises(ValueError, match="no sandbox"), membership.opening(a_session().id, new=True):
+        raise ValueError("no sandbox")
+    await asyncio.sleep(0.1)
+    assert (fleet.directory.calls["forget"], fleet.directory.calls["held"]) == (0, held)
+
+
+async def test_all_are_asked_for_between_the_record_and_the_end_of_a_create(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """An emptied directory: what is being opened is not with the worker yet, and must be told of again."""
+    crew = Crew(a_session())
+    membership = await fleet.start(crew)
+    await fleet.complete()
+    session = a_session()
+    with membership.opening(session.id, new=True):
+        await membership.opened(session, None, None)
+        lease = membership._contact.lease
+        assert lease is not None
+        await harness.directory.forget(lease, [session.id, *crew.sessions])
+        membership._recorder.record_all()
+        await eventually(lambda: membership._recorder.complete)
+        assert await recorded_for(harness.directory, "w1") == set(crew.sessions), "and it is not forgotten"
+        crew.sessions[session.id] = (session, None)
+
+    async def is_recorded() -> bool:
+        return await recorded_for(harness.directory, "w1") == set(crew.sessions)
+
+    await eventually(is_recorded)
+
+
+async def test_outbox_that_overflows_loses_nothing(fleet: Fleet, harness: DirectoryHarness) -> None:
+    crew = Crew(*some_sessions(5))
+    membership = await fleet.start(crew)
+    await fleet.complete()
+    recorder = membership._recorder
+    recorder._outbox._max = 10
+    fleet.directory.waits["record"] = held = asyncio.Event()
+    for session in some_sessions(30):
+        crew.sessions[session.id] = (replace(session, thread=None), None)
+        recorder._outbox.put(SessionEntry(crew.sessions[session.id][0]))
+    recorder._outbox._max = 1000
+    fleet.directory.waits.clear()
+    held.set()
+    recorder.wake()
+
+    async def all_are_there() -> bool:
+        return await recorded_for(harness.directory, "w1") == set(crew.sessions)
+
+    await eventually(all_are_there)
+    await eventually(lambda: recorder.complete)
+
+
+async def test_what_is_given_up_is_not_waited_for(fleet: Fleet, harness: DirectoryHarness) -> None:
+    """A session turns out to be another's while all are recorded: the rest is complete without it."""
+    taken, kept = some_sessions(2)
+    membership = await fleet.start(Crew(taken, kept))
+    await fleet.complete()
+    recorder = membership._recorder
+    recorder._left = {taken.id}
+    recorder._outbox.put(SessionEntry(taken))
+    await recorder._give_up(frozenset({taken.id}))
+    recorder.wake()
+    await eventually(lambda: recorder.complete)
+
+
+async def test_record_that_comes_after_it_was_taken_back_is_forgotten_too(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    """A Redis that hung does what it was sent in any order."""
+    kept, late = some_sessions(2)
+    membership = await fleet.start(Crew(kept))
+    await fleet.complete()
+    fleet.directory.failing.add("record")
+    fleet.directory.waits["forget"] = forgotten = asyncio.Event()
+    with pytest.raises(Unavailable):
+        await opens(membership, late)
+    fleet.directory.mend()
+    await eventually(lambda: fleet.directory.calls["forget"] == 1)
+    lease = membership._contact.lease
+    assert lease is not None
+    await harness.directory.record(lease, [SessionEntry(late)])
+    fleet.directory.waits.clear()
+    forgotten.set()
 
     async def is_forgotten() -> bool:
-        return await recorded_for(harness.directory, "w1") == set()
+        return await recorded_for(harness.directory, "w1") == {kept.id}
 
     await eventually(is_forgotten)
 
@@ -89,9 +212,10 @@ async def test_known_session_is_not_forgotten_for_a_record_that_failed(
     membership = await fleet.start(Crew(here))
     await fleet.complete()
     fleet.directory.unanswered.add("record")
-    for session in (here, taken):
-        with pytest.raises(Unavailable):
-            await membership.opened(session, None, "reservation")
+    with pytest.raises(Unavailable):
+        await membership.opened(here, None, "reservation")
+    with pytest.raises(Unavailable), membership.opening(taken.id, new=False):
+        await membership.opened(taken, None, "reservation")
     fleet.directory.mend()
     await membership.changed(here, None)
     await eventually(lambda: len(membership._recorder._outbox) == 0)
@@ -163,7 +287,7 @@ async def test_session_that_is_being_created_is_never_forgotten(
     page.set()  # that one was empty: once more, with something in it
     await fleet.complete()
     fleet.directory.waits["record"] = answer
-    creates = [asyncio.create_task(membership.opened(session, None, None)) for session in (new, done)]
+    creates = [asyncio.create_task(opens(membership, session)) for session in (new, done)]
 
     async def both_are_recorded() -> bool:
         return len(await recorded_for(harness.directory, "w1")) == 2
@@ -193,10 +317,11 @@ async def test_session_opened_while_the_directory_was_emptied_is_recorded(
     await fleet.complete()
     fleet.directory.waits["record"] = answer = asyncio.Event()
     new = a_session()
-    create = asyncio.create_task(membership.opened(new, None, None))
+    create = asyncio.create_task(opens(membership, new))
     await eventually(lambda: recorded_for(harness.directory, "w1"))
     del fleet.directory.waits["record"]
     await harness.empty()
+    fleet.directory.reports.clear()  # what was complete before is not
     joins = fleet.directory.calls["join"]
     membership._contact.hurry.set()
     await eventually(lambda: fleet.directory.calls["join"] > joins)
@@ -222,7 +347,7 @@ async def own_redis() -> AsyncIterator[RedisServer]:
 
 async def over_redis(server: RedisServer, folder: Path, work: Callable[[Fleet], Awaitable[None]]) -> None:
     directory = RedisDirectory.open(
-        server.url, timings=Timings(lease_s=1.0, lost_after_s=2.0), deadline_s=0.3
+        server.url, timings=Timings(lease_s=3.0, lost_after_s=6.0), deadline_s=1.0
     )
     fleet = Fleet(directory, folder)
     try:
@@ -237,6 +362,7 @@ async def test_redis_killed_and_started_empty(own_redis: RedisServer, folder: Pa
         crew = Crew(*some_sessions(70))
         membership = await fleet.start(crew)
         await fleet.complete()
+        (before,) = await fleet.directory.workers()
         own_redis.kill()
         await eventually(lambda: membership.problem is not None)
         fleet.slept += 5.0
@@ -246,7 +372,7 @@ async def test_redis_killed_and_started_empty(own_redis: RedisServer, folder: Pa
         await fleet.complete()
         assert await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
         assert crew.given_up == []
-        assert (await fleet.directory.workers())[0].at.epoch == 2
+        assert (await fleet.directory.workers())[0].at.epoch > before.at.epoch
 
     await over_redis(own_redis, folder, work)
 
@@ -263,12 +389,16 @@ async def test_redis_frozen(own_redis: RedisServer, folder: Path) -> None:
                 await membership.confirm()
                 await asyncio.sleep(0.1)
             with pytest.raises(Unavailable):
-                await membership.opened(a_session(), None, None)
+                await opens(membership, a_session())
         finally:
             own_redis.signal(signal.SIGCONT)
         await fleet.complete()
         await eventually(lambda: membership.problem is None)
-        assert await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
+
+        async def as_it_was() -> bool:
+            return await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
+
+        await eventually(as_it_was)  # what Redis did after it woke up is undone
         assert crew.given_up == []
 
     await over_redis(own_redis, folder, work)

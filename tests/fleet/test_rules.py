@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.paging import cursor, parse_cursor
 from sandlot.fleet.directory import Timings, WorkerState
-from sandlot.fleet.rules import (
-    MAX_SETTLING_LEASES,
-    cursor,
-    parse_cursor,
-    state_at,
-    still_settling_until,
-)
+from sandlot.fleet.rules import MAX_SETTLING_LEASES, state_at, still_settling_until
 from sandlot.testing.directory_suite.harness import a_session
 
 TIMES = st.floats(0, 1e6)

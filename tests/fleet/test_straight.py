@@ -20,12 +20,6 @@ from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from tests.fleet.straight_rig import API_KEY, Rig, pieces, rigged
 
 
-@pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    async with rigged() as rig:
-        yield rig
-
-
 class TestStraight(ServiceSuite):
     """The whole contract on the way straight to the worker."""
 
@@ -131,7 +125,7 @@ async def test_who_does_not_want_to_go_straight_does_not() -> None:
 async def test_a_worker_takes_no_key_and_no_stranger(rig: Rig) -> None:
     session = await rig.session()
     other = (await rig.service.create_session(CreateSession())).session
-    token = rig.tokens.for_session(other, rig.worker_url).token
+    token = rig.tokens.for_session(other, rig.worker_url, "w1").token
     for key in (None, API_KEY, token):
         stranger = HttpService(rig.worker_url, key)
         with pytest.raises(Unauthorized):

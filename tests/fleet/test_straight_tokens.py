@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-import pytest_asyncio
 
 from sandlot.client.http import ways
 from sandlot.client.http.connection import Connection
@@ -24,23 +23,18 @@ from sandlot.fleet.access import SigningKeys
 from tests.fleet.straight_rig import Heard, Rig, as_service, rigged
 from tests.service.served import served
 
-
-@pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    async with rigged() as rig:
-        yield rig
-
-
 # --- tokens that do not open any more -----------------------------------------------------------
 
 
 async def test_access_is_renewed_before_it_is_over() -> None:
     """Once, however many calls need it at that moment."""
-    async with rigged(lifetime_s=1.0) as rig:
+    async with rigged() as rig:
         session = await rig.session()
         await rig.run(session)
-        await asyncio.sleep(0.8)
         assert rig.coordinator.since() == []
+        held = rig.service._ways._held[session]
+        assert 10 < held.over_at - held.renew_at < 20, "a quarter of its minute"
+        held.renew_at = time.monotonic()  # that far it is now, and not over
         await asyncio.gather(*(rig.run(session) for _ in range(20)))
         assert rig.coordinator.since() == ["get_session"]
         assert rig.worker.since() == ["execute"] * 21
@@ -232,12 +226,12 @@ async def test_a_session_that_has_ended(rig: Rig) -> None:
 async def test_where_a_token_goes(door: str, worker: str, goes: bool) -> None:
     """What was secret on the way to the coordinator is not sent in the clear to a worker."""
     kept = ways_to(door)
-    kept.saw("ses_1", Access(worker, "token", time.time() + 60))
+    kept.saw("ses_1", Access(worker, "token", time.time() + 60, "w1"))
     straight = await kept.of("ses_1")
     assert (straight is not None) is goes
     if straight is not None:
         assert straight.url == worker.rstrip("/")
-        assert straight.auth == {"Authorization": "Bearer token"}
+        assert straight.own_headers == {"Authorization": "Bearer token"}
     await kept.close()
 
 
@@ -253,9 +247,9 @@ async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "MAX_WORKERS", 3)
     kept = ways_to("http://fleet.example")
     for n in range(20):
-        kept.saw(f"ses_{n}", Access(f"http://10.0.0.{n}", "token", time.time() + 60))
+        kept.saw(f"ses_{n}", Access(f"http://10.0.0.{n}", "token", time.time() + 60, f"w{n}"))
         assert await kept.of(f"ses_{n}") is not None
-        kept.saw("ses_0", Access("http://10.0.0.0", "token", time.time() + 60))  # seen again and again
+        kept.saw("ses_0", Access("http://10.0.0.0", "token", time.time() + 60, "w0"))  # seen again and again
     assert list(kept._held) == ["ses_16", "ses_17", "ses_18", "ses_19", "ses_0"]
     assert len(kept._workers) == 3
     assert await kept.of("ses_0") is not None

@@ -8,17 +8,13 @@ import pytest
 import pytest_asyncio
 
 from tests.fleet_faults.healing import TIMES
-from tests.fleet_faults.rig import Fleet
+from tests.fleet_faults.rig import Fleet, running
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def shared_fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet()
-    try:
-        await fleet.start()
+    async with running(Fleet()) as fleet:
         yield fleet
-    finally:
-        await fleet.clean()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -13,7 +13,8 @@ from enum import Enum
 
 import pytest
 
-from tests.faults.rig import ServerProcess, free_port
+from sandlot.testing.directory_suite.redis_server import free_port
+from tests.faults.rig import ServerProcess
 
 PIECE_BYTES = 64 * 1024
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="cutting networks needs root: iptables and ip netns")

@@ -5,12 +5,11 @@ start again, and what must hold afterwards.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,61 +24,25 @@ from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
 from sandlot.fleet.directory import Timings
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import RedisServer
+from sandlot.testing.eventually import eventually
 from tests.faults.invariants import Footprint, unforeseen
-from tests.faults.rig import ServerProcess, eventually
-from tests.fleet_faults.network import Line, own_group
+from tests.faults.rig import ServerProcess, created_at_last
+from tests.fleet.crew import recorded_for
+from tests.fleet_faults.member import Member
+from tests.fleet_faults.network import Line
 
 KEY = "a-key-for-the-tests-alone"
-TENANT = "default"
-SANDLOT = [sys.executable, "-m", "sandlot"]
-# Short, so that a test can wait for a worker to be given up: 8 s after its last report.
-TIMINGS = Timings(lease_s=2.0, lost_after_s=6.0)
-SETTLED_WITHIN_S = 30.0
+# Short, so that a test can wait for a worker to be given up: 12 s after its last report. Longer than a busy machine
+# of two cores keeps a worker from reporting.
+TIMINGS = Timings(lease_s=3.0, lost_after_s=9.0)
+# Of the tests' own questions to Redis, which are not what is tested.
+DEADLINE_S = 20.0
+READY_WITHIN_S = 60.0
+# A busy engine takes more than a minute to remove a sandbox, now and then.
+SETTLED_WITHIN_S = 100.0
+WARM_WITHIN_S = 60.0
 # Connections that members keep open to each other and to Redis for a while, after many came at once.
 KEPT_CONNECTIONS = 100
-
-
-class Member(ServerProcess):
-    """``redis``: the variables that say where the directory is. ``fleet_keys``: what all members share."""
-
-    def __init__(
-        self,
-        command: str,
-        redis: Mapping[str, str],
-        fleet_keys: str,
-        timings: Timings = TIMINGS,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            command=[*SANDLOT, command],
-            group=own_group(),
-            fleet_keys=fleet_keys,
-            lease_s=str(timings.lease_s),
-            lost_after_s=str(timings.lost_after_s),
-            **options,
-        )
-        self.environ |= redis
-
-    def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    @property
-    def runs(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    async def open_health(self) -> dict[str, Any]:
-        """What anybody may ask."""
-        async with httpx.AsyncClient() as http:
-            answer = await http.get(f"{self.url}/health", timeout=5)
-            body: dict[str, Any] = answer.json()
-            return body
-
-    async def is_ready(self) -> bool:
-        async with httpx.AsyncClient() as http:
-            return (await http.get(f"{self.url}/ready", timeout=5)).status_code == 200
 
 
 class Fleet:
@@ -100,7 +63,8 @@ class Fleet:
         **settings: str,
     ) -> None:
         self._own_redis = redis is None
-        self.redis = redis or RedisServer("--appendonly", "yes", "--appendfsync", "everysec")
+        # Written at once and never synced: its death loses nothing of that, and no slow disk holds it up.
+        self.redis = redis or RedisServer("--appendonly", "yes", "--appendfsync", "no")
         self.line = Line(self.redis.port) if line else None
         self.timings = timings
         self.fleet_keys = f"k1:{secrets.token_hex(24)}"
@@ -134,7 +98,7 @@ class Fleet:
         for member in self.members:
             await member.start(ready=False)
         for member in self.members:
-            await member.wait_ready(40)
+            await member.wait_ready(READY_WITHIN_S)
             member.baseline = Footprint.of(member.pid)
 
     async def mend(self) -> None:
@@ -164,10 +128,15 @@ class Fleet:
 
     async def session_on(self, worker: Member, client: AsyncClient, **options: Any) -> AsyncSession:
         """A new one that lies on this worker, of a thread of its own; what lands elsewhere on the way is deleted."""
+        # Workers with a warm sandbox come before those whose pool is still being filled, however much room these have.
+        await eventually(
+            partial(self._offers_warm, worker), WARM_WITHIN_S, f"{worker.owner} offers a warm sandbox"
+        )
         elsewhere: list[AsyncSession] = []
         try:
             for _ in range(12):
-                session = await client.create(thread=f"on-{secrets.token_hex(4)}", **options)
+                thread = f"on-{secrets.token_hex(4)}"
+                session = await created_at_last(client, thread=thread, certain=False, **options)
                 if self.worker_of(session) is worker:
                     return session
                 elsewhere.append(session)
@@ -176,9 +145,19 @@ class Fleet:
             for session in elsewhere:
                 await session.delete()
 
-    def directory(self) -> RedisDirectory:
-        """As it is, not as members see it; the caller closes it."""
-        return RedisDirectory.open(self.redis.url, timings=self.timings, deadline_s=5.0)
+    async def _offers_warm(self, worker: Member) -> bool:
+        async with self.directory() as directory:
+            reports = [status.report for status in await directory.workers() if status.at.id == worker.owner]
+        return any(room.warm for report in reports if report for room in report.room.values())
+
+    @asynccontextmanager
+    async def directory(self) -> AsyncIterator[RedisDirectory]:
+        """As it is, not as members see it."""
+        directory = RedisDirectory.open(self.redis.url, timings=self.timings, deadline_s=DEADLINE_S)
+        try:
+            yield directory
+        finally:
+            await directory.close()
 
     @property
     def tokens(self) -> AccessTokens:
@@ -189,7 +168,7 @@ class Fleet:
     async def metrics(self, member: Member) -> str:
         token = member.api_key or self.tokens.for_member(member.owner)
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
-            return (await http.get(f"{member.url}/metrics", timeout=5)).raise_for_status().text
+            return (await http.get(f"{member.url}/metrics", timeout=20)).raise_for_status().text
 
     def redis_folder(self) -> Path:
         with Redis.from_url(self.redis.url, decode_responses=True) as redis:
@@ -217,9 +196,12 @@ class Fleet:
             assert not unforeseen(log), log
 
     async def _differences(self) -> list[str]:
-        listed = await self._listed()
+        lists = await self._lists()
+        listed = lists[0]
         held = await self._held()
         found: list[str] = []
+        if any(one.keys() != listed.keys() for one in lists):
+            found.append(f"coordinators disagree: {[sorted(one) for one in lists]}")
         threads = [session.thread for session in listed.values() if session.thread is not None]
         if len(threads) != len(set(threads)):
             found.append(f"two sessions of one thread: {sorted(threads)}")
@@ -235,31 +217,21 @@ class Fleet:
                 found += _grown(coordinator, 0)
         return found
 
-    async def _listed(self) -> dict[str, AsyncSession]:
+    async def _lists(self) -> list[dict[str, AsyncSession]]:
+        """Of every running coordinator, one after the other: what ends meanwhile is in the first alone."""
         lists = []
         for number, coordinator in enumerate(self.coordinators):
             if coordinator.runs:
                 async with self.client(number) as client:
                     lists.append({session.id: session async for session in client.sessions()})
-        assert all(one.keys() == lists[0].keys() for one in lists), f"coordinators disagree: {lists}"
-        return lists[0]
+        return lists
 
     async def _held(self) -> dict[str, set[str]]:
-        directory = self.directory()
-        try:
-            held: dict[str, set[str]] = {worker.owner: set() for worker in self.workers}
+        held: dict[str, set[str]] = {worker.owner: set() for worker in self.workers}
+        async with self.directory() as directory:
             for status in await directory.workers():
-                ids = held.setdefault(status.at.id, set())
-                after: str | None = None
-                while True:
-                    page = await directory.held(status.at.id, after=after)
-                    ids.update(page.ids)
-                    if page.next is None:
-                        break
-                    after = page.next
-            return held
-        finally:
-            await directory.close()
+                held[status.at.id] = await recorded_for(directory, status.at.id)
+        return held
 
     async def _differences_of(self, worker: Member, sessions: list[AsyncSession]) -> list[str]:
         health = await worker.open_health()
@@ -285,6 +257,16 @@ class Fleet:
             self.line.close()
         if self._own_redis:
             self.redis.remove()
+
+
+@asynccontextmanager
+async def running(fleet: Fleet) -> AsyncIterator[Fleet]:
+    """Whatever happens, nothing of it is left afterwards."""
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        await fleet.clean()
 
 
 class _ProxiedClient(AsyncClient):

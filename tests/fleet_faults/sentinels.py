@@ -18,7 +18,8 @@ from sandlot.testing.directory_suite.redis_server import RedisServer, free_port
 NAME = "fleet"
 QUORUM = 2
 DOWN_AFTER_MS = 1000
-START_SECONDS = 20.0
+# A sentinel asks who replicates every ten seconds, and does nothing for thirty after it was held up itself.
+START_SECONDS = 60.0
 
 
 class Watched:
@@ -41,6 +42,7 @@ class Watched:
     def start(self) -> None:
         self.primary.start()
         self.replica.start()
+        self._wait_synced()
         for port in self.ports:
             config = self._folder / f"{port}.conf"
             config.write_text(
@@ -61,6 +63,14 @@ class Watched:
             assert time.monotonic() < deadline, "the sentinels do not find the replica and each other"
             time.sleep(0.1)
 
+    def _wait_synced(self) -> None:
+        """Before anybody watches: what a sentinel finds first, it believes for ten seconds."""
+        deadline = time.monotonic() + START_SECONDS
+        with Redis(port=self.replica.port, decode_responses=True) as replica:
+            while replica.info("replication")["master_link_status"] != "up":
+                assert time.monotonic() < deadline, "the replica does not find its primary"
+                time.sleep(0.05)
+
     def _sees_all(self, port: int) -> bool:
         with contextlib.suppress(RedisConnectionError), Redis(port=port, decode_responses=True) as sentinel:
             master = sentinel.sentinel_master(NAME)
@@ -71,6 +81,9 @@ class Watched:
     def master_port(self) -> int:
         with Redis(port=self.ports[0], decode_responses=True) as sentinel:
             return int(sentinel.sentinel_get_master_addr_by_name(NAME)[1])
+
+    def signal_sentinel(self, number: int, how: signal.Signals) -> None:
+        self._sentinels[number].send_signal(how)
 
     def remove(self) -> None:
         for sentinel in self._sentinels:

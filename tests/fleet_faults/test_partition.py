@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
 
-from sandlot import errors
-from sandlot.testing.directory_suite.redis_server import RedisServer
-from tests.faults.invariants import counted, times_run, told
-from tests.faults.rig import eventually
+from sandlot import Result, errors
+from sandlot.fleet.directory import Timings
+from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
+from tests.faults.invariants import counted, times_run
 from tests.fleet_faults.healing import healing
+from tests.fleet_faults.member import SANDLOT, Member
 from tests.fleet_faults.network import Namespace, as_root
-from tests.fleet_faults.rig import SANDLOT, Fleet, Member
-from tests.fleet_faults.test_workers import given_up, removed
+from tests.fleet_faults.rig import Fleet, running
+from tests.fleet_faults.waiting import begun, given_up, removed, works_again
 
 pytestmark = [as_root, pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def network() -> AsyncIterator[Namespace]:
+@pytest.fixture(scope="module")
+def network() -> Iterator[Namespace]:
     network = Namespace()
     try:
         network.open()
@@ -30,15 +31,11 @@ async def network() -> AsyncIterator[Namespace]:
         network.remove()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def redis(network: Namespace) -> AsyncIterator[RedisServer]:
+@pytest.fixture(scope="module")
+def redis(network: Namespace) -> Iterator[RedisServer]:
     """It listens at the end of the cable too; the cable leads nowhere else."""
-    redis = RedisServer("--bind", f"127.0.0.1 {network.outside}", "--protected-mode", "no")
-    try:
-        redis.start()
+    with redis_server("--bind", f"127.0.0.1 {network.outside}", "--protected-mode", "no") as redis:
         yield redis
-    finally:
-        redis.remove()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -46,6 +43,8 @@ async def fleet(network: Namespace, redis: RedisServer) -> AsyncIterator[Fleet]:
     """One worker here, one behind the cable."""
     fleet = Fleet(
         workers=1,
+        # Who asks for a session of a worker that is silent tries three times: the grace is longer, by far.
+        timings=Timings(lease_s=3.0, lost_after_s=15.0),
         redis=redis,
         redis_environ={"SANDLOT_REDIS_URL": f"redis://{network.outside}:{redis.port}/0"},
     )
@@ -53,11 +52,8 @@ async def fleet(network: Namespace, redis: RedisServer) -> AsyncIterator[Fleet]:
     far.command = network.command(*SANDLOT, "worker")
     far.url = f"http://{network.inside}:{far.port}"
     fleet.workers.append(far)
-    try:
-        await fleet.start()
+    async with running(fleet):
         yield fleet
-    finally:
-        await fleet.clean()
 
 
 @pytest.fixture
@@ -71,22 +67,18 @@ async def test_shorter_than_the_grace(fleet: Fleet, network: Namespace, far: Mem
         name = session.thread
         assert name is not None
         running = asyncio.create_task(session.run(counted("across", 4), exec_id="across"))
-        await asyncio.sleep(0.3)
+        await begun(session, "across")
         network.down()
         await asyncio.sleep(fleet.timings.lease_s + 1)
         with pytest.raises(errors.Unavailable):
             await client.thread(name)
         network.up()
-        with healing("a worker's cable out for 3 s and in again: its session runs commands"):
+        with healing("a worker's cable out for 4 s and in again: its session runs commands"):
 
-            async def works() -> bool:
-                try:
-                    return (await (await client.thread(name)).run("echo on")).output == "on\n"
-                except errors.SandlotError as error:
-                    told(error)
-                    return False
+            async def by_its_thread() -> Result:
+                return await (await client.thread(name)).run("echo on")
 
-            await eventually(works, 40, "the session works")
+            await works_again(by_its_thread, "on\n")
         assert (await running).output == "done across\n"
         assert await times_run(session, "across") == 1
         assert (await client.thread(name)).generation == 1
@@ -112,7 +104,7 @@ async def test_longer_than_the_grace(fleet: Fleet, network: Namespace, far: Memb
         finally:
             network.up()
         with healing("a worker's cable in again after it was given up: its old sandbox is removed"):
-            await eventually(lambda: removed(far, {old}), 40, "the old sandbox is removed")
+            await removed(far, {old})
         assert (await again.run("echo one")).output == "one\n"
         await again.delete()
     await fleet.settle()

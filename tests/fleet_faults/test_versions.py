@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from sandlot import AsyncSession, errors
-from tests.faults.invariants import counted, told
-from tests.faults.rig import created_at_last, eventually
+from sandlot.testing.eventually import eventually
+from tests.faults.invariants import counted
+from tests.faults.rig import created_at_last
 from tests.fleet_faults.healing import healing
-from tests.fleet_faults.rig import SANDLOT, Fleet, Member
+from tests.fleet_faults.member import SANDLOT, Member
+from tests.fleet_faults.rig import Fleet
+from tests.fleet_faults.waiting import works_again
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 NEXT = "99.1.0"
@@ -21,11 +24,8 @@ NEXT_WORKER = [sys.executable, str(Path(__file__).parent / "other_version.py"), 
 
 
 async def versions(fleet: Fleet) -> dict[str, str]:
-    directory = fleet.directory()
-    try:
+    async with fleet.directory() as directory:
         return {status.at.id: status.version for status in await directory.workers()}
-    finally:
-        await directory.close()
 
 
 async def drain(fleet: Fleet, worker: Member) -> None:
@@ -41,6 +41,7 @@ async def drain(fleet: Fleet, worker: Member) -> None:
     assert draining.returncode == 0, output.decode()
 
 
+@pytest.mark.timeout(400)  # three workers, one after the other
 async def test_rolling_upgrade(fleet: Fleet) -> None:
     """Fault 54: drain, stop, start as the next version, one worker after the other."""
     async with fleet.client() as client, fleet.client(1, straight=False) as proxied:
@@ -53,7 +54,7 @@ async def test_rolling_upgrade(fleet: Fleet) -> None:
         for number, worker in enumerate(fleet.workers):
             session = sessions[number]
             await drain(fleet, worker)
-            await eventually(partial(is_not_ready, worker), 10, "it drains")
+            await eventually(partial(is_not_ready, worker), 30, "it drains")
             # What it has goes on, what is new goes elsewhere.
             assert (await session.run("cat kept.txt")).output == f"of {number}"
             new = await created_at_last(proxied, certain=False)
@@ -64,11 +65,11 @@ async def test_rolling_upgrade(fleet: Fleet) -> None:
             with healing(
                 f"worker {number + 1} of 3 drained, stopped and started as another version: commands"
             ):
-                assert await worker.terminate() == 0
+                assert await worker.terminate(60) == 0
                 assert session.info.sandbox_id in worker.containers()
                 await worker.start(NEXT_WORKER)
-                await eventually(partial(works, session, number), 20, "its session works")
-            result = await (await session.exec(exec_id)).wait(timeout_s=20)
+                await works_again(partial(session.run, "cat kept.txt"), f"of {number}")
+            result = await (await session.exec(exec_id)).wait(timeout_s=60)
             assert result.output == f"done {exec_id}\n"
             now = await versions(fleet)
             assert now[worker.owner] == NEXT
@@ -88,11 +89,3 @@ async def test_rolling_upgrade(fleet: Fleet) -> None:
 
 async def is_not_ready(worker: Member) -> bool:
     return not await worker.is_ready()
-
-
-async def works(session: AsyncSession, number: int) -> bool:
-    try:
-        return (await session.run("cat kept.txt")).output == f"of {number}"
-    except errors.SandlotError as error:
-        told(error)
-        return False

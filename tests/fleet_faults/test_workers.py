@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import httpx
 import pytest
 
-from sandlot import AsyncClient, AsyncSession, errors
+from sandlot import AsyncSession, errors
 from sandlot.domain.ids import new_exec_id
-from tests.faults.invariants import counted, times_run, told
-from tests.faults.rig import created_at_last, eventually
+from tests.faults.invariants import counted, times_run, told, until_told
+from tests.faults.rig import created_at_last
 from tests.fleet_faults.healing import healing
+from tests.fleet_faults.member import Member
 from tests.fleet_faults.network import as_root, cut_off
-from tests.fleet_faults.rig import KEY, Fleet, Member
+from tests.fleet_faults.rig import KEY, Fleet
+from tests.fleet_faults.waiting import begun, given_up, removed, works_again
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
-# Lease and grace are over, and somebody has looked.
-GIVEN_UP_WITHIN_S = 30.0
-
-
-async def given_up(client: AsyncClient, thread: str) -> AsyncSession:
-    """Asked until its worker is gone: late until then, which is told, and never another sandbox in silence."""
-    async with asyncio.timeout(GIVEN_UP_WITHIN_S):
-        while True:
-            try:
-                session = await client.thread(thread)
-                if session.state == "lost":
-                    return session
-            except errors.SandlotError as error:
-                assert isinstance(told(error), errors.Unavailable | errors.LinkInterrupted)
-                assert error.retryable
-            await asyncio.sleep(0.3)
 
 
 async def test_killed_and_back(fleet: Fleet) -> None:
     """Fault 12: its sessions are adopted, under their ids; every exec has its one result."""
     async with fleet.client() as client, fleet.client(1, straight=False) as other:
-        session = await client.create(thread="back", metadata={"for": "keeping"})
+        session = await created_at_last(client, thread="back", metadata={"for": "keeping"}, certain=False)
         await session.files.write("kept.txt", "here")
         worker = fleet.worker_of(session)
         exec_id = new_exec_id()
@@ -47,19 +34,11 @@ async def test_killed_and_back(fleet: Fleet) -> None:
         assert fleet.worker_of(elsewhere) is not worker
         with healing("worker kill -9 and started again: its session runs commands"):
             await worker.start()
-
-            async def works() -> bool:
-                try:
-                    return (await session.run("cat kept.txt")).output == "here"
-                except errors.SandlotError as error:
-                    told(error)
-                    return False
-
-            await eventually(works, 20, "the session works")
-        result = await (await session.exec(exec_id)).wait(timeout_s=20)
+            await works_again(lambda: session.run("cat kept.txt"), "here")
+        result = await (await session.exec(exec_id)).wait(timeout_s=60)
         assert result.output == f"done {exec_id}\n"
         assert await times_run(session, exec_id) == 1
-        again = await other.thread("back")
+        again = await created_at_last(other, thread="back", certain=False)
         assert (again.id, again.generation, again.info.sandbox_id) == (session.id, 1, session.info.sandbox_id)
         assert again.info.metadata == {"for": "keeping"}
         for one in (again, elsewhere):
@@ -70,12 +49,14 @@ async def test_killed_and_back(fleet: Fleet) -> None:
 async def test_killed_for_good(fleet: Fleet) -> None:
     """Fault 12: after the grace its sessions are lost, and say so; another worker takes them over when asked to."""
     async with fleet.client() as client, fleet.client(1, straight=False) as other:
-        kept = await client.create(thread="kept", metadata={"for": "keeping"}, env={"WHO": "me"})
+        kept = await created_at_last(
+            client, thread="kept", metadata={"for": "keeping"}, env={"WHO": "me"}, certain=False
+        )
         worker = fleet.worker_of(kept)
         dropped = await fleet.session_on(worker, client)
         old = {kept.info.sandbox_id, dropped.info.sandbox_id}
-        running = asyncio.create_task(kept.run(counted("once", 60)))
-        await asyncio.sleep(0.5)
+        running = asyncio.create_task(kept.run(until_told("once")))
+        await begun(kept, "once")
         await worker.kill()
         with healing("worker kill -9 for good: its session is reported lost"):
             lost = await given_up(client, "kept")
@@ -98,18 +79,14 @@ async def test_killed_for_good(fleet: Fleet) -> None:
         # What the report says is kept must be kept: variables are the dead worker's secret alone.
         variable_kept = (await lost.run('echo "[$WHO]"')).output == "[me]\n"
         assert ("environment variables" in refused.value.details["loss"]["kept"]) == variable_kept
-        assert (await other.thread("kept")).id == lost.id
+        assert (await created_at_last(other, thread="kept", certain=False)).id == lost.id
         await other.service.delete_session(dropped.id)
         with pytest.raises(errors.NotFound):
             await client.get(dropped.id)
         # The machine comes back: what was taken over or deleted meanwhile is removed there.
         with healing("a given-up worker is back: what it lost is removed from its engine"):
             await worker.start()
-            await eventually(
-                lambda: removed(worker, old),
-                30,
-                lambda: f"{old} of {worker.containers()} {dropped.info.sandbox_id=}",
-            )
+            await removed(worker, old)
         assert (await lost.run("echo on")).output == "on\n"
         with pytest.raises(errors.NotFound):
             await client.get(dropped.id)
@@ -117,14 +94,10 @@ async def test_killed_for_good(fleet: Fleet) -> None:
     await fleet.settle()
 
 
-async def removed(worker: Member, sandbox_ids: set[str | None]) -> bool:
-    return not sandbox_ids & (await asyncio.to_thread(worker.containers)).keys()
-
-
 async def test_frozen_beyond_its_lease(fleet: Fleet) -> None:
     """Fault 9: late, and not replaced; it wakes and goes on with what it was asked."""
     async with fleet.client() as client, fleet.client(1) as other:
-        session = await client.create(thread="dozing")
+        session = await created_at_last(client, thread="dozing", certain=False)
         await session.run("true")
         worker = fleet.worker_of(session)
         worker.freeze()
@@ -153,7 +126,7 @@ async def test_frozen_beyond_its_lease(fleet: Fleet) -> None:
 async def test_frozen_until_its_session_went_elsewhere(fleet: Fleet) -> None:
     """Fault 9: what it wakes up with is not its own any more. It obeys nobody there, and removes it."""
     async with fleet.client() as client, fleet.client(1, straight=False) as other:
-        session = await client.create(thread="frozen")
+        session = await created_at_last(client, thread="frozen", certain=False)
         old = session.info.sandbox_id
         worker = fleet.worker_of(session)
         worker.freeze()
@@ -173,16 +146,17 @@ async def test_frozen_until_its_session_went_elsewhere(fleet: Fleet) -> None:
             answer = await asked
             assert answer.status_code >= 400, answer.text
             assert not answer.json()["may_have_executed"], answer.text
-            await eventually(lambda: removed(worker, {old}), 20, "the old sandbox is removed")
+            await removed(worker, {old})
         assert (await again.run("cat ran-new | wc -l")).output == "1\n"
         # The client that never heard of it comes to the new sandbox as well.
-        assert (await client.thread("frozen")).info.sandbox_id == again.info.sandbox_id
+        same = await created_at_last(client, thread="frozen", certain=False)
+        assert same.info.sandbox_id == again.info.sandbox_id
         await again.delete()
     await fleet.settle()
 
 
 async def ask_straight(worker: Member, session: AsyncSession, token: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=30) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         return await http.post(
             f"{worker.url}/v1/sessions/{session.id}/exec",
             json={"command": "echo obeyed"},
@@ -196,13 +170,16 @@ async def test_cut_off_from_the_directory_until_its_session_went_elsewhere(fleet
     is there.
     """
     async with fleet.client() as client, fleet.client(1, straight=False) as other:
-        session = await client.create(thread="cut")
+        session = await created_at_last(client, thread="cut", certain=False)
         old = session.info.sandbox_id
         worker = fleet.worker_of(session)
         with cut_off(worker, fleet.redis.port):
-            # The last moment in which somebody is sent there: the coordinator takes it for alive.
-            await asyncio.sleep(fleet.timings.lease_s / 2)
-            token = await straight_token(fleet, session)
+            # The last moments in which somebody is sent there: the coordinator takes it for alive.
+            until = time.monotonic() + fleet.timings.lease_s / 2
+            token = None
+            while token is None or time.monotonic() < until:
+                token = await straight_token(fleet, session) or token
+                await asyncio.sleep(0.1)
             await given_up(other, "cut")
             again = await other.thread("cut", recreate_lost=True)
             assert (again.id, again.generation) == (session.id, 2)
@@ -212,18 +189,19 @@ async def test_cut_off_from_the_directory_until_its_session_went_elsewhere(fleet
         with healing(
             "worker cut off from Redis until its session went elsewhere, healed: the old sandbox is removed"
         ):
-            await eventually(lambda: removed(worker, {old}), 20, "the old sandbox is removed")
-        assert (await client.thread("cut")).info.sandbox_id == again.info.sandbox_id
+            await removed(worker, {old})
+        same = await created_at_last(client, thread="cut", certain=False)
+        assert same.info.sandbox_id == again.info.sandbox_id
         await again.delete()
     await fleet.settle()
 
 
-async def straight_token(fleet: Fleet, session: AsyncSession) -> str:
-    """As a coordinator gives it out now."""
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as http:
+async def straight_token(fleet: Fleet, session: AsyncSession) -> str | None:
+    """As a coordinator gives it out now; none where it takes the worker for silent."""
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}, timeout=30) as http:
         answer = await http.get(f"{fleet.coordinators[0].url}/v1/sessions/{session.id}")
-    token: str = answer.json()["access"]["token"]
-    return token
+    access = answer.json().get("access")
+    return None if access is None else str(access["token"])
 
 
 @pytest.mark.parametrize("same_folder", [True, False], ids=["same folder", "another folder"])
@@ -239,7 +217,7 @@ async def test_two_with_one_id(fleet: Fleet, same_folder: bool) -> None:
         async with fleet.client() as client:
             session = await fleet.session_on(first, client)
             await second.start(ready=False)
-            assert await second.wait_ended(30) != 0
+            assert await second.wait_ended(60) != 0
             log = second.log.read_text()
             assert "another" in log, log
             assert "Traceback" not in log, log

@@ -81,7 +81,7 @@ def test_one_conversation_over_three_invokes_in_two_processes(
         assert success.artifact["exit_code"] == 0
 
     process = second_process(agent_server, database, thread, "echo $NAME in $PWD has $(cat result)")
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=150)
     assert process.returncode == 0, errors
     assert output.startswith("ada in /workspace/out has ADA\n")
     (last,) = client.sessions(thread=thread)

@@ -37,7 +37,7 @@ def check_stream(events: list[dict[str, Any]]) -> None:
 
 
 def test_output_is_shown_under_tools_alone_by_an_eager_graph(client: Client, thread: str) -> None:
-    agent = create_agent(by_conversation(bash(WAITS, timeout_s=30)), sandbox_tools(client))
+    agent = create_agent(by_conversation(bash(WAITS, timeout_s=90)), sandbox_tools(client))
     agent.stream_eager = True
     events = []
     for event in agent.stream(ask(), config(thread), stream_mode="tools"):
@@ -48,7 +48,7 @@ def test_output_is_shown_under_tools_alone_by_an_eager_graph(client: Client, thr
 
 
 def test_output_is_shown_while_the_command_runs(client: Client, thread: str) -> None:
-    agent = create_agent(by_conversation(bash(WAITS, timeout_s=30)), sandbox_tools(client))
+    agent = create_agent(by_conversation(bash(WAITS, timeout_s=90)), sandbox_tools(client))
     events = []
     for _, event in agent.stream(ask(), config(thread), stream_mode=MODES):
         events.append(event)
@@ -62,7 +62,7 @@ async def test_output_is_shown_while_the_command_runs_async(
     agent_server: ServerProcess, client: Client, thread: str, kind: type[Client | AsyncClient]
 ) -> None:
     mine = kind(agent_server.url)
-    agent = create_agent(by_conversation(bash(WAITS, timeout_s=30)), sandbox_tools(mine))
+    agent = create_agent(by_conversation(bash(WAITS, timeout_s=90)), sandbox_tools(mine))
     events = []
     async for _, event in agent.astream(ask(), config(thread), stream_mode=MODES):
         events.append(event)

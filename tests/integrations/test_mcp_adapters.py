@@ -5,6 +5,7 @@ They cannot be installed beside each other, so these clients are programs of ano
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from sandlot import Client
+from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess
 from tests.integrations.mcp_clients.official import command, environ
 
@@ -28,7 +30,7 @@ PAGE = (ROOT / "docs" / "howto" / "mcp.md").read_text()
 
 def printed(*arguments: str | Path) -> str:
     assert PYTHON.exists(), "there is no .venv-mcp1: run make venv"
-    process = subprocess.run([PYTHON, *arguments], capture_output=True, text=True, env=environ(), timeout=60)
+    process = subprocess.run([PYTHON, *arguments], capture_output=True, text=True, env=environ(), timeout=150)
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -59,7 +61,7 @@ def test_all_that_the_adapters_make_of_us(
     assert {"execute", "read_file", "write_file", "reset"} <= set(found["tools"])
     calls = found["calls"]
     assert calls["get"]["data"]["stdout"] == "begin\n/workspace/deep\nblue\n"
-    assert "begin" in found["progress"], "told before the end, a second later"
+    assert "begin" in found["progress"], "told before the end, seconds later"
     assert calls["write"]["data"] == {"path": "/workspace/a.txt", "type": "file", "size": 5}
     assert calls["read"]["text"] == "     1\twords"
     assert calls["missing"]["status"] == "error"
@@ -68,8 +70,14 @@ def test_all_that_the_adapters_make_of_us(
     assert calls["failed"]["data"]["exit_code"] == 1
     assert calls["wrong"]["status"] == "error"
     session_id = calls["failed"]["data"]["session_id"]
-    left = [session.id for session in client.sessions()]
-    assert (session_id in left) is (transport == "http"), "a process ends its sandbox, a thread has its own"
+
+    async def gone() -> bool:
+        return session_id not in [session.id for session in client.sessions()]
+
+    if transport == "http":
+        assert not asyncio.run(gone()), "a thread has its own"
+    else:  # the adapters give a process two seconds to end; what it asked of the server is done all the same
+        asyncio.run(eventually(gone, 30, "a process ends its sandbox"))
 
 
 def test_calls_apart_meet_in_the_thread(agent_server: ServerProcess, thread: str) -> None:

@@ -18,7 +18,8 @@ from jsonschema import validate
 from mcp import MCPError
 
 from sandlot import AsyncClient, Client
-from tests.faults.rig import ServerProcess, eventually
+from sandlot.testing.eventually import eventually
+from tests.faults.rig import ServerProcess
 from tests.integrations.mcp_clients.official import over_http, progress_before_the_end, run, text_of
 
 pytestmark = pytest.mark.docker
@@ -113,7 +114,7 @@ async def test_without_a_thread_it_says_which_header_is_missing(
                 result = await mcp.call_tool(name, arguments)
                 assert result.is_error
                 assert "X-Thread-Id" in text_of(result)
-    assert {session.id for session in client.sessions()} == before
+    assert {session.id for session in client.sessions()} <= before
 
 
 async def test_a_lost_sandbox_is_told_and_replaced_only_when_asked(
@@ -161,10 +162,10 @@ async def test_who_leaves_ends_the_command(
     request["headers"] |= {"MCP-Protocol-Version": version, "X-Thread-Id": thread}
     async with httpx.AsyncClient(base_url=agent_server.url, timeout=30) as http:
         call = asyncio.create_task(http.post("/mcp", **request))
-        await eventually(runs, 5, "it has not begun")
+        await eventually(runs, 30, "it has not begun")
         call.cancel()
         await asyncio.wait({call})
-    await eventually(rests, 5, "it goes on although nobody waits for it")
+    await eventually(rests, 30, "it goes on although nobody waits for it")
 
 
 # --- at the edge --------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ async def closed_server() -> AsyncIterator[ServerProcess]:
 
 async def test_who_has_no_key_is_refused(closed_server: ServerProcess, agent_server: ServerProcess) -> None:
     call = posted("tools/call", name="execute", arguments={"command": "true"})
-    async with httpx.AsyncClient(base_url=closed_server.url) as http:
+    async with httpx.AsyncClient(base_url=closed_server.url, timeout=30) as http:
         for wrong in ({}, {"Authorization": "Bearer another-key-than-that"}, {"X-API-Key": KEY[:-1]}):
             refused = await http.post(
                 "/mcp", **(call | {"headers": call["headers"] | wrong | {"X-Thread-Id": "t"}})
@@ -209,7 +210,7 @@ async def test_who_has_the_key_comes_in_by_the_servers_name(closed_server: Serve
 
 async def test_pages_of_others_are_refused(agent_server: ServerProcess) -> None:
     call = posted("tools/list")
-    async with httpx.AsyncClient(base_url=agent_server.url) as http:
+    async with httpx.AsyncClient(base_url=agent_server.url, timeout=30) as http:
         for foreign in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
             refused = await http.post("/mcp", **(call | {"headers": call["headers"] | foreign}))
             assert refused.status_code == 403
@@ -226,7 +227,7 @@ async def test_a_body_is_bounded(agent_server: ServerProcess) -> None:
     async def piecewise() -> AsyncIterator[bytes]:
         yield json.dumps(call["json"]).encode()
 
-    async with httpx.AsyncClient(base_url=agent_server.url) as http:
+    async with httpx.AsyncClient(base_url=agent_server.url, timeout=30) as http:
         announced = await http.post("/mcp", **call)
         assert announced.status_code == 413
         headers = call["headers"] | {"Content-Type": "application/json"}
@@ -235,7 +236,7 @@ async def test_a_body_is_bounded(agent_server: ServerProcess) -> None:
 
 
 async def test_only_posts_are_answered_and_only_there(agent_server: ServerProcess) -> None:
-    async with httpx.AsyncClient(base_url=agent_server.url) as http:
+    async with httpx.AsyncClient(base_url=agent_server.url, timeout=30) as http:
         for method in ("GET", "DELETE", "PUT"):
             refused = await http.request(method, "/mcp", headers=ACCEPT)
             assert refused.status_code == 405
@@ -258,7 +259,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_long_call(closed_server: 
 
         async with over_http(closed_server.url, "long", **headers) as mcp:
             call = asyncio.create_task(mcp.call_tool("execute", {"command": "sleep 300"}))
-            await eventually(runs, 5, "it has not begun")
+            await eventually(runs, 30, "it has not begun")
             assert await closed_server.terminate() == 0
             with pytest.raises(MCPError):
                 await call
@@ -275,7 +276,7 @@ async def test_a_server_without_the_extra_serves_the_rest(tmp_path: Path) -> Non
     server.environ["PYTHONPATH"] = str(tmp_path)
     try:
         await server.start()
-        async with httpx.AsyncClient(base_url=server.url) as http:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
             assert (await http.post("/mcp", **posted("tools/list"))).status_code == 404
         async with server.client() as sdk, await sdk.create() as session:
             assert (await session.run("echo served")).stdout == "served\n"
@@ -287,4 +288,4 @@ async def test_a_server_without_the_extra_serves_the_rest(tmp_path: Path) -> Non
 def test_the_library_is_imported_by_who_asks_for_it() -> None:
     """Half a second that a server's start, and a command line's, shall not cost."""
     script = "import sys, sandlot.wiring, sandlot.cli.main; sys.exit('mcp' in sys.modules)"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=90)

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from sandlot import Client
+from sandlot.testing.eventually import eventually
 from tests.conftest import docker_json
-from tests.faults.rig import ServerProcess, eventually
+from tests.faults.rig import ServerProcess
 from tests.integrations.mcp_clients.official import BareLines, environ
 
 pytestmark = pytest.mark.docker
@@ -61,14 +62,14 @@ def test_however_it_ends_nothing_is_left(
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest.splitlines())
     assert "Traceback" not in said
     assert session_id not in own_sessions(client)
-    assert sandbox not in agent_server.containers()
+    asyncio.run(eventually(lambda: sandbox not in agent_server.containers(), 60, "its sandbox is gone"))
 
 
 async def _gone(client: Client, session_id: str) -> None:
     async def gone() -> bool:
         return session_id not in own_sessions(client)
 
-    await eventually(gone, 10, "the sandbox is held by a client that does not read")
+    await eventually(gone, 30, "the sandbox is held by a client that does not read")
 
 
 def test_who_only_looks_has_no_sandbox_made(bare: BareLines, client: Client) -> None:
@@ -117,7 +118,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
         text=True,
         env=environ(),
         stdin=subprocess.DEVNULL,
-        timeout=30,
+        timeout=90,
     )
     assert ran.returncode == 1
     assert ran.stdout == ""
@@ -133,7 +134,7 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
         text=True,
         env=environ(PYTHONPATH=str(tmp_path)),
         stdin=subprocess.DEVNULL,
-        timeout=30,
+        timeout=90,
     )
     assert ran.returncode == 1
     assert "pip install 'sandlot[mcp]'" in ran.stderr

@@ -13,7 +13,8 @@ from mcp import Client as McpClient
 
 from sandlot import Client
 from sandlot.integrations.model_text import DEFAULT_CHARACTERS
-from tests.faults.rig import ServerProcess, eventually
+from sandlot.testing.eventually import eventually
+from tests.faults.rig import ServerProcess
 from tests.integrations.mcp_clients.official import (
     in_a_task_of_its_own,
     over_stdio,
@@ -99,7 +100,7 @@ async def test_the_shell_stays_and_what_it_answers_fits_its_schema(shared: McpCl
 
 
 async def test_a_timeout_is_told_with_what_there_was(shared: McpClient) -> None:
-    result = await shared.call_tool("execute", {"command": "echo so far; sleep 60", "timeout_s": 0.5})
+    result = await shared.call_tool("execute", {"command": "echo so far; sleep 60", "timeout_s": 3})
     assert not result.is_error
     assert result.structured_content is not None
     assert result.structured_content["timed_out"]
@@ -174,11 +175,11 @@ async def test_jobs_in_the_background(shared: McpClient) -> None:
         assert result.structured_content["running"]
         return "begun" in result.structured_content["output"]
 
-    await eventually(begun, 5, "no output of the job")
+    await eventually(begun, 30, "no output of the job")
     stopped = await shared.call_tool("stop", {"job": job})
     assert stopped.structured_content is not None
     assert stopped.structured_content["signalled"] >= 1
-    over = await shared.call_tool("read_output", {"job": job, "wait_s": 5})
+    over = await shared.call_tool("read_output", {"job": job, "wait_s": 20})
     assert over.structured_content is not None
     assert not over.structured_content["running"]
     unknown = await shared.call_tool("stop", {"job": "job-none"})
@@ -240,10 +241,10 @@ async def test_who_gives_a_call_up_ends_its_command(shared: McpClient, client: C
     async def rests() -> bool:
         return not await runs()
 
-    await eventually(runs, 5, "it has not begun")
+    await eventually(runs, 30, "it has not begun")
     call.cancel()
     await asyncio.wait({call})
-    await eventually(rests, 5, "it goes on although nobody wants it")
+    await eventually(rests, 30, "it goes on although nobody wants it")
 
 
 # --- what becomes of the sandbox ----------------------------------------------------------------

@@ -40,7 +40,8 @@ from sandlot.integrations.openai_agents import (
     SandlotSandboxClientOptions,
     SandlotSandboxSessionState,
 )
-from tests.faults.rig import ServerProcess, eventually, free_port
+from sandlot.testing.eventually import eventually
+from tests.faults.rig import ServerProcess, free_port
 
 pytestmark = pytest.mark.docker
 
@@ -88,9 +89,13 @@ async def test_a_command_has_its_output_and_exit_code(make: Make) -> None:
 async def test_a_timeout_is_the_frameworks_and_ends_the_command(make: Make) -> None:
     session = await make()
     with pytest.raises(ExecTimeoutError) as caught:
-        await session.exec("echo early; sleep 777", timeout=1)
+        await session.exec("echo early; sleep 777", timeout=3)
     assert caught.value.context["stdout"] == "early\n"
-    assert (await session.exec("pgrep", "-x", "-f", "sleep 777", shell=False)).exit_code == 1
+
+    async def gone() -> bool:
+        return (await session.exec("pgrep", "-x", "-f", "sleep 777", shell=False)).exit_code == 1
+
+    await eventually(gone, 10, "it still runs")
 
 
 async def test_a_cancelled_command_is_ended(make: Make) -> None:
@@ -103,11 +108,11 @@ async def test_a_cancelled_command_is_ended(make: Make) -> None:
     async def gone() -> bool:
         return not await runs()
 
-    await eventually(runs, 10, "it does not run")
+    await eventually(runs, 30, "it does not run")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await eventually(gone, 10, "it still runs")
+    await eventually(gone, 30, "it still runs")
 
 
 async def test_output_beyond_the_limit_is_cut_and_says_so(make: Make) -> None:
@@ -357,7 +362,7 @@ async def test_a_create_that_is_cancelled_leaves_nothing(
     async def clean() -> bool:
         return await asyncio.to_thread(sessions) == before
 
-    await eventually(clean, 10, "a session is left")
+    await eventually(clean, 60, "a session is left")
 
 
 async def test_an_environment_that_is_not_there_and_a_server_that_is_away(
@@ -414,7 +419,7 @@ async def test_an_agent_works_in_a_sandbox_that_ends_with_its_run(
     result = await Runner.run(agent, "go", run_config=config)
     assert "42" in result.final_output
     assert "exited with code 3" in result.final_output
-    assert await asyncio.to_thread(sessions) == before
+    assert await asyncio.to_thread(sessions) <= before
 
 
 async def test_an_agent_works_in_a_session_that_it_is_given(make: Make) -> None:

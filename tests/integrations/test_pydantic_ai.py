@@ -22,7 +22,8 @@ from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from sandlot import AsyncClient, Client
 from sandlot.domain.errors import NotFound, SandboxLost, Unavailable
 from sandlot.integrations.pydantic_ai import SandlotWorkspace, SandlotWorkspaceBackend
-from tests.faults.rig import ServerProcess, eventually, free_port
+from sandlot.testing.eventually import eventually
+from tests.faults.rig import ServerProcess, free_port
 
 pytestmark = pytest.mark.docker
 
@@ -102,7 +103,7 @@ async def test_a_create_whose_caller_is_cancelled_is_remembered(make: Make) -> N
     async def known() -> bool:
         return backend.ref is not None
 
-    await eventually(known, 10, lambda: "no ref")
+    await eventually(known, 30, lambda: "no ref")
     ref = backend.ref
     await backend.write_bytes("/tmp/file", b"x")
     assert backend.ref == ref
@@ -139,7 +140,7 @@ async def test_a_lost_sandbox_is_reported_and_not_replaced(
 
 async def test_a_timeout_has_the_output_so_far(make: Make) -> None:
     with pytest.raises(WorkspaceTimeoutError) as caught:
-        await make().run("echo early; echo late >&2; sleep 60", shell=True, timeout=1)
+        await make().run("echo early; echo late >&2; sleep 60", shell=True, timeout=3)
     assert (caught.value.stdout, caught.value.stderr) == ("early\n", "late\n")
 
 

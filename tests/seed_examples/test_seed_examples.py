@@ -60,7 +60,7 @@ def place() -> Iterator[Place]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")}
     servers: list[subprocess.Popen[bytes]] = []
     holder = subprocess.Popen(
-        ["unshare", "--net", "bash", "-c", "ip link set lo up && exec sleep 600"], stdin=subprocess.DEVNULL
+        ["unshare", "--net", "bash", "-c", "ip link set lo up && exec sleep 3600"], stdin=subprocess.DEVNULL
     )
     try:
         place = Place(folder, holder.pid, environ)
@@ -93,24 +93,25 @@ def place() -> Iterator[Place]:
     finally:
         for server in servers:
             server.send_signal(signal.SIGTERM)
-            server.wait(30)
+            server.wait(90)
         holder.kill()
         holder.wait(10)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_for_loopback(pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
-            time.sleep(0.3)  # and for `ip link` in it
+        # Once it sleeps, `ip link` is done, in a namespace of its own.
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"):
+            assert os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
             return
         time.sleep(0.05)
     pytest.fail("no namespace")
 
 
 def _wait_ready(place: Place, port: str) -> None:
-    for _ in range(200):
+    for _ in range(600):
         try:
             place.run("curl", "-sf", f"http://localhost:{port}/ready")
         except AssertionError:

@@ -15,14 +15,16 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
-from sandlot.testing.service_suite.harness import eventually, unique
+from sandlot.testing.service_suite.harness import unique
 from tests.docker.conftest import docker
 from tests.fleet_faults.rig import Fleet
 
 pytestmark = pytest.mark.docker
 MAX_EXECS = 12
 HEALTH_WITHIN_S = 2.0
+COUNTED_WITHIN_S = 20.0  # by a loaded machine
 UNDER_WAY = re.compile(r"^sandlot_calls_under_way (\S+)$", re.MULTILINE)
 
 
@@ -52,7 +54,7 @@ class FleetSuite(ServiceSuite):
     fleet: ClassVar[Fleet]
 
     async def test_health(self, client: AsyncClient, session: AsyncSession) -> None:
-        await eventually(partial(_has_sessions, client, 1), HEALTH_WITHIN_S, "the session is counted")
+        await eventually(partial(_has_sessions, client, 1), COUNTED_WITHIN_S, "the session is counted")
         health = await client.health()
         assert health.ready
         assert health.worker_id
@@ -64,19 +66,23 @@ class FleetSuite(ServiceSuite):
         await asyncio.sleep(HEALTH_WITHIN_S)
         before = (await client.health()).active_sessions
         async with await client.thread(unique()):
-            await eventually(partial(_has_sessions, client, before + 1), HEALTH_WITHIN_S, "one more")
-        await eventually(partial(_has_sessions, client, before), HEALTH_WITHIN_S, "one less")
+            await eventually(partial(_has_sessions, client, before + 1), COUNTED_WITHIN_S, "one more")
+        await eventually(partial(_has_sessions, client, before), COUNTED_WITHIN_S, "one less")
 
     async def test_health_counts_execs(self, client: AsyncClient, fresh: AsyncSession) -> None:
-        assert await self._under_way() == 0
-        running = asyncio.create_task(fresh.run("sleep 1"))
+        async def idle() -> bool:
+            return await self._under_way() == 0
 
         async def counted() -> bool:
             return await self._under_way() == 1
 
-        await eventually(counted, 0.9, "the exec is counted")
+        await eventually(idle, COUNTED_WITHIN_S, "what earlier cases left has ended")
+        # It ends when it was counted, and not before.
+        running = asyncio.create_task(fresh.run("until [ -e go ]; do sleep 0.05; done", timeout_s=60))
+        await eventually(counted, COUNTED_WITHIN_S, "the exec is counted")
+        await fresh.files.write("go", "")
         assert (await running).ok
-        assert await self._under_way() == 0
+        await eventually(idle, COUNTED_WITHIN_S, "the exec is counted no more")
 
     async def _under_way(self) -> int:
         metrics = [await self.fleet.metrics(worker) for worker in self.fleet.workers]

@@ -14,6 +14,7 @@ from sandlot.domain.execution import ExecRequest, ExecResult, Verdict
 from sandlot.domain.limits import Limits
 from sandlot.domain.session import NEVER, CreateSession, SessionChange
 from sandlot.testing import FakeSandlot, FakeService, Invocation, Reply
+from sandlot.testing.eventually import eventually
 
 
 async def run(service: FakeService, command: str, *, stdin: bytes | None = None) -> ExecResult:
@@ -246,7 +247,11 @@ async def test_idle_time_counts_from_the_end_of_an_exec() -> None:
     session = (await service.create_session(CreateSession(idle_timeout_s=10))).session
     await service.start_exec(session.id, ExecRequest(command="sleep 0.05"))
     clock.now += 100
-    await asyncio.sleep(0.3)
+
+    async def over() -> bool:
+        return (await service.health()).calls_under_way == 0
+
+    await eventually(over)
     clock.now += 9
     assert (await service.get_session(session.id)).last_active_at == 1100
     clock.now += 1

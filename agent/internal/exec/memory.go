@@ -14,6 +14,7 @@ const (
 	watchCalm   = 100 * time.Millisecond // while less than half of the memory is used
 	watchClose  = 10 * time.Millisecond
 	watchIdle   = time.Second // no exec runs, but something that one left behind does
+	settles     = time.Second // until what was killed has given its memory back
 	fullBytes   = 64 << 10
 	memoryFiles = 2
 )
@@ -93,8 +94,21 @@ func meminfoUsed() int64 {
 	return total - free
 }
 
+// kill is when a process was last killed for want of memory, and how much was used then.
+type kill struct {
+	at   time.Time
+	used int64
+}
+
+// another says whether a further one has to go. Memory comes back a while after a kill: whoever is largest meanwhile has
+// done nothing, unless more is used than then.
+func (k kill) another(used, limit int64, now time.Time) bool {
+	return used > limit && (used > k.used || now.Sub(k.at) > settles)
+}
+
 // watch sleeps for good while nothing but the agent runs: an idle sandbox costs nothing.
 func (m *memory) watch(busy func() bool) {
+	var last kill
 	for {
 		running := busy()
 		if !running && len(scan(0)) == 0 {
@@ -102,8 +116,9 @@ func (m *memory) watch(busy func() bool) {
 			continue
 		}
 		used := m.used()
-		if used > m.limit.Load() {
+		if last.another(used, m.limit.Load(), time.Now()) {
 			m.killLargest()
+			last = kill{at: time.Now(), used: used}
 		}
 		pause := watchIdle
 		if used > m.limit.Load()/2 {

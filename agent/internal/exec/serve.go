@@ -289,7 +289,7 @@ func (r *Registry) serveShells(s *mux.Stream) error {
 	r.mu.Lock()
 	all := make([]summary, 0, len(r.shells))
 	for _, sh := range r.shells {
-		all = append(all, summary{sh.name, sh.pid, sh.cwd, len(sh.turn) > 0})
+		all = append(all, summary{sh.name, sh.pid, sh.cwd, sh.busy || sh.waiting > 0})
 	}
 	r.mu.Unlock()
 	s.Reply(map[string]any{"shells": all})

@@ -27,6 +27,7 @@ type shell struct {
 	// Under the registry's lock; who holds the turn is the only one to change them but for the first two.
 	waiting int
 	closed  bool
+	busy    bool // with an exec whose end is not told yet; the turn is held a moment longer
 	pid     int
 	tag     uint32
 	control *os.File
@@ -74,27 +75,36 @@ func (r *Registry) startInShell(e *Exec) error {
 }
 
 func (r *Registry) takeTurn(e *Exec, sh *shell, called chan struct{}, first bool) {
-	leave := func() {
+	leave := func(busy bool) {
 		r.mu.Lock()
 		sh.waiting--
+		sh.busy = sh.busy || busy
 		r.mu.Unlock()
 	}
 	if !first {
 		select {
 		case sh.turn <- struct{}{}:
 		case <-called:
-			leave()
+			leave(false)
 			close(e.begun)
 			r.finish(e, &Exit{Code: 137, Signal: 9, Reason: "killed"}, time.Now(), r.memory.kills())
 			return
 		}
 	}
-	leave()
+	leave(true)
 	began := time.Now()
 	if err := r.runInShell(e, sh, began); err != nil {
+		r.setFree(sh)
 		r.neverRan(e, began, 126, err.Error())
 	}
 	<-sh.turn
+}
+
+// setFree comes before an end is told: who hears of it finds the shell free.
+func (r *Registry) setFree(sh *shell) {
+	r.mu.Lock()
+	sh.busy = false
+	r.mu.Unlock()
 }
 
 // launch starts the bash behind a shell.
@@ -245,6 +255,7 @@ func (r *Registry) runInShell(e *Exec, sh *shell, began time.Time) error {
 		after := readCPU(sh.pid)
 		exit.UserMS, exit.SystemMS = after.user-cpu.user, after.system-cpu.system
 	}
+	r.setFree(sh)
 	r.finish(e, exit, began, oomBefore)
 	return nil
 }

@@ -27,6 +27,23 @@ func TestShellKeepsItsState(t *testing.T) {
 	}
 }
 
+func TestShellIsFreeForWhoIsToldTheEnd(t *testing.T) {
+	r := testRegistry(t)
+	busy := func() bool { r.mu.Lock(); defer r.mu.Unlock(); sh := r.shells["s"]; return sh.busy || sh.waiting > 0 }
+	for i := range 50 {
+		n := strconv.Itoa(i)
+		e := start(t, r, inShell(n, "until test -e go"+n+"; do sleep .01; done"))
+		<-e.begun
+		if !busy() {
+			t.Fatal("it is free while a command runs")
+		}
+		must(t, os.WriteFile(filepath.Join(r.setup.Workspace, "go"+n), nil, 0o644))
+		if wait(t, e); busy() {
+			t.Fatal("it is busy although its command has ended")
+		}
+	}
+}
+
 func TestShellThatEndsSaysSo(t *testing.T) {
 	r := testRegistry(t)
 	if got := run(t, r, inShell("1", "cd /tmp; X=1")); got.ShellEnded {

@@ -18,6 +18,8 @@ from sandlot.wire.error_codes import status_of
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+# What a key opens on a server that works by tokens: whoever looks after it has no token.
+FIGURES_PATHS: Final = frozenset({"/metrics", "/v1/health"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -38,7 +40,7 @@ class TokenCheck(Protocol):
 class Admission:
     """``allowed_hosts`` None: any, for a server that is meant to be reached by names it does not know.
 
-    With ``tokens`` a bearer's value may be one of those; where there is a key too, either is enough.
+    With ``tokens`` a bearer's value is one of those, and a key opens the server's figures alone.
     """
 
     def __init__(
@@ -85,12 +87,12 @@ class Admission:
     def _token_refusal(
         self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str
     ) -> Refusal | None:
+        if path in FIGURES_PATHS and key is not None and self._is_key(key):
+            return None
         error: SandlotError | None = Unauthorized("a token of the fleet is needed: Authorization: Bearer …")
         if bearer is not None:
             error = tokens.refusal(bearer, path)
-        if error is None or (key is not None and self._is_key(key)):
-            return None
-        return Refusal(status_of(error), error)
+        return None if error is None else Refusal(status_of(error), error)
 
     def _is_key(self, key: bytes) -> bool:
         return self._key is not None and hmac.compare_digest(_digest(key), self._key)

@@ -26,6 +26,8 @@ from sandlot.api.edge import Edge, Gate
 from sandlot.api.figures import RequestFigures
 from sandlot.api.mounted import MountedApp
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
+from sandlot.api.results import SENDING_BYTES
+from sandlot.domain.budget import ByteBudget
 from sandlot.domain.service import Access, SandboxService
 from sandlot.domain.session import Session
 
@@ -46,13 +48,12 @@ def create_app(
 ) -> FastAPI:
     """Without ``api_key`` and ``tokens`` it is open to whoever reaches it, so bind it to loopback alone.
 
-    ``tokens``: bearers' values that are taken beside the key, or instead of one. ``access``: the way straight
-    to a session's worker, put into each answer about that one session. ``gate``: awaited before each request
-    that was admitted; what it raises is the answer. ``routers``: routes beside our own. ``worker_id``:
-    who this is, said in every answer.
-    ``allowed_hosts``: the Host names that it answers to, without ports; None: any, for a server that is
-    reached by names it cannot know. ``mounted``: applications behind the same edge, by the path that each
-    answers.
+    ``tokens``: bearers' values that are taken instead of the key, which then opens the figures alone.
+    ``access``: the way straight to a session's worker, put into each answer about that one session.
+    ``gate``: awaited before each request that was admitted; what it raises is the answer. ``routers``: routes
+    beside our own. ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
+    it answers to, without ports; None: any, for a server that is reached by names it cannot know.
+    ``mounted``: applications behind the same edge, by the path that each answers.
     """
     app = routed_app(routers)
     # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
@@ -61,6 +62,7 @@ def create_app(
     app.state.service = service
     app.state.access = access
     app.state.figures = figures
+    app.state.sending = ByteBudget(SENDING_BYTES)
     app.state.feeding = set()  # tasks that still give input to execs in the background
     app.add_middleware(
         Edge,
@@ -85,7 +87,8 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> FastAPI:
     )
     problems.install(app)
     rooms = (sessions, execs, attach, files, threads, catalogue, operations, seed_routes, e2b_seed_routes)
-    for router in (*(room.router for room in rooms), *routers):
+    # The others first: they are few, and among them is the way of a fleet's creates.
+    for router in (*routers, *(room.router for room in rooms)):
         for route in router.routes:
             if isinstance(route, APIRoute):
                 route.unique_id = route.name

@@ -1,6 +1,6 @@
 """Attaching to an exec over a WebSocket: output as it comes, stdin, a terminal's size, signals.
 
-    server → client   text {"type": "started" | "exited" | "error", …}
+    server → client   text {"type": "started" | "exited" | "error" | "ping", …}
                       binary: 1 byte channel (1 stdout, 2 stderr), 8 bytes big-endian offset, data
     client → server   binary: stdin
                       text {"type": "stdin_end"}
@@ -8,7 +8,8 @@
                            {"type": "signal", "signal": …}
 
 After ``exited`` the server closes with 1000, after ``error`` with 4000 + the error's HTTP status. Leaving
-does not end the exec. Both ways wait for the slower side, and a message has a largest size.
+does not end the exec. ``ping`` comes when nothing else has for a while. Both ways wait for the slower side,
+and a message has a largest size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -24,17 +26,19 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandlot.api.answers import encoded
 from sandlot.api.context import MAX_OFFSET, Service
+from sandlot.api.streams import with_pings
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import Conflict, InvalidRequest, SandlotError, TooLarge
 from sandlot.domain.execution import Channel, Output
 from sandlot.domain.service import SandboxService
 from sandlot.wire.error_codes import problem_of
-from sandlot.wire.http_bodies import event_body
+from sandlot.wire.exec_bodies import event_body
 
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
 HEADER: Final = struct.Struct(">BQ")
 CHANNELS: Final = {Channel.STDOUT: 1, Channel.STDERR: 2}
 CLOSE_BASE: Final = 4000
+PING: Final = '{"type":"ping"}'
 
 router = APIRouter()
 
@@ -98,12 +102,15 @@ async def _converse(
 
 
 async def _tell_events(websocket: WebSocket, execution: Execution) -> None:
-    async for event in execution.events():
-        if isinstance(event, Output):
-            await websocket.send_bytes(HEADER.pack(CHANNELS[event.channel], event.offset) + event.data)
-        else:
-            name, body = event_body(execution.exec_id, event)
-            await _tell(websocket, name, body)
+    async with aclosing(with_pings(execution.events(), None)) as events:
+        async for event in events:
+            if event is None:
+                await websocket.send_text(PING)
+            elif isinstance(event, Output):
+                await websocket.send_bytes(HEADER.pack(CHANNELS[event.channel], event.offset) + event.data)
+            else:
+                name, body = event_body(execution.exec_id, event)
+                await _tell(websocket, name, body)
 
 
 async def _tell(websocket: WebSocket, name: str, body: object) -> None:

@@ -32,7 +32,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.files import FileType
 from sandlot.domain.session import Session
-from sandlot.wire.http_bodies import ResultBody
+from sandlot.wire.exec_bodies import ResultBody
 
 PROVIDER: Final = "docker"
 _PROVIDERS: Final = (None, "docker", "e2b")

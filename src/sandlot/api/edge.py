@@ -26,6 +26,7 @@ from sandlot.api.request_body import BodyBounds, BoundedBody
 from sandlot.domain.errors import SandlotError, TooLarge, Unavailable
 from sandlot.wire.error_codes import status_of
 from sandlot.wire.http_bodies import WORKER_HEADER
+from sandlot.wire.request_id import REQUEST_ID_HEADER, served_request
 
 log = structlog.get_logger("sandlot.api")
 
@@ -59,7 +60,9 @@ class Edge:
             return
         if self._worker_id:
             send = _signed(send, self._worker_id)
-        scope.setdefault("state", {})["request_id"] = _request_id(scope)
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        served_request.set(request_id)
         method = scope.get("method", "WEBSOCKET")
         refusal = self._admission.refusal(method, scope["path"], scope["headers"])
         if scope["type"] == "http":
@@ -149,7 +152,7 @@ class _Reply:
             self.status = message["status"]
             self.began = time.perf_counter()
             headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self._request_id
+            headers[REQUEST_ID_HEADER] = self._request_id
             headers["X-Content-Type-Options"] = "nosniff"
             if self.status >= 400:
                 await self._body.settle()

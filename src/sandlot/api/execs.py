@@ -14,12 +14,12 @@ from sandlot.api.answers import answer
 from sandlot.api.context import MAX_OFFSET, IdempotencyKey, Offset, Service, within
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
+from sandlot.api.results import PACKED_CONTENT, PACKED_TOLD, result_answer, status_answer
 from sandlot.api.streams import EVENT_STREAM, events_answer, exec_events
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import Conflict, IdempotencyMismatch, InvalidRequest, SandlotError
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.service import ExecStatus
-from sandlot.wire.http_bodies import (
+from sandlot.wire.exec_bodies import (
     ExecBody,
     ExecListBody,
     ExecStatusBody,
@@ -38,9 +38,9 @@ router = APIRouter(
     prefix="/v1/sessions/{session_id}", tags=["execs"], route_class=JsonRoute, responses=PROBLEMS
 )
 
-_EVENTS: dict[str, Any] = {
-    "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-    "description": "The result; with Accept: text/event-stream the events started, output…, exited or error",
+_FORMS: dict[str, Any] = {
+    "content": {EVENT_STREAM: {"schema": {"type": "string"}}, **PACKED_CONTENT},
+    "description": f"{PACKED_TOLD}; with Accept: {EVENT_STREAM} the events started, output…, exited or error",
 }
 
 
@@ -55,7 +55,7 @@ def wanted(body: ExecBody, idempotency_key: str | None) -> ExecRequest:
     "/exec",
     response_model=ResultBody,
     responses={
-        200: _EVENTS,
+        200: _FORMS,
         202: {"model": ExecStatusBody, "description": "Started: background was asked for"},
     },
 )
@@ -95,7 +95,7 @@ async def _execute(
     if EVENT_STREAM in request.headers.get("accept", ""):
         execution = await service.start_exec(session_id, asked, offset=offset)
         return _fed_events(execution, offset, request.state.request_id, stdin, stays_open=body.stdin)
-    return answer(ResultBody.of(await service.execute(session_id, asked, stdin)))
+    return await result_answer(request, await service.execute(session_id, asked, stdin))
 
 
 def _fed_events(
@@ -133,7 +133,7 @@ async def list_execs(service: Service, session_id: str) -> Response:
     return answer(ExecListBody(list(await service.list_execs(session_id))))
 
 
-@router.get("/execs/{exec_id}", response_model=ExecStatusBody, responses={200: _EVENTS})
+@router.get("/execs/{exec_id}", response_model=ExecStatusBody, responses={200: _FORMS})
 async def get_exec(
     service: Service,
     request: Request,
@@ -144,8 +144,7 @@ async def get_exec(
     last_event_id: Annotated[str | None, Header(description="Where a broken event stream goes on.")] = None,
 ) -> Response:
     if EVENT_STREAM not in request.headers.get("accept", ""):
-        status: ExecStatus = await service.get_exec(session_id, exec_id, wait_s=wait_s)
-        return answer(ExecStatusBody.of(status))
+        return await status_answer(request, await service.get_exec(session_id, exec_id, wait_s=wait_s))
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 20):
             raise InvalidRequest("Last-Event-ID is not one that this server gave")

@@ -17,7 +17,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import CreateSession, Session
-from sandlot.wire.http_bodies import text_and_base64
+from sandlot.wire.exec_bodies import text_and_base64
 
 USER: Final = "sandboxuser"
 WORKSPACE: Final = "/workspace"

@@ -35,7 +35,7 @@ from sandlot.api.seed_bodies import (
 )
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
-from sandlot.wire.http_bodies import ResultBody
+from sandlot.wire.exec_bodies import ResultBody
 
 MAX_FORM_FIELDS = 10
 MAX_FIELD_BYTES = 16 * 1024

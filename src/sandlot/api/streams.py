@@ -7,8 +7,8 @@ task that began it: whatever holds a stream or a watch is let go of before the r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,7 +19,9 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Output
 from sandlot.domain.files import FileChange
 from sandlot.wire.error_codes import problem_of
-from sandlot.wire.http_bodies import event_body
+from sandlot.wire.exec_bodies import event_body
+
+T = TypeVar("T")
 
 EVENT_STREAM: Final = "text/event-stream"
 PING_EVERY_S: Final = 15.0  # below the usual patience of proxies
@@ -27,19 +29,24 @@ PING: Final = b": ping\n\n"
 
 
 class Flow(Response):
-    """Sends chunks as they come; each waits until the client took the one before. ``let_go`` always runs."""
+    """Sends chunks as they come; each waits until the client took the one before. ``let_go`` always runs.
+
+    ``within_s``: a client that has not taken all by then is cut off.
+    """
 
     def __init__(
         self,
         chunks: AsyncIterator[bytes],
         *,
-        let_go: Callable[[], Awaitable[None]],
+        let_go: Callable[[], Awaitable[None]] | None = None,
         media_type: str,
         status: int = 200,
         headers: Mapping[str, str] | None = None,
+        within_s: float | None = None,
     ) -> None:
         self._chunks = chunks
         self._let_go = let_go
+        self._within_s = within_s
         self.body = b""
         self.status_code = status
         self.media_type = media_type
@@ -52,13 +59,14 @@ class Flow(Response):
         pump = asyncio.create_task(self._pump(send))
         gone = asyncio.create_task(_client_gone(receive))
         try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pump, gone}, timeout=self._within_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             pump.cancel()
             gone.cancel()
             await asyncio.gather(pump, gone, return_exceptions=True)
             await close(self._chunks)
-            await self._let_go()
+            if self._let_go is not None:
+                await self._let_go()
         if not pump.cancelled():
             pump.result()
 
@@ -86,7 +94,7 @@ async def close(chunks: AsyncIterator[object]) -> None:
 
 def events_answer(events: AsyncIterator[bytes], let_go: Callable[[], Awaitable[None]]) -> Flow:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the latter: nginx must not hold back
-    return Flow(with_pings(events), let_go=let_go, media_type=EVENT_STREAM, headers=headers)
+    return Flow(with_pings(events, PING), let_go=let_go, media_type=EVENT_STREAM, headers=headers)
 
 
 def server_sent(name: str, body: object, event_id: int | None = None) -> bytes:
@@ -116,14 +124,14 @@ async def change_events(changes: AsyncIterator[FileChange], request_id: str) -> 
         yield server_sent("error", problem_of(error, request_id))
 
 
-async def with_pings(events: AsyncIterator[bytes], every_s: float = PING_EVERY_S) -> AsyncIterator[bytes]:
-    """A comment whenever nothing came for a while: proxies stay, and a client that is gone is noticed."""
-    following: asyncio.Future[bytes | None] | None = None
+async def with_pings(events: AsyncIterator[T], ping: T, every_s: float = PING_EVERY_S) -> AsyncGenerator[T]:
+    """A ping whenever nothing came for a while: proxies stay, who is gone is noticed, on either side."""
+    following: asyncio.Future[T | None] | None = None
     try:
         while True:
             following = asyncio.ensure_future(_next(events))
             while not (await asyncio.wait({following}, timeout=every_s))[0]:
-                yield PING
+                yield ping
             event = following.result()
             if event is None:
                 return
@@ -135,5 +143,5 @@ async def with_pings(events: AsyncIterator[bytes], every_s: float = PING_EVERY_S
         await close(events)
 
 
-async def _next(events: AsyncIterator[bytes]) -> bytes | None:
+async def _next(events: AsyncIterator[T]) -> T | None:
     return await anext(events, None)

@@ -15,9 +15,11 @@ from sandlot.api.context import IdempotencyKey, Service, access_to
 from sandlot.api.execs import wanted
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
+from sandlot.api.results import PACKED_CONTENT, PACKED_TOLD, thread_run_answer
 from sandlot.domain.errors import InvalidRequest, NotFound
 from sandlot.domain.ids import is_thread
-from sandlot.wire.http_bodies import SessionBody, ThreadExecBody, ThreadRunBody
+from sandlot.wire.exec_bodies import ThreadExecBody, ThreadRunBody
+from sandlot.wire.http_bodies import SessionBody
 
 router = APIRouter(prefix="/v1/threads", tags=["threads"], route_class=JsonRoute, responses=PROBLEMS)
 
@@ -32,7 +34,11 @@ async def get_thread(service: Service, request: Request, thread: str) -> Respons
     return answer(SessionBody.of(session, access_to(request, session)))
 
 
-@router.post("/{thread:path}/exec", response_model=ThreadRunBody)
+@router.post(
+    "/{thread:path}/exec",
+    response_model=ThreadRunBody,
+    responses={200: {"content": PACKED_CONTENT, "description": PACKED_TOLD}},
+)
 async def execute_in_thread(
     service: Service,
     request: Request,
@@ -46,4 +52,4 @@ async def execute_in_thread(
         raise InvalidRequest("a thread's exec is run to its end; start one in the background in its session")
     create = body.session.to_domain(thread=thread)
     run = await service.execute_in_thread(create, wanted(body.exec, idempotency_key), body.exec.stdin_bytes)
-    return answer(ThreadRunBody.of(run, access_to(request, run.opened.session)))
+    return await thread_run_answer(request, run, access_to(request, run.opened.session))

@@ -1,8 +1,9 @@
 """An exec on this terminal or on these pipes: output where it belongs, our input to it, its exit code ours.
 
 Two shapes. On pipes stdout and stderr stay apart, end of input is passed on, and an interrupt goes to the
-command (a second one kills it). On a terminal everything is one stream: ours is put into raw mode, so that
-every key goes through, and its size follows ours; whatever happens, it is put back as it was.
+command (a second one kills it, a third leaves it). On a terminal everything is one stream: ours is put into
+raw mode, so that every key goes through, and its size follows ours; whatever happens, it is put back as it
+was.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from sandlot.cli.display import BROKEN_PIPE, note, write_bytes
-from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError
+from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_BYTES = 64 * 1024
+_DELIVER_S = 5.0  # until an interrupt has arrived; who interrupts again wants to leave
 _SAID = {
     Verdict.TIMEOUT: "the command was ended: its time was over",
     Verdict.OOM: "the command was ended: it needed more memory than the sandbox has",
@@ -50,17 +52,40 @@ async def on_pipes(
     session: AsyncSession, command: str | Sequence[str], *, stdin: bool, timeout_s: float | None
 ) -> int:
     execution = await session.start(command, stdin=stdin, timeout_s=timeout_s, output_limit=None)
-    interrupts = 0
+    interrupts, left_by = 0, 0
+    unheard = False
 
     def interrupt(number: int) -> None:
-        nonlocal interrupts
+        nonlocal interrupts, left_by
         interrupts += 1
-        background(execution.signal(number) if interrupts == 1 else execution.kill())
+        if unheard or interrupts > 2:
+            left_by = number
+            copying.cancel()
+        else:
+            background(deliver(execution.signal(number) if interrupts == 1 else execution.kill()))
+
+    async def deliver(call: Coroutine[Any, Any, int]) -> None:
+        nonlocal unheard
+        try:
+            async with asyncio.timeout(_DELIVER_S):
+                await call
+        except (LinkInterrupted, Unavailable, TimeoutError):
+            unheard = True
+            note(
+                "the server does not answer, so the command was not interrupted; interrupt again to leave it"
+            )
 
     with _tasks() as background, _signals((signal.SIGINT, signal.SIGTERM), interrupt):
         if stdin:
             background(_forward_input(execution))
-        return await _copy_output(execution)
+        copying = asyncio.ensure_future(_copy_output(execution))
+        try:
+            return await copying
+        except asyncio.CancelledError:
+            if not left_by:
+                raise
+            note(f"{execution.id} may go on running")
+            return 128 + left_by
 
 
 async def on_terminal(session: AsyncSession, command: str | Sequence[str], *, timeout_s: float | None) -> int:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sandlot.cli.connection import server_module
+from sandlot.cli.serve import DataDir, Host, Port, Registry, run
 from sandlot.client.extras import module_of_extra
-
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")]
-Registry = Annotated[Path | None, typer.Option("--registry", help="A registry of your own.")]
 
 worker_app = typer.Typer(help="A worker of a fleet.", rich_markup_mode=None)
 
@@ -25,7 +19,7 @@ def worker(
     ctx: typer.Context,
     host: Host = None,
     port: Port = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of records, secrets and sockets.")] = None,
+    data_dir: DataDir = None,
     registry_dir: Registry = None,
     worker_id: Annotated[str | None, typer.Option("--id", help="Its name; stays the same.")] = None,
     advertise_url: Annotated[str | None, typer.Option(help="How others reach it.")] = None,
@@ -40,7 +34,7 @@ def worker(
     fleet = _member_settings().fleet_settings(advertise_url=advertise_url)
     ctx.obj = (settings, fleet)
     if ctx.invoked_subcommand is None:
-        _run(_wiring().serve_worker(settings, fleet))
+        run(_wiring().serve_worker(settings, fleet))
 
 
 @worker_app.command()
@@ -49,7 +43,7 @@ def drain(ctx: typer.Context) -> None:
 
     When they have ended, or at any time, stop it: its sandboxes stay, and the next start takes them over.
     """
-    _run(_wiring().drain_worker(*ctx.obj))
+    run(_wiring().drain_worker(*ctx.obj))
     print("draining")
 
 
@@ -61,7 +55,7 @@ def coordinator(host: Host = None, port: Port = None, registry_dir: Registry = N
     settings = server_module("sandlot.config.settings").server_settings(
         host=host, port=port, registry_dir=registry_dir
     )
-    _run(_wiring().serve_coordinator(settings, _member_settings().fleet_settings()))
+    run(_wiring().serve_coordinator(settings, _member_settings().fleet_settings()))
 
 
 def _member_settings() -> ModuleType:
@@ -70,9 +64,3 @@ def _member_settings() -> ModuleType:
 
 def _wiring() -> ModuleType:
     return module_of_extra("sandlot.wiring.fleet", extra="fleet", who="a fleet")
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    uvloop = server_module("uvloop")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)

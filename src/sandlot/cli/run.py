@@ -128,7 +128,7 @@ async def _print_result(session: AsyncSession, words: Any, *, stdin: bool, timeo
     import sys
 
     from sandlot.cli.display import print_json
-    from sandlot.wire.http_bodies import ResultBody
+    from sandlot.wire.exec_bodies import ResultBody
 
     data = sys.stdin.buffer.read() if stdin else None
     result = await session.run(words, stdin=data, timeout_s=timeout_s)

@@ -12,7 +12,7 @@ from sandlot.domain.computer import Execution
 from sandlot.domain.execution import ExecEvent, ResultFold
 from sandlot.domain.service import ExecStatus, SandboxService
 
-WAIT_S: Final = 25.0  # of one question; a wait is many of them
+WAIT_S: Final = 3600.0  # of one question; who has no limit asks again
 
 
 class AsyncExec:

@@ -16,7 +16,7 @@ from sandlot.domain.errors import InvalidRequest, SandlotError
 
 
 class MemberSettings(ServerSettings):
-    """A worker of a fleet: it takes no API key, only what the fleet's keys have signed."""
+    """A worker of a fleet: it takes what the fleet's keys have signed. An API key opens its figures alone."""
 
     needs_key: ClassVar[bool] = False
 

@@ -20,7 +20,7 @@ fails when it is out of date. An empty variable counts as not set. Where a setti
 first one wins; the others are the names that earlier versions of this system used.
 
 `sandlot worker` and `sandlot coordinator` read them too, and those of a fleet below. A worker of a fleet
-takes no API key; a coordinator has no use for those of sandboxes.
+needs no API key, and one opens its figures alone; a coordinator has no use for those of sandboxes.
 
 Clients read two: `SANDLOT_URL` (default `http://127.0.0.1:8000`) and `SANDLOT_API_KEY`.
 

@@ -14,8 +14,10 @@ Use = Callable[[], AbstractAsyncContextManager[Files]]
 class FilesWithin:
     """Implements ``Files`` by others."""
 
-    def __init__(self, use: Use) -> None:
+    def __init__(self, use: Use, stream: Use | None = None) -> None:
+        """``stream``: for what is read piece by piece, each of them maybe by another task."""
         self._use = use
+        self._stream = stream or use
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
         async with self._use() as files:
@@ -30,7 +32,7 @@ class FilesWithin:
             return await files.walk(path, depth=depth, glob=glob, limit=limit)
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        async with self._use() as files:
+        async with self._stream() as files:
             async for piece in files.read(path, offset=offset, length=length):
                 yield piece
 
@@ -79,11 +81,11 @@ class FilesWithin:
 
     @asynccontextmanager
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[AsyncIterator[FileChange]]:
-        async with self._use() as files, files.watch(path, recursive=recursive) as changes:
+        async with self._stream() as files, files.watch(path, recursive=recursive) as changes:
             yield changes
 
     async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
-        async with self._use() as files:
+        async with self._stream() as files:
             async for piece in files.read_archive(path, max_bytes=max_bytes):
                 yield piece
 

@@ -64,7 +64,7 @@ class Access:
     url: str
     token: str = field(repr=False)
     expires_at: float
-    worker: str = ""
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sandlot.domain.errors import Conflict, InvalidRequest, SandboxLost, SessionEnded
+from sandlot.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost, SessionEnded
 from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.limits import LimitChange, Limits
 
@@ -247,6 +247,11 @@ def end(session: Session, reason: EndReason, now: float) -> Session:
     if session.state is SessionState.ENDED:
         return session
     return replace(session, state=SessionState.ENDED, sandbox_id=None, end_reason=reason, ended_at=now)
+
+
+def no_session(session_id: str) -> NotFound:
+    """``session_id`` is whatever was asked for."""
+    return NotFound(f"there is no session {session_id[:64]!r}")
 
 
 def ended_error(session: Session) -> SessionEnded:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
@@ -15,18 +15,15 @@ from redis.backoff import NoBackoff
 
 from sandlot.domain.errors import InvalidRequest
 
-# Connections of one process. A call holds one for well under a millisecond; more callers wait for their turn.
+# Connections of one process. A call holds one for well under a millisecond. A pool refuses more; whoever
+# calls sees to it that there are none (``ScriptCalls``).
 MAX_CONNECTIONS: Final = 16
-# Sentinel's pool refuses where the other waits, so it is given more than there are calls.
-MAX_SENTINEL_CONNECTIONS: Final = 512
 
 
 def connect(url: str, deadline_s: float) -> Redis:
-    """A client whose every wait is bounded."""
-    pool = BlockingConnectionPool.from_url(
-        url, max_connections=MAX_CONNECTIONS, timeout=deadline_s, **_bounds(deadline_s)
+    return Redis.from_pool(
+        ConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, **_options(deadline_s))
     )
-    return Redis.from_pool(pool)
 
 
 def connect_by_sentinels(sentinels: Sequence[str], name: str, url: str, deadline_s: float) -> Redis:
@@ -34,22 +31,31 @@ def connect_by_sentinels(sentinels: Sequence[str], name: str, url: str, deadline
     if url.startswith("rediss:"):
         raise InvalidRequest("a Redis behind Sentinels is reached without TLS here: give a redis:// URL")
     given = {key: value for key, value in parse_url(url).items() if key in ("username", "password", "db")}
+    # All of them fit into one call's deadline, and the Redis that they name too. Otherwise the others would
+    # never be asked as long as the first is silent.
+    each_s = deadline_s / (len(sentinels) + 1)
     watched = Sentinel(  # type: ignore[no-untyped-call]
         [_address(sentinel) for sentinel in sentinels],
-        sentinel_kwargs={"socket_timeout": deadline_s, "socket_connect_timeout": deadline_s},
-        max_connections=MAX_SENTINEL_CONNECTIONS,
-        **_bounds(deadline_s),
+        sentinel_kwargs={
+            "socket_timeout": each_s,
+            "socket_connect_timeout": each_s,
+            "retry": Retry(NoBackoff(), 0),
+        },
+        max_connections=MAX_CONNECTIONS,
+        **_options(deadline_s),
         **given,
     )
     found: Redis = watched.master_for(name)
     return found
 
 
-def _bounds(deadline_s: float) -> dict[str, Any]:
+def _options(deadline_s: float) -> dict[str, Any]:
     # One retry, at once: a connection may have died while it lay unused.
     retry = Retry(NoBackoff(), 1, supported_errors=(exceptions.ConnectionError,))
     return {
-        "socket_timeout": deadline_s,
+        # Calls have one deadline for all that they wait for; another for each read and write costs more than
+        # the reading and writing.
+        "socket_timeout": None,
         "socket_connect_timeout": deadline_s,
         "retry": retry,
         # Nothing is said before the first call: each word costs a round trip, and all have one deadline.

@@ -5,6 +5,7 @@ may still take its sessions for its own.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from math import inf
 
@@ -13,6 +14,16 @@ import structlog
 from sandlot.fleet.directory import Beat, Fenced, Lease
 
 log = structlog.get_logger("sandlot.contact")
+
+FIRST_PAUSE_S = 0.1
+
+
+def pause_after(failures: int, longest_s: float) -> float:
+    """Seconds until the directory is tried again: doubled each time. A part of it is by chance, so that the
+    workers of a fleet do not come back all at once.
+    """
+    pause: float = min(longest_s, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
+    return pause * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class Contact:

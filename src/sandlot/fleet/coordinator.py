@@ -9,15 +9,16 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
 
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
-    Conflict,
     InvalidRequest,
     LinkInterrupted,
+    NotFound,
     SandboxLost,
     SandlotError,
     SessionEnded,
@@ -50,7 +51,7 @@ from sandlot.domain.session import (
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
 from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
-from sandlot.fleet.links import WorkerLink, WorkerLinks, of_worker, watched
+from sandlot.fleet.links import Watch, WorkerLink, WorkerLinks, of_worker, unwatched, watched
 from sandlot.fleet.whereabouts import Whereabouts, lost_with_worker
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
@@ -90,21 +91,22 @@ class CoordinatorService:
         self._catalogue = catalogue
         self._options = options or CoordinatorOptions()
         self._tenant = DEFAULT_TENANT
-        self._links = WorkerLinks(tokens.for_member)
+        self._links = WorkerLinks(
+            tokens.for_member, lambda session_id: self._whereabouts.of(self._tenant, session_id)
+        )
         self._whereabouts = Whereabouts(directory, self._links)
         self._calls = 0
         self._health = FleetHealth(directory, self._options.coordinator_id, self._options.expected)
 
     def access(self, session: Session) -> Access | None:
         """The way straight to the worker of a session that was just answered for."""
-        worker = self._whereabouts.known(session.id) if self._options.direct else None
-        if (
-            worker is None
-            or worker.state is not WorkerState.ALIVE
-            or session.state is not SessionState.ACTIVE
-        ):
+        known = self._whereabouts.known(session.id) if self._options.direct else None
+        if known is None or session.state is not SessionState.ACTIVE:
             return None
-        return self._tokens.for_session(session, worker.url, worker.id)
+        worker, older_s = known
+        if worker.state is not WorkerState.ALIVE:
+            return None
+        return self._tokens.for_session(session, worker.url, worker.id, older_s=older_s)
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -124,10 +126,15 @@ class CoordinatorService:
         while True:
             try:
                 place = await self._directory.place(want)
+            except NotFound:
+                if want.takes_over is None:
+                    raise
+                # Deleted meanwhile: its thread begins anew.
+                want, lost = replace(want, takes_over=None, environment=environment), None
+                continue
             except Unavailable:
-                if (
-                    passed_over is not None
-                ):  # why nobody else could take it says less than why that one did not
+                # Why nobody else can take it says less than why that one did not.
+                if passed_over is not None:
                     raise passed_over from None
                 raise
             if isinstance(place, LostPlace):
@@ -154,6 +161,7 @@ class CoordinatorService:
             if place.lost is None
             else lost or without_worker(place.lost, place.lost.last_active_at),
         )
+        self._calls += 1
         try:
             link = await self._links.to(place.worker)
             async with watched(link):
@@ -162,6 +170,8 @@ class CoordinatorService:
             if place.reservation is not None and not error.may_have_executed:
                 await self._give_back(place.reservation)
             raise of_worker(place.worker.id, error) from error
+        finally:
+            self._calls -= 1
         self._whereabouts.remember(opened.session, place.worker)
         return opened
 
@@ -171,10 +181,11 @@ class CoordinatorService:
                 await self._directory.give_back(reservation)
 
     def _environment(self, name: str | None) -> str:
-        known = sorted(environment.name for environment in self._catalogue.environments)
-        if (name or DEFAULT_ENVIRONMENT) not in known:
-            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {', '.join(known)}")
-        return name or DEFAULT_ENVIRONMENT
+        asked = name or DEFAULT_ENVIRONMENT
+        if not any(environment.name == asked for environment in self._catalogue.environments):
+            known = ", ".join(sorted(environment.name for environment in self._catalogue.environments))
+            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {known}")
+        return asked
 
     async def get_session(self, session_id: str) -> Session:
         try:
@@ -195,7 +206,9 @@ class CoordinatorService:
     ) -> SessionPage:
         page = await self._directory.page(self._tenant, thread=thread, after=after, limit=limit)
         for found in page.found:
-            if found.worker.state is WorkerState.ALIVE:
+            if found.worker.state is WorkerState.GONE:
+                self._whereabouts.forget(found.session.id)
+            else:
                 self._whereabouts.remember(found.session, found.worker)
         return SessionPage(
             tuple(
@@ -222,8 +235,7 @@ class CoordinatorService:
         place = await self._directory.place(
             Want(self._tenant, lost.environment, thread=lost.thread, takes_over=session_id)
         )
-        if isinstance(place, LostPlace):
-            raise Conflict(f"session {session_id} is being given to a worker; look again", retryable=True)
+        assert isinstance(place, Place), "whoever takes over is given a place, not a report"
         if place.lost is None:  # its worker is back
             async with self._use(session_id) as worker:
                 return await worker.recreate_session(session_id)
@@ -301,11 +313,12 @@ class CoordinatorService:
 
     def files(self, session_id: str) -> Files:
         @asynccontextmanager
-        async def use() -> AsyncIterator[Files]:
-            async with self._use(session_id) as worker:
+        async def use(watch: Watch = watched) -> AsyncIterator[Files]:
+            async with self._use(session_id, watch) as worker:
                 yield worker.files(session_id)
 
-        return FilesWithin(use)
+        # The client bounds the wait for each piece, and a watch would cancel the task that began.
+        return FilesWithin(use, stream=partial(use, unwatched))
 
     # --- the service itself -------------------------------------------------------------------
 
@@ -313,7 +326,7 @@ class CoordinatorService:
         return self._catalogue
 
     async def health(self) -> ServiceHealth:
-        return await self._health.now()
+        return replace(await self._health.now(), calls_under_way=self._calls)
 
     async def fleet(self) -> FleetBody:
         return fleet_body(await self._directory.status(), await self._directory.workers())
@@ -342,13 +355,13 @@ class CoordinatorService:
         await self._links.close()
 
     @asynccontextmanager
-    async def _use(self, session_id: str) -> AsyncIterator[WorkerLink]:
+    async def _use(self, session_id: str, watch: Watch = watched) -> AsyncIterator[WorkerLink]:
         """The worker of a session, for one call; what goes wrong is told as what it means to the session."""
         at = await self._whereabouts.of(self._tenant, session_id)
         self._calls += 1
         try:
             link = await self._links.to(at)
-            async with watched(link):
+            async with watch(link):
                 yield link
         except SandlotError as error:
             explained = await self._whereabouts.explained(self._tenant, session_id, at, error)

@@ -5,8 +5,8 @@ directory is filled again from them. Two rules follow, and the contract is shape
 break:
 
 - **An unsettled directory never says "there is none".** For one lease after its birth, and until every worker
-  that came back has recorded its sessions, it may not know what exists. ``find``, ``page``, ``count`` and
-  ``place`` raise ``Unavailable`` then instead of answering that something is not there. So nothing can be
+  that came back has recorded its sessions, it may not know what exists. ``find``, ``page`` and ``place``
+  raise ``Unavailable`` then instead of answering that something is not there. So nothing can be
   deleted, and no thread can get a second sandbox, because Redis was emptied.
 - **Only the holder of a worker's lease writes for that worker.** A lease carries an epoch that grows with
   each join; whoever comes with an older one is ``Fenced``.
@@ -25,8 +25,6 @@ from typing import Protocol
 
 from sandlot.domain.errors import Conflict, InvalidRequest
 from sandlot.domain.session import Session
-
-MAX_PAGE = 1000
 
 
 class Fenced(Conflict):
@@ -86,7 +84,6 @@ class Lease:
     worker_id: str
     epoch: int
     token: str
-    seconds: float
     generation: str
 
 
@@ -116,7 +113,6 @@ class Beat:
     """
 
     generation: str
-    settled: bool
     intact: bool
 
 
@@ -172,7 +168,6 @@ class Place:
 
     worker: WorkerAt
     known: bool
-    warm: bool = False
     reservation: str | None = None
     before: Session | None = None
     lost: Session | None = None
@@ -304,10 +299,6 @@ class Directory(Protocol):
         self, tenant: str, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> FoundPage:
         """Living and lost ones, oldest first."""
-        ...
-
-    async def count(self, tenant: str) -> int:
-        """Living and lost ones."""
         ...
 
     async def bury(self, ended: Session) -> bool:

@@ -86,7 +86,10 @@ def health_of(
     for worker in alive:
         for environment, room in (worker.report.room if worker.report else {}).items():
             warm[environment] = warm.get(environment, 0) + room.warm
-    problems = [] if status.settled else ["the directory is being filled again from the workers"]
+    # What stops everybody comes first: of the rest not all is named.
+    problems = [] if alive else ["no worker is alive"]
+    if not status.settled:
+        problems.append("the directory is being filled again from the workers")
     problems += [
         f"worker {worker.at.id} is {worker.at.state.value}"
         for worker in workers
@@ -94,8 +97,6 @@ def health_of(
     ]
     joined = {worker.at.url.rstrip("/") for worker in workers}
     problems += [f"worker {url} has not joined" for url in expected if url.rstrip("/") not in joined]
-    if not alive:
-        problems.append("no worker is alive")
     return ServiceHealth(
         ready=status.settled and bool(alive),
         worker_id=coordinator_id,

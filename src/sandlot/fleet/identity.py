@@ -6,7 +6,6 @@ ends. So whoever holds it may go on with the lease that its predecessor left, wi
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import secrets
@@ -85,17 +84,16 @@ class Identity:
             self._lock = None
 
     def _recall(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                kept = msgspec.json.decode((self._folder / KEPT).read_bytes(), type=_Kept)
-            except (OSError, msgspec.DecodeError) as error:
-                if isinstance(error, FileNotFoundError):
-                    raise
-                log.warning("the worker's epoch is unreadable", folder=str(self._folder), error=str(error))
-                return
-            self.epoch = kept.epoch
-            if kept.folder == self._which():
-                self.token = kept.token
+        try:
+            kept = msgspec.json.decode((self._folder / KEPT).read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("the worker's epoch is unreadable", folder=str(self._folder), error=str(error))
+            return
+        self.epoch = kept.epoch
+        if kept.folder == self._which():
+            self.token = kept.token
 
     def _which(self) -> str:
         assert self._lock is not None

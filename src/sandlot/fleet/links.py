@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -13,18 +12,21 @@ import msgspec
 
 from sandlot.client.http import HttpService
 from sandlot.client.http.connection import Connection
+from sandlot.client.http.execution import Dial
+from sandlot.client.http.lines import Line
 from sandlot.client.http.problems import is_of_the_way
 from sandlot.client.http.request import encode, segment
+from sandlot.domain.budget import ByteBudget
 from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError, Unauthorized, Unavailable
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.directory import WorkerAt
-from sandlot.fleet.sending import Sender
+from sandlot.fleet.sending import CONNECT_S, Sender
 from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
 from sandlot.wire.http_bodies import SessionBody
+from sandlot.wire.request_id import served_request
 
-CONNECT_S: Final = 2.0
-# Together with the one above less than a client waits for new access.
+# Together with CONNECT_S less than a client waits for new access.
 GET_READ_S: Final = 2.5
 PROBE_S: Final = 1.5
 # A call that lasts is accompanied by the question whether anybody is there; so often unanswered, it is over.
@@ -33,18 +35,48 @@ SILENT_TIMES: Final = 2
 # Addresses that are kept open. A cell has some hundred workers; one that moves leaves its old one behind.
 MAX_LINKS: Final = 4096
 
+# Of large answers that are being read; a result has up to 32 MiB, from workers that know JSON alone 200.
+LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
+
+Look = Callable[[str], Awaitable[object]]
+
 _SESSION: Final = msgspec.json.Decoder(SessionBody)
 
 
 class WorkerLink(HttpService):
     """``HttpService`` to a worker, and what only members of a fleet may ask."""
 
-    def __init__(self, url: str, token: Callable[[], str], sender: Sender | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        look: Look | None = None,
+        large: ByteBudget | None = None,
+    ) -> None:
         # No proxy: the token, and what a create carries, are for this worker alone.
-        connection = Connection(url, token, connect_timeout_s=CONNECT_S, proxy=False)
-        super().__init__(url, direct=False, connection=connection)
-        self._token = token
-        self._sender = sender or Sender()
+        connection = Connection(
+            url,
+            token,
+            connect_timeout_s=CONNECT_S,
+            proxy=False,
+            request_id=served_request.get,
+            large=large,
+        )
+        # Whoever asked is patient; to be so here as well would make them wait twice.
+        super().__init__(url, direct=False, connection=connection, away_s=0.0)
+        self._sender = Sender(self.url)
+        self._look = look
+
+    def _redial(self, session_id: str, attach: Dial) -> Dial:
+        if self._look is None:
+            return attach
+        look = self._look
+
+        async def redial(offset: int) -> Line:
+            await look(session_id)
+            return await attach(offset)
+
+        return redial
 
     async def get_session(self, session_id: str) -> Session:
         """Once, and not for long: where a worker cannot be reached, the directory knows the session too."""
@@ -57,19 +89,23 @@ class WorkerLink(HttpService):
         assert request.idempotency_key is not None
         body = encode(AssignedCreateBody.of(request, assignment))
         status, answer = await self._sender.post(
-            self.url, "/v1/fleet/sessions", body, self._token(), self._connection.tls()
+            "/v1/fleet/sessions", body, self._connection.own_headers, self._connection.tls()
         )
         return Opened(self._connection.decode(_SESSION, answer).to_domain(), created=status == 201)
 
     async def start_draining(self) -> None:
         await self._connection.call("POST", "/v1/fleet/drain", encode(DrainBody()), repeatable=True)
 
+    async def close(self) -> None:
+        self._sender.close()
+        await super().close()
+
     async def answers(self) -> bool:
         """Whether anybody is there, at once or not at all: a frozen process accepts connections too."""
         try:
-            await self._connection.call_once("GET", "/ready", read_timeout_s=PROBE_S)
-        except SandlotError as error:
-            return "request_id" in error.details  # it says that it is not ready
+            await self._connection.call_once("GET", "/health", read_timeout_s=PROBE_S)
+        except SandlotError:
+            return False
         return True
 
 
@@ -78,25 +114,40 @@ async def watched(link: WorkerLink) -> AsyncIterator[None]:
     """Calls that take long are not waited for longer than the worker answers others: a frozen one, or a
     machine that has lost its power, says nothing, and breaks no connection.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        limit = asyncio.timeout(None)
-        watching = asyncio.create_task(_watch(link, limit))
-        stack.callback(watching.cancel)
-        try:
-            async with limit:
-                yield
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise LinkInterrupted("the worker has ceased to answer", retry_after_s=1.0) from error
+    limit = asyncio.timeout(None)
+    watching: list[asyncio.Task[None]] = []
+    # No task before it is needed: most calls are over long before.
+    first = asyncio.get_running_loop().call_later(
+        WATCH_EVERY_S, lambda: watching.append(asyncio.create_task(_watch(link, limit)))
+    )
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise LinkInterrupted("the worker has ceased to answer", retry_after_s=1.0) from error
+    finally:
+        first.cancel()
+        for task in watching:
+            task.cancel()
+
+
+def unwatched(link: WorkerLink) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 async def _watch(link: WorkerLink, limit: asyncio.Timeout) -> None:
     silent = 0
-    while silent < SILENT_TIMES:
-        await asyncio.sleep(WATCH_EVERY_S)
+    while True:
         silent = 0 if await link.answers() else silent + 1
+        if silent == SILENT_TIMES:
+            break
+        await asyncio.sleep(WATCH_EVERY_S)
     limit.reschedule(asyncio.get_running_loop().time())
+
+
+Watch = Callable[[WorkerLink], AbstractAsyncContextManager[None]]
 
 
 def of_worker(worker_id: str, error: SandlotError) -> SandlotError:
@@ -121,12 +172,15 @@ def of_worker(worker_id: str, error: SandlotError) -> SandlotError:
 
 
 class WorkerLinks:
-    """``token``: for a worker, by its id."""
+    """``token``: for a worker, by its id. ``look``: raises for a session whose worker is not to be waited
+    for; asked before a reader comes back to an exec.
+    """
 
-    def __init__(self, token: Callable[[str], str]) -> None:
+    def __init__(self, token: Callable[[str], str], look: Look | None = None) -> None:
         self._token = token
-        self._sender = Sender()
+        self._look = look
         self._links: dict[tuple[str, str], WorkerLink] = {}
+        self._large = ByteBudget(LARGE_BYTES_AT_ONCE)
 
     async def to(self, worker: WorkerAt) -> WorkerLink:
         key = (worker.id, worker.url)
@@ -136,7 +190,7 @@ class WorkerLinks:
                 oldest = next(iter(self._links))
                 await self._links.pop(oldest).close()
             try:
-                link = WorkerLink(worker.url, partial(self._token, worker.id), self._sender)
+                link = WorkerLink(worker.url, partial(self._token, worker.id), self._look, self._large)
             except InvalidRequest as error:
                 raise Unavailable(
                     f"worker {worker.id} gives an address that cannot be used: {error.message}",
@@ -149,4 +203,3 @@ class WorkerLinks:
         links, self._links = list(self._links.values()), {}
         for link in links:
             await link.close()
-        await self._sender.close()

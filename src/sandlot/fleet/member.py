@@ -18,8 +18,8 @@ class Member(Protocol):
     def draining(self) -> bool: ...
 
     @property
-    def session_ids(self) -> Collection[str]:
-        """Of living and lost sessions."""
+    def session_count(self) -> int:
+        """Living and lost ones."""
         ...
 
     def room(self) -> Mapping[str, tuple[int, int]]:
@@ -43,26 +43,3 @@ class Member(Protocol):
     async def give_up(self, session_ids: Collection[str]) -> None:
         """Sessions that are another worker's now: nothing of them stays here."""
         ...
-
-
-class NotYet:
-    """A worker that is not there yet."""
-
-    is_open = False
-    draining = False
-    session_ids: Collection[str] = ()
-
-    def room(self) -> Mapping[str, tuple[int, int]]:
-        return {}
-
-    def generation_of(self, session_id: str) -> int | None:
-        return None
-
-    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
-        return ()
-
-    async def take_in_lost(self, session: Session) -> Session | None:
-        return None
-
-    async def give_up(self, session_ids: Collection[str]) -> None:
-        pass

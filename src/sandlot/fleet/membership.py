@@ -13,6 +13,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import structlog
 
 from sandlot.domain.errors import Conflict, SandlotError, Unavailable
 from sandlot.domain.session import Session
-from sandlot.fleet.contact import Contact
+from sandlot.fleet.contact import Contact, pause_after
 from sandlot.fleet.directory import Beat, Directory, Fenced, Lease, Room, WorkerCard, WorkerReport
 from sandlot.fleet.identity import Identity
 from sandlot.fleet.member import Member
@@ -38,8 +39,6 @@ REPORTS_PER_LEASE = 3
 # directory counts what it sends here by itself, but not what was warmed up or ended since.
 LOOK_EVERY_S = 0.1
 REPORT_CHANGES_EVERY_S = 0.25
-# Seconds until the directory is tried again: doubled each time, at most until the next report is due.
-FIRST_PAUSE_S = 0.1
 SWEEP_EVERY_S = 30.0
 # Seconds that closing waits for what has still to be recorded.
 FLUSH_WITHIN_S = 2.0
@@ -142,6 +141,9 @@ class Membership:
 
     # --- the registrar of the worker ----------------------------------------------------------
 
+    def opening(self, session_id: str, *, new: bool) -> AbstractContextManager[None]:
+        return self._recorder.opening(session_id, new=new)
+
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
         await self._recorder.opened(session, key, reservation)
 
@@ -191,9 +193,8 @@ class Membership:
                 failures += 1
 
     def _pause(self, failures: int) -> float:
-        longest = self._lease_s / REPORTS_PER_LEASE
-        pause: float = min(longest, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311  # so that workers do not come back all at once
+        """At most until the next report is due."""
+        return pause_after(failures, self._lease_s / REPORTS_PER_LEASE)
 
     async def _rest(self, failures: int) -> None:
         """Until the next report is due: by the time, because somebody waits, or because there is news. After
@@ -218,7 +219,7 @@ class Membership:
     def _report(self) -> WorkerReport:
         return WorkerReport(
             room={name: Room(warm, free) for name, (warm, free) in self._recorder.member.room().items()},
-            sessions=len(self._recorder.member.session_ids),
+            sessions=self._recorder.member.session_count,
             draining=self._recorder.member.draining,
             complete=self._recorder.complete and self._recorder.member.is_open,
         )

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.session import Session
+from sandlot.domain.paging import check_page, cursor, parse_cursor
+from sandlot.domain.session import Session, no_session
 from sandlot.fleet import rules
 from sandlot.fleet.directory import (
     Beat,
@@ -69,7 +70,7 @@ class MemoryDirectory:
             card, epoch, token, now + self._timings.lease_s, sessions=old.sessions if old else {}
         )
         state.keep_settling(now, self._timings.lease_s)
-        return Lease(card.id, epoch, token, self._timings.lease_s, state.generation)
+        return Lease(card.id, epoch, token, state.generation)
 
     async def report(self, lease: Lease, report: WorkerReport) -> Beat:
         state, now = self._now()
@@ -87,7 +88,7 @@ class MemoryDirectory:
                 )
         if not report.complete:
             state.keep_settling(now, self._timings.lease_s)
-        return Beat(state.generation, now >= state.settles, intact=True)
+        return Beat(state.generation, intact=True)
 
     async def leave(self, lease: Lease) -> None:
         state, now = self._now()
@@ -121,7 +122,7 @@ class MemoryDirectory:
             entry = state.sessions.get(want.takes_over)
             if known is None and (entry is None or entry.ended or entry.session.tenant != want.tenant):
                 self._check_settled(state, now)
-                raise rules.no_session(want.takes_over)
+                raise no_session(want.takes_over)
             lost = entry.session if entry is not None else None
         else:
             known = self._known(state, now, want, state.threads.get((want.tenant, want.thread)), by_key=False)
@@ -178,7 +179,6 @@ class MemoryDirectory:
         return Place(
             at,
             known=True,
-            warm=found.warm,
             reservation=reservation,
             before=before.session if before else None,
             lost=lost.session if lost else None,
@@ -211,7 +211,6 @@ class MemoryDirectory:
         return Place(
             self._at(state, best, now),
             known=False,
-            warm=reservation.warm,
             reservation=name,
             before=before.session if before else None,
             lost=lost,
@@ -269,11 +268,12 @@ class MemoryDirectory:
         """Whether a recorded session of another worker stands before the one that comes."""
         if old.worker == entry.worker:
             return False
-        if old.session.generation != entry.session.generation:
-            return old.session.generation > entry.session.generation or (old.ended and not entry.ended)
-        return (old.ended and not entry.ended) or self._at(
-            state, old.worker, now
-        ).state is not WorkerState.GONE
+        ahead = old.session.generation - entry.session.generation
+        return (
+            ahead > 0
+            or (old.ended and not entry.ended)
+            or (ahead == 0 and self._at(state, old.worker, now).state is not WorkerState.GONE)
+        )
 
     def _thread_is_elsewhere(self, state: State, now: float, mark: Mark | None, entry: Entry) -> bool:
         other = state.sessions.get(mark.session) if mark is not None and mark.session else None
@@ -307,9 +307,9 @@ class MemoryDirectory:
     async def page(
         self, tenant: str, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> FoundPage:
-        rules.check_page(limit)
+        check_page(limit)
         if after is not None:
-            rules.parse_cursor(after)
+            parse_cursor(after)
         state, now = self._now()
         entries = state.of_tenant(tenant)
         if thread is not None:
@@ -318,16 +318,11 @@ class MemoryDirectory:
         if thread is None or not entries:
             self._check_settled(state, now)
         entries = sorted(
-            (entry for entry in entries if after is None or rules.cursor(entry.session) > after),
-            key=lambda entry: rules.cursor(entry.session),
+            (entry for entry in entries if after is None or cursor(entry.session) > after),
+            key=lambda entry: cursor(entry.session),
         )
         found = tuple(Found(entry.session, self._at(state, entry.worker, now)) for entry in entries[:limit])
-        return FoundPage(found, rules.cursor(found[-1].session) if len(entries) > limit else None)
-
-    async def count(self, tenant: str) -> int:
-        state, now = self._now()
-        self._check_settled(state, now)
-        return len(state.of_tenant(tenant))
+        return FoundPage(found, cursor(found[-1].session) if len(entries) > limit else None)
 
     async def bury(self, ended: Session) -> bool:
         state, now = self._now()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from sandlot.fleet.directory import SessionEntry
 
-# Sessions that wait to be told of. Beyond that all is forgotten and all that there is is told anew.
-MAX_WAITING = 20_000
+# Sessions that wait to be told of; more than a worker may have, because all of them wait at once after a
+# doubt. Beyond that all is forgotten, and all that there is is told anew.
+MAX_WAITING = 200_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session
-from sandlot.fleet.contact import Contact
+from sandlot.fleet.contact import Contact, pause_after
 from sandlot.fleet.directory import Directory, Fenced, Lease, SessionEntry
-from sandlot.fleet.member import Member, NotYet
+from sandlot.fleet.member import Member
 from sandlot.fleet.outbox import Item, Outbox
 
 log = structlog.get_logger("sandlot.recorder")
@@ -27,9 +26,7 @@ log = structlog.get_logger("sandlot.recorder")
 BATCH = 50
 # Seconds that whoever changes a session waits for the directory.
 TELL_WITHIN_S = 2.0
-# Seconds until the next try: doubled each time, at most the last; a part of it is by chance, so that the
-# workers of a fleet do not come back all at once.
-FIRST_PAUSE_S = 0.1
+# Seconds until the next try, at most.
 MAX_PAUSE_S = 3.0
 
 
@@ -38,7 +35,7 @@ class Recorder:
 
     def __init__(self, directory: Directory, contact: Contact) -> None:
         self._directory = directory
-        self.member: Member = NotYet()
+        self.member: Member  # from the start of the membership on; nothing is done before
         self.newcomer = False
         self._contact = contact
         self._outbox = Outbox()
@@ -46,7 +43,9 @@ class Recorder:
         self._asked = 0  # how often all was asked for: whoever records meanwhile may be too early
         self._all_wanted = False
         self._left: set[str] | None = None  # of all, those that are not recorded yet
-        self._opening: dict[str, int] = {}
+        # What is being opened and not with the member yet; None: the directory was not told of it.
+        self._opening: dict[str, SessionEntry | None] = {}
+        self._in_doubt = False  # whether the directory may hold what is not here
         self._size = BATCH
 
     @property
@@ -64,50 +63,52 @@ class Recorder:
 
     # --- one session --------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def opening(self, session_id: str, *, new: bool) -> Iterator[None]:
+        asked = self._asked
+        self._opening[session_id] = None
+        try:
+            yield
+        except BaseException:
+            if new and self._opening[session_id] is not None:
+                # The directory may have it now, or have it later: what was sent to a Redis that hung may be
+                # done after all that was sent since. One that was taken over is never forgotten for that.
+                self._outbox.forget(session_id)
+                self._in_doubt = True
+                self._wake.set()
+            raise
+        else:
+            entry = self._opening[session_id]
+            if entry is not None and self._asked != asked:
+                # All were asked for meanwhile, and this one was not among them yet.
+                self._outbox.put(entry)
+                self._wake.set()
+        finally:
+            del self._opening[session_id]
+
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
         lease = self._contact.lease
         if lease is None:
             raise _not_recorded(self._contact.problem or "this worker is joining the fleet")
-        asked, sent_at = self._asked, self._contact.clock()
-        self._opening[session.id] = self._opening.get(session.id, 0) + 1
-        recorded = refused = False
+        sent_at = self._contact.clock()
+        if session.id in self._opening:
+            self._opening[session.id] = SessionEntry(session, None, key)
         try:
             taken = await self._directory.record(lease, [SessionEntry(session, reservation, key)])
-            recorded = True
         except Fenced as error:
-            refused = True
             self._contact.refused(lease, error)
             raise _not_recorded(error.message) from error
         except Unavailable as error:
             self._contact.failed(sent_at, error.message)
             raise _not_recorded(error.message) from error
-        finally:
-            self._opening[session.id] -= 1
-            if not self._opening[session.id]:
-                del self._opening[session.id]
-            if not recorded and not refused and self._is_new(session):
-                # Nobody knows whether the directory has it now.
-                self._outbox.forget(session.id)
-                self._wake.set()
         if session.id in taken:
             await self._give_up(taken)
             raise _not_recorded("the session, or its thread, has its sandbox on another worker by now")
-        if self._asked != asked:
-            # All were asked for meanwhile, and this one was not among them yet.
-            self._outbox.put(SessionEntry(session, None, key))
-            self._wake.set()
-
-    def _is_new(self, session: Session) -> bool:
-        """One that was taken over, or is here already, is never forgotten for a record that failed."""
-        return session.generation == 1 and self.member.generation_of(session.id) is None
 
     async def changed(self, session: Session, key: str | None) -> None:
         if self._contact.fenced is not None:
             return
         written = self._outbox.put(SessionEntry(session, None, key))
-        if self._outbox.overflowed:
-            self._outbox.overflowed = False
-            self.record_all()
         self._wake.set()
         if self._contact.lease is not None and self._contact.reachable:
             with contextlib.suppress(TimeoutError):
@@ -130,21 +131,19 @@ class Recorder:
             except Unavailable as error:
                 self._contact.failed(sent_at, error.message)
                 failures += 1
-                await self._pause(failures)
+                await asyncio.sleep(pause_after(failures, MAX_PAUSE_S))
             except Exception:
                 log.exception("sessions could not be recorded")
                 failures += 1
-                await self._pause(failures)
-
-    async def _pause(self, failures: int) -> None:
-        await asyncio.sleep(
-            min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
-        )
+                await asyncio.sleep(pause_after(failures, MAX_PAUSE_S))
 
     async def _step(self, lease: Lease | None) -> bool:
         """One call of the directory, if there is something to say and somebody to say it to."""
         if lease is None or not self._contact.reachable:
             return False
+        if self._outbox.overflowed:
+            self._outbox.overflowed = False
+            self.record_all()
         if self._all_wanted and self.member.is_open:
             self._all_wanted = False
             self._left = set()
@@ -156,6 +155,13 @@ class Recorder:
             await self._forget_others(lease)
         elif self._outbox:
             await self._write(lease, self._outbox.first(self._size))
+        elif self._in_doubt:
+            self._in_doubt = False
+            try:
+                await self._forget_others(lease)
+            except BaseException:
+                self._in_doubt = True
+                raise
         else:
             return False
         return True
@@ -237,6 +243,8 @@ class Recorder:
 
     async def _give_up(self, session_ids: frozenset[str]) -> None:
         self._outbox.drop(session_ids)
+        if self._left is not None:
+            self._left -= session_ids
         await self.member.give_up(session_ids)
 
     async def flush(self, within_s: float) -> None:

@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_name, is_session_id
-from sandlot.domain.session import Session
+from sandlot.domain.paging import check_page, cursor, parse_cursor
+from sandlot.domain.session import Session, no_session
 from sandlot.fleet import rules
 from sandlot.fleet.connecting import connect, connect_by_sentinels
 from sandlot.fleet.directory import (
@@ -122,12 +123,12 @@ class RedisDirectory:
         if word == b"evicting":
             raise rules.evicting(answer[0].decode())
         epoch, generation = answer
-        return Lease(card.id, epoch, token, self._timings.lease_s, generation.decode())
+        return Lease(card.id, epoch, token, generation.decode())
 
     async def report(self, lease: Lease, report: WorkerReport) -> Beat:
         life = (lease.worker_id, lease.epoch)
         answered_before = self._writes.get(life, 0)
-        generation, settled, writes = await self._run_fenced(
+        generation, writes = await self._run_fenced(
             "report",
             lease,
             room=pack_room(dict(report.room)),
@@ -139,11 +140,13 @@ class RedisDirectory:
         if not intact:
             self._writes[life] = writes
             self._went_back.discard(life)
-        return Beat(generation.decode(), bool(settled), intact)
+        return Beat(generation.decode(), intact)
 
     async def leave(self, lease: Lease) -> None:
         await self._run_fenced("leave", lease)
-        self._writes.pop((lease.worker_id, lease.epoch), None)
+        life = (lease.worker_id, lease.epoch)
+        self._writes.pop(life, None)
+        self._went_back.discard(life)
 
     async def workers(self) -> Sequence[WorkerStatus]:
         _, *rows = await self._run("workers")
@@ -157,7 +160,7 @@ class RedisDirectory:
 
     async def place(self, want: Want) -> Place | LostPlace:
         if want.takes_over is not None and not is_session_id(want.takes_over):
-            raise rules.no_session(want.takes_over)
+            raise no_session(want.takes_over)
         asked = {
             "thread": want.thread,
             "key": want.idempotency_key,
@@ -183,9 +186,9 @@ class RedisDirectory:
                 raise rules.quota_reached(want.tenant, want.max_sessions)
             case b"nothing":
                 assert want.takes_over is not None
-                raise rules.no_session(want.takes_over)
+                raise no_session(want.takes_over)
         worker = _at(*answer[:4])
-        warm, reservation, before, lost = answer[4:]
+        reservation, before, lost = answer[4:]
         if word == b"lost":
             session = _session(lost)
             assert session is not None
@@ -193,7 +196,6 @@ class RedisDirectory:
         return Place(
             worker,
             known=word == b"known",
-            warm=bool(warm),
             reservation=reservation.decode() or None,
             before=_session(before),
             lost=_session(lost),
@@ -216,11 +218,9 @@ class RedisDirectory:
                 )
                 for entry in entries[begin : begin + RECORDS_AT_ONCE]
             ]
-            before = self._writes.get((lease.worker_id, lease.epoch), 0)
-            writes, *ids = await self._run_fenced(
+            ids = await self._write(
                 "record", lease, entries=packed, remember_ended=_ms(self._timings.remember_ended_s)
             )
-            self._answered(lease, before, writes)
             taken.update(map(unpack_id, ids))
         return frozenset(taken)
 
@@ -229,9 +229,7 @@ class RedisDirectory:
             ids = [
                 as_text(pack_id(session_id)) for session_id in session_ids[begin : begin + RECORDS_AT_ONCE]
             ]
-            before = self._writes.get((lease.worker_id, lease.epoch), 0)
-            (writes,) = await self._run_fenced("forget", lease, ids=ids)
-            self._answered(lease, before, writes)
+            await self._write("forget", lease, ids=ids)
 
     async def held(self, worker_id: str, *, after: str | None = None) -> HeldPage:
         _, cursor, ids = await self._run("held", worker=worker_id, after=after or "0")
@@ -246,20 +244,16 @@ class RedisDirectory:
     async def page(
         self, tenant: str, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> FoundPage:
-        rules.check_page(limit)
+        check_page(limit)
         arguments: dict[str, Any] = {"tenant": tenant, "limit": limit}
         if thread is not None:
             arguments["thread"] = thread
         if after is not None:
-            created, session_id = rules.parse_cursor(after)
+            created, session_id = parse_cursor(after)
             arguments |= {"after": created, "after_id": as_text(pack_id(session_id))}
         _, more, *rows = await self._run("page", **arguments)
         found = tuple(map(_found, rows))
-        return FoundPage(found, rules.cursor(found[-1].session) if more else None)
-
-    async def count(self, tenant: str) -> int:
-        _, count = await self._run("count", tenant=tenant)
-        return int(count)
+        return FoundPage(found, cursor(found[-1].session) if more else None)
 
     async def bury(self, ended: Session) -> bool:
         word, answer = await self._run(
@@ -282,12 +276,15 @@ class RedisDirectory:
         _, swept = await self._run("sweep", limit=limit, remember_lost=_ms(self._timings.remember_lost_s))
         return int(swept)
 
-    def _answered(self, lease: Lease, before: int, writes: int) -> None:
-        """``before``: the highest that had been answered when this write was sent."""
+    async def _write(self, name: str, lease: Lease, **arguments: Any) -> list[Any]:
+        """What Redis counts as a write of this worker."""
         life = (lease.worker_id, lease.epoch)
-        if writes <= before:
+        answered_before = self._writes.get(life, 0)
+        writes, *answer = await self._run_fenced(name, lease, **arguments)
+        if writes <= answered_before:
             self._went_back.add(life)
         self._writes[life] = max(writes, self._writes.get(life, 0))
+        return answer
 
     async def _run(self, name: str, **arguments: Any) -> list[Any]:
         # A generation in case that this call finds the directory empty and gives birth to it.

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import re
 
-from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound, Unavailable, Unsupported
-from sandlot.domain.session import Session
-from sandlot.fleet.directory import MAX_PAGE, Fenced, WorkerState
+from sandlot.domain.errors import Busy, Conflict, InvalidRequest, Unavailable, Unsupported
+from sandlot.fleet.directory import Fenced, WorkerState
 
 # A worker that never ends recording holds an unsettled directory for at most so many leases after its birth.
 MAX_SETTLING_LEASES = 10
 # In the place of a worker's id: no worker can have it.
 NOBODY = ""
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_CURSOR = re.compile(r"(\d{13}\.\d{6})-(ses_[0-9a-f]{32})")
 
 
 def state_at(now: float, lease_end: float, lost_after: float) -> WorkerState:
@@ -34,29 +32,11 @@ def still_settling_until(settles: float, born: float, now: float, lease: float) 
     return max(settles, min(now + lease, born + MAX_SETTLING_LEASES * lease))
 
 
-def cursor(session: Session) -> str:
-    """Sorts as the sessions' age does, and by id among those of one instant."""
-    return f"{session.created_at:020.6f}-{session.id}"
-
-
-def parse_cursor(text: str) -> tuple[str, str]:
-    """The time as it is written, and the session's id."""
-    match = _CURSOR.fullmatch(text)
-    if match is None:
-        raise InvalidRequest(f"{text!r:.80} is not where a page ended: give back what 'next' said")
-    return match[1], match[2]
-
-
 def check_worker_id(worker_id: str) -> None:
     if _WORKER_ID.fullmatch(worker_id) is None:
         raise InvalidRequest(
             f"{worker_id!r:.80} cannot be a worker's id: 1-63 letters, digits, dots, dashes or underscores"
         )
-
-
-def check_page(limit: int) -> None:
-    if not 0 < limit <= MAX_PAGE:
-        raise InvalidRequest(f"limit must be 1 … {MAX_PAGE}")
 
 
 # --- refusals ---------------------------------------------------------------------------------
@@ -102,7 +82,7 @@ def unsettled(seconds: float) -> Unavailable:
 def late(worker_id: str, seconds: float) -> Unavailable:
     return Unavailable(
         f"worker {worker_id}, which has the session, does not report; it may come back, and is given up in "
-        f"{seconds:.0f} s",
+        f"at most {seconds:.0f} s",
         retry_after_s=1.0,
         details={"reason": "worker_late", "worker_id": worker_id},
     )
@@ -125,11 +105,9 @@ def quota_reached(tenant: str, maximum: int) -> Busy:
     )
 
 
-def no_session(session_id: str) -> NotFound:
-    return NotFound(f"there is no session {session_id[:64]!r}")
-
-
 def not_gone(session_id: str, worker_id: str) -> Conflict:
     return Conflict(
-        f"session {session_id} is worker {worker_id}'s, which is not gone; only it deletes the session"
+        f"session {session_id} is still worker {worker_id}'s, or just being taken over from it; retry",
+        retryable=True,
+        retry_after_s=1.0,
     )

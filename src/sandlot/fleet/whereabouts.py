@@ -6,6 +6,7 @@ an outage of Redis stops creates, not the sandboxes that run.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +19,14 @@ from sandlot.domain.errors import (
     SessionEnded,
     Unavailable,
 )
-from sandlot.domain.session import Session, SessionState, ended_error, lost_error, without_worker
+from sandlot.domain.session import (
+    Session,
+    SessionState,
+    ended_error,
+    lost_error,
+    no_session,
+    without_worker,
+)
 from sandlot.fleet import rules
 from sandlot.fleet.access import token_times
 from sandlot.fleet.directory import Directory, Found, WorkerAt, WorkerState
@@ -47,23 +55,31 @@ class Whereabouts:
         self._remembered: dict[str, _Remembered] = {}
 
     def remember(self, session: Session, worker: WorkerAt) -> None:
+        # One that is late is asked about each time: it may be gone by the next. Known to be late, it is used
+        # while the directory is away, and no client is sent straight to it.
+        at = self._clock() if worker.state is WorkerState.ALIVE else -math.inf
         self._remembered.pop(session.id, None)
-        self._remembered[session.id] = _Remembered(worker, session.tenant, self._clock())
+        self._remembered[session.id] = _Remembered(worker, session.tenant, at)
         if len(self._remembered) > MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
 
     def forget(self, session_id: str) -> None:
         self._remembered.pop(session_id, None)
 
-    def known(self, session_id: str) -> WorkerAt | None:
+    def known(self, session_id: str) -> tuple[WorkerAt, float] | None:
+        """Its worker, and by how many seconds what is known of it is older than ``fresh_s``. Nothing ages
+        while the directory is away: then nobody can take over, and clients go straight as before.
+        """
         remembered = self._remembered.get(session_id)
-        return None if remembered is None else remembered.worker
+        if remembered is None:
+            return None
+        return remembered.worker, max(0.0, self._clock() - remembered.at - self._fresh_s)
 
     async def of(self, tenant: str, session_id: str) -> WorkerAt:
         """A worker that can be asked. ``SandboxLost`` if it is gone, ``Unavailable`` while it is silent."""
         remembered = self._remembered.get(session_id)
         if remembered is not None and remembered.tenant != tenant:
-            raise rules.no_session(session_id)
+            raise no_session(session_id)
         if remembered is not None and self._clock() - remembered.at < self._fresh_s:
             return remembered.worker
         try:
@@ -72,29 +88,31 @@ class Whereabouts:
             if remembered is None:
                 raise
             # Not asked again at once: a directory that hangs would hold up every call.
-            self._remembered[session_id] = replace(remembered, at=self._clock())
+            if (
+                remembered.worker.state is WorkerState.ALIVE
+                and self._remembered.get(session_id) is remembered
+            ):
+                self._remembered[session_id] = replace(remembered, at=self._clock())
             return remembered.worker
         if found.session.state is SessionState.ENDED and found.worker.state is not WorkerState.ALIVE:
             raise ended_error(found.session)
         if found.worker.state is WorkerState.GONE:
             self.forget(session_id)
             raise lost_error(lost_with_worker(found), may_have_executed=False)
+        self.remember(found.session, found.worker)
         # Late: it may be cut off from the directory alone, and then it serves as before.
         if (
             found.worker.state is WorkerState.LATE
             and not await (await self._links.to(found.worker)).answers()
         ):
             raise rules.late(found.worker.id, self._directory.timings.lost_after_s)
-        # One that is late is asked about each time: it may be gone by the next.
-        if found.worker.state is WorkerState.ALIVE:
-            self.remember(found.session, found.worker)
         return found.worker
 
     async def find(self, tenant: str, session_id: str) -> Found:
         found = await self._directory.find(session_id)
         if found is None or found.session.tenant != tenant:
             self.forget(session_id)
-            raise rules.no_session(session_id)
+            raise no_session(session_id)
         return found
 
     async def explained(

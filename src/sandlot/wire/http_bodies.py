@@ -1,37 +1,18 @@
-"""The JSON bodies of the HTTP API, and their way to and from the domain.
+"""The JSON bodies of the HTTP API, and their way to and from the domain: here those of sessions and files, in
+``exec_bodies`` those of execs.
 
 Plain dataclasses: the server validates requests with them, the client decodes answers with them, and neither
 needs the other's libraries. Values of the domain that are JSON already (file entries, limits, pools) cross as
-they are. Bytes are text where they are valid UTF-8; where they are not, the text is readable and the exact
-bytes stand beside it as base64.
+they are.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from sandlot.domain.computer import ExecSummary, ShellSummary
-from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.execution import (
-    DEFAULT_OUTPUT_LIMIT_BYTES,
-    Channel,
-    ExecEvent,
-    ExecRequest,
-    ExecResult,
-    Exited,
-    OnLimit,
-    Output,
-    PtySize,
-    Started,
-    Verdict,
-    verdict_of,
-)
-from sandlot.domain.ids import new_exec_id
 from sandlot.domain.limits import LimitChange, Limits
-from sandlot.domain.service import Access, ExecStatus, Opened, SessionPage, ThreadRun
+from sandlot.domain.service import Access, SessionPage
 from sandlot.domain.session import (
     NEVER,
     CreateSession,
@@ -47,7 +28,7 @@ from sandlot.domain.session import (
 
 TimeoutBody = float | Literal["never"] | None
 # Read by the server's validator: a field that is not ours is an error, not ignored.
-_STRICT: dict[str, Any] = {"extra": "forbid"}
+STRICT: dict[str, Any] = {"extra": "forbid"}
 
 
 def _timeout(body: TimeoutBody) -> Timeout | None:
@@ -62,28 +43,12 @@ def _timeout_body(timeout: Timeout | None) -> TimeoutBody:
 WORKER_HEADER = "Sandlot-Worker"
 
 
-def text_and_base64(data: bytes) -> tuple[str, str | None]:
-    try:
-        return data.decode(), None
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace"), base64.b64encode(data).decode()
-
-
-def bytes_of(text: str, exact: str | None) -> bytes:
-    if exact is None:
-        return text.encode("utf-8", "surrogatepass")
-    try:
-        return base64.b64decode(exact, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("this is not base64") from error
-
-
 # --- sessions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSessionBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
+    __pydantic_config__: ClassVar[Any] = STRICT
 
     environment: str | None = None
     thread: str | None = None
@@ -124,7 +89,7 @@ class CreateSessionBody:
 
 @dataclass(frozen=True, slots=True)
 class SessionChangeBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
+    __pydantic_config__: ClassVar[Any] = STRICT
 
     idle_timeout_s: TimeoutBody = None
     lifetime_s: TimeoutBody = None
@@ -229,269 +194,12 @@ class SessionPageBody:
         return SessionPage(tuple(session.to_domain() for session in self.sessions), self.next)
 
 
-# --- execs ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PtyBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
-    rows: int = 24
-    cols: int = 80
-
-
-@dataclass(frozen=True, slots=True)
-class ExecBody:
-    """``input`` is the command's whole stdin; ``stdin`` keeps it open for an attached client instead.
-
-    ``background``: answer at once with the exec's id. ``output_limit`` null: no cap, for streams alone.
-    """
-
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
-    command: str | None = None
-    argv: list[str] | None = None
-    exec_id: str | None = None
-    cwd: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
-    input: str | None = None
-    input_base64: str | None = None
-    stdin: bool = False
-    timeout_s: float | None = None
-    output_limit: int | None = DEFAULT_OUTPUT_LIMIT_BYTES
-    on_limit: OnLimit = OnLimit.TRUNCATE
-    pty: PtyBody | None = None
-    shell: str | None = None
-    background: bool = False
-
-    @property
-    def stdin_bytes(self) -> bytes | None:
-        if self.input is None and self.input_base64 is None:
-            return None
-        return bytes_of(self.input or "", self.input_base64)
-
-    def to_domain(self, *, exec_id: str | None = None) -> ExecRequest:
-        return ExecRequest(
-            command=self.command,
-            argv=None if self.argv is None else tuple(self.argv),
-            exec_id=self.exec_id or exec_id or new_exec_id(),
-            cwd=self.cwd,
-            env=self.env,
-            stdin=self.stdin or self.input is not None or self.input_base64 is not None,
-            timeout_s=self.timeout_s,
-            output_limit=self.output_limit,
-            on_limit=self.on_limit,
-            pty=None if self.pty is None else PtySize(self.pty.rows, self.pty.cols),
-            shell=self.shell,
-        )
-
-    @classmethod
-    def of(cls, request: ExecRequest, stdin: bytes | None = None, *, background: bool = False) -> ExecBody:
-        text, exact = (None, None) if stdin is None else text_and_base64(stdin)
-        return cls(
-            command=request.command,
-            argv=None if request.argv is None else list(request.argv),
-            exec_id=request.exec_id,
-            cwd=request.cwd,
-            env=dict(request.env),
-            input=None if exact else text,
-            input_base64=exact,
-            stdin=request.stdin,
-            timeout_s=request.timeout_s,
-            output_limit=request.output_limit,
-            on_limit=request.on_limit,
-            pty=None if request.pty is None else PtyBody(request.pty.rows, request.pty.cols),
-            shell=request.shell,
-            background=background,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ResultBody:
-    """Output as text; a ``…_base64`` is there only where text could not be exact."""
-
-    exec_id: str
-    session_id: str
-    generation: int
-    exit_code: int
-    stdout: str
-    stderr: str
-    output: str
-    verdict: Verdict
-    timed_out: bool
-    truncated: bool
-    retryable: bool
-    duration_ms: float
-    output_bytes: int
-    peak_memory_bytes: int
-    exited: Exited
-    gaps: int = 0
-    stdout_base64: str | None = None
-    stderr_base64: str | None = None
-    output_base64: str | None = None
-
-    @classmethod
-    def of(cls, result: ExecResult) -> ResultBody:
-        stdout, stdout_exact = text_and_base64(result.stdout)
-        stderr, stderr_exact = text_and_base64(result.stderr)
-        output, output_exact = text_and_base64(result.output)
-        return cls(
-            exec_id=result.exec_id,
-            session_id=result.session_id,
-            generation=result.generation,
-            exit_code=result.exit_code,
-            stdout=stdout,
-            stderr=stderr,
-            output=output,
-            verdict=result.verdict,
-            timed_out=result.timed_out,
-            truncated=result.truncated,
-            retryable=result.retryable,
-            duration_ms=result.exited.duration_ms,
-            output_bytes=result.exited.output_bytes,
-            peak_memory_bytes=result.exited.peak_memory_bytes,
-            exited=result.exited,
-            gaps=result.gaps,
-            stdout_base64=stdout_exact,
-            stderr_base64=stderr_exact,
-            output_base64=output_exact,
-        )
-
-    def to_domain(self) -> ExecResult:
-        return ExecResult(
-            exec_id=self.exec_id,
-            exit_code=self.exit_code,
-            stdout=bytes_of(self.stdout, self.stdout_base64),
-            stderr=bytes_of(self.stderr, self.stderr_base64),
-            output=bytes_of(self.output, self.output_base64),
-            verdict=self.verdict,
-            exited=self.exited,
-            gaps=self.gaps,
-            session_id=self.session_id,
-            generation=self.generation,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ExecStatusBody:
-    exec_id: str
-    running: bool
-    result: ResultBody | None = None
-
-    @classmethod
-    def of(cls, status: ExecStatus) -> ExecStatusBody:
-        return cls(
-            status.exec_id, status.running, None if status.result is None else ResultBody.of(status.result)
-        )
-
-    def to_domain(self) -> ExecStatus:
-        return ExecStatus(
-            self.exec_id, self.running, None if self.result is None else self.result.to_domain()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadExecBody:
-    """Get or create the thread's session as ``session`` says, and run ``exec`` in it."""
-
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
-    exec: ExecBody
-    session: CreateSessionBody = field(default_factory=CreateSessionBody)
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRunBody:
-    session: SessionBody
-    created: bool
-    result: ResultBody
-
-    @classmethod
-    def of(cls, run: ThreadRun, access: Access | None = None) -> ThreadRunBody:
-        return cls(SessionBody.of(run.opened.session, access), run.opened.created, ResultBody.of(run.result))
-
-    def to_domain(self) -> ThreadRun:
-        return ThreadRun(Opened(self.session.to_domain(), self.created), self.result.to_domain())
-
-
-@dataclass(frozen=True, slots=True)
-class ExecListBody:
-    execs: list[ExecSummary]
-
-
-@dataclass(frozen=True, slots=True)
-class ShellListBody:
-    shells: list[ShellSummary]
-
-
-@dataclass(frozen=True, slots=True)
-class SignalBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
-    signal: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignalledBody:
-    processes: int
-
-
-# --- events: server-sent events and the text messages of an attached WebSocket ------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartedBody:
-    exec_id: str
-    pid: int
-    existing: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OutputBody:
-    channel: Channel
-    offset: int
-    text: str
-    base64: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExitedBody:
-    verdict: Verdict
-    exited: Exited
-
-
-EventBody = StartedBody | OutputBody | ExitedBody
-EVENT_BODIES: dict[str, type[StartedBody] | type[OutputBody] | type[ExitedBody]] = {
-    "started": StartedBody,
-    "output": OutputBody,
-    "exited": ExitedBody,
-}
-
-
-def event_body(exec_id: str, event: ExecEvent) -> tuple[str, EventBody]:
-    """The event's name on the wire and its body."""
-    if isinstance(event, Started):
-        return "started", StartedBody(exec_id, event.pid, event.existing)
-    if isinstance(event, Output):
-        text, exact = text_and_base64(event.data)
-        return "output", OutputBody(event.channel, event.offset, text, exact)
-    return "exited", ExitedBody(verdict_of(event), event)
-
-
-def event_of(body: EventBody) -> ExecEvent:
-    if isinstance(body, StartedBody):
-        return Started(body.pid, body.existing)
-    if isinstance(body, OutputBody):
-        return Output(body.channel, body.offset, bytes_of(body.text, body.base64))
-    return body.exited
-
-
 # --- files ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MkdirBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
+    __pydantic_config__: ClassVar[Any] = STRICT
 
     path: str
     parents: bool = True
@@ -500,7 +208,7 @@ class MkdirBody:
 
 @dataclass(frozen=True, slots=True)
 class MoveBody:
-    __pydantic_config__: ClassVar[Any] = _STRICT
+    __pydantic_config__: ClassVar[Any] = STRICT
 
     source: str
     destination: str

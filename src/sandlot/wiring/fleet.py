@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import socket
 
 import structlog
 
@@ -17,8 +17,8 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
 from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
-from sandlot.fleet.directory import Timings, WorkerCard
-from sandlot.fleet.links import WorkerLink
+from sandlot.fleet.directory import Timings, WorkerAt, WorkerCard
+from sandlot.fleet.links import WorkerLinks
 from sandlot.fleet.membership import Membership
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.wiring.http import allowed_hosts, listen, serve_app
@@ -66,6 +66,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     worker = build_worker(settings, registrar=membership)
     app = create_app(
         worker,
+        api_key=settings.key,
         tokens=TokenGate(
             keys,
             worker_id=settings.worker_id,
@@ -85,7 +86,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             log.warning(warning)
         await membership.start(worker)
         log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_shown)
-        await serve_app(app, listener, worker.drain, over=membership.until_fenced)
+        await serve_app(app, listener, worker.stop, over=membership.until_fenced)
         if membership.fenced:
             raise Conflict(f"this worker was replaced: {membership.problem}")
     finally:
@@ -105,7 +106,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         access_tokens(fleet),
         registry.catalogue,
         CoordinatorOptions(
-            coordinator_id=f"coordinator:{settings.port}",
+            coordinator_id=f"coordinator:{socket.gethostname()}:{settings.port}",
             max_sessions=fleet.fleet_max_sessions,
             direct=fleet.direct,
             expected=fleet.expected_workers,
@@ -141,14 +142,14 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
 
 async def drain_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     """The worker of this machine, asked by its own settings."""
-    token = partial(access_tokens(fleet).for_member, settings.worker_id)
-    link = WorkerLink(advertised_url(settings, fleet), token)
+    links = WorkerLinks(access_tokens(fleet).for_member)
     try:
-        await link.start_draining()
+        worker = WorkerAt(settings.worker_id, advertised_url(settings, fleet), epoch=0)
+        await (await links.to(worker)).start_draining()
     except Unauthorized as error:
         raise Conflict(
             "the worker there does not take our token: SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID must be the "
             f"same as its own ({error.message})"
         ) from error
     finally:
-        await link.close()
+        await links.close()

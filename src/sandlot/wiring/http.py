@@ -22,15 +22,15 @@ log = structlog.get_logger("sandlot.server")
 Wait = Callable[[], Coroutine[Any, Any, Any]]
 
 LISTEN_BACKLOG = 2048
-# Seconds for connections once the worker has drained: what is still open then only looks, or does not read.
+# Seconds for connections once the worker has stopped: what is still open then only looks, or does not read.
 GRACEFUL_SHUTDOWN_S = 2
 # What uvicorn may hold of one message before the application sees it; stdin comes in pieces smaller than
 # this.
 MAX_WEBSOCKET_MESSAGE_BYTES = 1024 * 1024
 
 
-async def serve_app(app: Any, listener: socket.socket, drain: Wait, *, over: Wait | None = None) -> None:
-    """Until it is told to stop: then ``drain`` is given its time, and connections go last. ``over`` ends when
+async def serve_app(app: Any, listener: socket.socket, stop: Wait, *, over: Wait | None = None) -> None:
+    """Until it is told to stop: then ``stop`` is given its time, and connections go last. ``over`` ends when
     there is no sense in going on.
     """
     server = _Server(
@@ -48,7 +48,7 @@ async def serve_app(app: Any, listener: socket.socket, drain: Wait, *, over: Wai
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         )
     )
-    await server.serve_until_told(listener, drain, over)
+    await server.serve_until_told(listener, stop, over)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -69,7 +69,7 @@ class _Server(uvicorn.Server):
     async def serve_until_told(
         self,
         listener: socket.socket,
-        drain: Wait,
+        stop: Wait,
         over: Wait | None,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
             await _first(serving, told.wait(), *([] if over is None else [over()]))
             if told.is_set():
                 log.info("stopping; once more stops at once")
-                await _first(serving, drain(), hurried.wait())
+                await _first(serving, stop(), hurried.wait())
         finally:
             self.should_exit = True
             self.force_exit = hurried.is_set()
@@ -98,7 +98,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Ours are handled above: uvicorn's own would cut connections before the worker has drained.
+        # Ours are handled above: uvicorn's own would cut connections before the worker has stopped.
         yield
 
 

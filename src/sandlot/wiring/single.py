@@ -42,7 +42,7 @@ async def serve(settings: ServerSettings) -> None:
             key="asked for" if settings.key else "not asked for (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
-        await serve_app(app, listener, worker.drain)
+        await serve_app(app, listener, worker.stop)
     finally:
         if mcp is not None:
             await mcp.aclose()

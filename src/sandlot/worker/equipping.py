@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandlot.domain.environment import Recipe
@@ -24,6 +24,9 @@ from sandlot.worker.transitions import Transitions
 MAX_DEAD_CLAIMS = 5
 # Seconds in which a warm sandbox takes its variables; one that does not is as good as dead.
 BIND_WITHIN_S = 3.0
+
+
+Tell = Callable[[SessionRecord], Awaitable[None]]
 
 
 class Equipping:
@@ -50,9 +53,11 @@ class Equipping:
         given: Callable[[Session, str], Session],
         *,
         before: SessionRecord | None,
+        tell: Tell | None = None,
     ) -> tuple[SessionRecord, Sandbox]:
         """``given``: the session once it has the sandbox of this id. ``before``: what was on record until
-        now, and is again if no sandbox is to be had.
+        now, and is again if no sandbox is to be had. ``tell``: whom it is told to while it is bound,
+        which takes as long; if that fails, there is no session.
 
         One that turns out dead is replaced within the same request. Recorded before it is bound: a warm
         sandbox that carries somebody's variables must never look like a warm one.
@@ -67,22 +72,42 @@ class Equipping:
                 await self._transitions.save_late()
                 await self._store.claim(equipped, owned)
                 reached(Step.SESSION_RECORDED)
-                async with asyncio.timeout(BIND_WITHIN_S):
-                    await sandbox.bind(env=record.env, max_execs=self._options.max_execs)
-                reached(Step.SESSION_BOUND)
-                return equipped, sandbox
-            except (SandboxLost, LinkInterrupted, TimeoutError):
-                self._pools[recipe.environment.name].missed("warm_died")
-                self._removals.begin(sandbox.id)
+                alive = await self._bind(sandbox, equipped, tell)
             except BaseException:
                 await self.undo(equipped, before)
                 raise
+            if alive:
+                reached(Step.SESSION_BOUND)
+                return equipped, sandbox
+            self._pools[recipe.environment.name].missed("warm_died")
+            self._removals.begin(sandbox.id)
         await self._unrecord(record.session.id, before)
         raise Unavailable(
             f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used; see `sandlot doctor`",
             retry_after_s=5.0,
             details={"reason": "sandboxes_die"},
         )
+
+    async def _bind(self, sandbox: Sandbox, record: SessionRecord, tell: Tell | None) -> bool:
+        """Whether the sandbox is alive."""
+        if tell is None:
+            return await self._takes(sandbox, record.env)
+        binding = asyncio.create_task(self._takes(sandbox, record.env))
+        try:
+            await tell(record)  # on its way before the other begins, because it takes longer
+            return await binding
+        except BaseException:
+            binding.cancel()
+            await asyncio.gather(binding, return_exceptions=True)
+            raise
+
+    async def _takes(self, sandbox: Sandbox, env: Mapping[str, str]) -> bool:
+        try:
+            async with asyncio.timeout(BIND_WITHIN_S):
+                await sandbox.bind(env=env, max_execs=self._options.max_execs)
+        except (SandboxLost, LinkInterrupted, TimeoutError):
+            return False
+        return True
 
     async def undo(self, equipped: SessionRecord, before: SessionRecord | None) -> None:
         """Its sandbox goes, and it is as it was on record before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from sandlot.domain.session import Session
@@ -18,8 +19,12 @@ class Registrar(Protocol):
     @property
     def problem(self) -> str | None: ...
 
+    def opening(self, session_id: str, *, new: bool) -> AbstractContextManager[None]:
+        """From before it is told until it is in the table. If that fails, a new one never was."""
+        ...
+
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
-        """Before anybody hears of the session. If it raises, the session never was."""
+        """Before anybody hears of the session. If it raises, it is not opened."""
         ...
 
     async def changed(self, session: Session, key: str | None) -> None:
@@ -34,6 +39,9 @@ class Unregistered:
 
     joined = True
     problem: str | None = None
+
+    def opening(self, session_id: str, *, new: bool) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
         pass

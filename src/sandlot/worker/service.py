@@ -22,6 +22,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.paging import check_page, cursor
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,
@@ -55,12 +56,11 @@ from sandlot.worker.store import SessionRecord, Store
 
 log = structlog.get_logger("sandlot.worker")
 
-MAX_PAGE = 1000
 # Ended sessions that an emptied directory is told of: how old in seconds, and how many.
 TELL_ENDED_S = 3600.0
 MAX_ENDED_TOLD = 1000
 # Seconds between two looks at whether calls under way have ended.
-DRAIN_LOOK_S = 0.05
+STOP_LOOK_S = 0.05
 
 
 class WorkerService:
@@ -126,12 +126,12 @@ class WorkerService:
         for pool in self._pools.values():
             pool.fill()
 
-    async def drain(self) -> None:
+    async def stop(self) -> None:
         """Takes no new sessions, and waits a while for calls under way; their commands go on without us."""
         self._stopping = True
         deadline = time.monotonic() + self._options.drain_timeout_s
         while self._sessions.in_use and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
-            await asyncio.sleep(DRAIN_LOOK_S)
+            await asyncio.sleep(STOP_LOOK_S)
 
     async def close(self) -> None:
         """Lets go of everything but the sessions' sandboxes; each step is taken whatever the others did."""
@@ -171,6 +171,11 @@ class WorkerService:
     def is_open(self) -> bool:
         """Whether its sessions are known: not before it has recovered them."""
         return self._open
+
+    @property
+    def session_count(self) -> int:
+        """Living and lost ones."""
+        return len(self._sessions.table)
 
     @property
     def draining(self) -> bool:
@@ -239,20 +244,19 @@ class WorkerService:
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> SessionPage:
-        if not 0 < limit <= MAX_PAGE:
-            raise InvalidRequest(f"limit must be 1 … {MAX_PAGE}")
+        check_page(limit)
         sessions = sorted(
             (
                 live.session
                 for live in self._sessions.table
                 if live.session.tenant == self._tenant and thread in (None, live.session.thread)
             ),
-            key=_cursor,
+            key=cursor,
         )
         if after is not None:
-            sessions = [session for session in sessions if _cursor(session) > after]
+            sessions = [session for session in sessions if cursor(session) > after]
         page = tuple(sessions[:limit])
-        return SessionPage(page, _cursor(page[-1]) if len(sessions) > limit else None)
+        return SessionPage(page, cursor(page[-1]) if len(sessions) > limit else None)
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
         return await self._sessions.change(self._sessions.table.get(self._tenant, session_id), change)
@@ -375,7 +379,7 @@ class WorkerService:
             ready=self._open and not self.draining and self._registrar.joined,
             worker_id=self._options.worker_id,
             version=__version__,
-            active_sessions=len(self._sessions.table),
+            active_sessions=self.session_count,
             calls_under_way=self._sessions.calls,
             pools=pools,
             problems=(*self._own_problems(), *problems),
@@ -386,8 +390,3 @@ class WorkerService:
             return ("stopping",)
         fleet = self._registrar.problem
         return (*(("draining",) if self._draining else ()), *(() if fleet is None else (fleet,)))
-
-
-def _cursor(session: Session) -> str:
-    """Sorts as the sessions' age does, and by id among those of one instant."""
-    return f"{session.created_at:020.6f}-{session.id}"

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -46,7 +47,7 @@ from sandlot.domain.session import (
     without_worker,
 )
 from sandlot.providers.base import Sandbox
-from sandlot.worker.equipping import Equipping
+from sandlot.worker.equipping import Equipping, Tell
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
@@ -85,7 +86,6 @@ class Sessions:
         self._options = options
         self._registrar = registrar
         self._clock = clock
-        self._opening = 0
         self._removals = Removals(sandboxes)
         self._transitions = Transitions(store)
         self._equipping = Equipping(store, sandboxes, pools, options, self._removals, self._transitions)
@@ -103,7 +103,7 @@ class Sessions:
     @property
     def free(self) -> int:
         """How many more may be opened."""
-        return max(0, self._options.max_sessions - len(self.table) - self._opening)
+        return max(0, self._options.max_sessions - len(self.table) - len(self.table.opening))
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -114,28 +114,56 @@ class Sessions:
                 retry_after_s=5.0,
                 details={"reason": "capacity"},
             )
-        self._opening += 1
+        session_id = new_session_id() if assignment.lost is None else assignment.lost.id
+        self.table.opening.add(session_id)
         try:
             if assignment.lost is None:
-                session, given = self._new(tenant, request, assignment), self._born
+                session = self._new(session_id, tenant, request, assignment)
+                equipped = self._equipped_new
             else:
-                session, given = await self._taken_over(assignment.lost), self._made_anew
+                session, equipped = await self._taken_over(assignment.lost), self._equipped_anew
             recipe = self._recipe(session.environment)
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
-            record, sandbox = await self._equipping.equip(record, recipe, given, before=None)
-            await self._register(record, assignment)
-            live = self.table.add(record)
+            # In the table last: nobody is to find a session that may turn out never to have been.
+            with self._registrar.opening(session_id, new=assignment.lost is None):
+                record, sandbox = await equipped(record, recipe, partial(self._record, assignment))
+                live = self.table.add(record)
         finally:
-            self._opening -= 1
+            self.table.opening.discard(session_id)
         live.reservation = assignment.reservation
         self._start(live, sandbox, recipe)
         return live
 
-    def _new(self, tenant: str, request: CreateSession, assignment: Assignment) -> Session:
+    async def _equipped_new(
+        self, record: SessionRecord, recipe: Recipe, tell: Tell
+    ) -> tuple[SessionRecord, Sandbox]:
+        return await self._equipping.equip(record, recipe, self._born, before=None, tell=tell)
+
+    async def _equipped_anew(
+        self, record: SessionRecord, recipe: Recipe, tell: Tell
+    ) -> tuple[SessionRecord, Sandbox]:
+        """Told when it has its sandbox: what was told of a take-over cannot be taken back."""
+        record, sandbox = await self._equipping.equip(record, recipe, self._made_anew, before=None)
+        try:
+            await tell(record)
+        except BaseException:
+            await self._lose_again(record)
+            raise
+        return record, sandbox
+
+    async def _record(self, assignment: Assignment, record: SessionRecord) -> None:
+        try:
+            await self._registrar.opened(record.session, record.idempotency_key, assignment.reservation)
+        except SandlotError:
+            raise
+        except Exception as error:
+            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
+
+    def _new(self, session_id: str, tenant: str, request: CreateSession, assignment: Assignment) -> Session:
         recipe = self._recipe(request.environment)
         now = self._clock()
         return Session(
-            id=new_session_id(),
+            id=session_id,
             environment=recipe.environment.name,
             created_at=now,
             last_active_at=now,
@@ -173,28 +201,17 @@ class Sessions:
     def _made_anew(self, session: Session, sandbox_id: str) -> Session:
         return recreate(session, sandbox_id, self._clock())
 
-    async def _register(self, record: SessionRecord, assignment: Assignment) -> None:
-        """Before it is in the table: nobody is to find a session that may turn out never to have been."""
-        key = record.idempotency_key
-        try:
-            await self._registrar.opened(record.session, key, assignment.reservation)
-        except BaseException as error:
-            if assignment.lost is None:
-                await self._equipping.undo(record, None)
-            else:
-                await self._lose_again(record)
-            if isinstance(error, SandlotError) or not isinstance(error, Exception):
-                raise
-            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
-
     async def _lose_again(self, record: SessionRecord) -> None:
         """One that was taken over stays, without a sandbox: the fleet may think that it is here already, and
         its loss would be told to nobody if it were not.
         """
-        # As the generation that was lost: this one never was, and not be put before a worker that is back.
-        anew = replace(record.session, generation=record.session.generation - 1)
-        live = self.table.add(replace(record, session=anew))
-        await self.lost(live, None, "its new sandbox could not be recorded in the fleet's directory")
+        # As it was lost, with that report: this generation never was, and must not stand before a worker that
+        # is back.
+        generation = record.session.generation - 1
+        lost = replace(record.session, state=SessionState.LOST, generation=generation, sandbox_id=None)
+        live = self.table.add(replace(record, session=lost))
+        await self._equipping.undo(record, live.record)
+        await self._tell(live)
 
     async def recreate(self, live: Live) -> None:
         async with live.changing:
@@ -369,7 +386,9 @@ class Sessions:
         """It may have been given up while a call waited for its turn."""
         if live.given_up:
             raise Unavailable(
-                f"session {live.session.id} is another worker's now; ask the fleet again", retry_after_s=0.5
+                f"session {live.session.id} is another worker's now; ask the fleet again",
+                retry_after_s=0.5,
+                details={"reason": "not_here"},
             )
 
     async def give_up(self, live: Live) -> None:
@@ -388,7 +407,7 @@ class Sessions:
             self._transitions.superseded(live.session.id)
             log.warning("session given up", session=live.session.id, generation=live.session.generation)
             with contextlib.suppress(StorageFull):  # the next life is told again
-                await self._store.give_up(live.session.id, removing)
+                await self._store.forget_session(live.session.id, removing)
             if tasks:
                 await asyncio.wait(tasks)
 

@@ -129,11 +129,8 @@ class Store:
             ]
         )
 
-    async def forget_session(self, session_id: str) -> None:
-        await self._write([("DELETE FROM sessions WHERE id = ?", (session_id,))])
-
-    async def give_up(self, session_id: str, removing: SandboxRecord | None) -> None:
-        """The session is no longer ours; its sandbox is to be removed."""
+    async def forget_session(self, session_id: str, removing: SandboxRecord | None = None) -> None:
+        """It is not ours; with it the sandbox that is to be removed because of that."""
         statements: list[tuple[str, tuple[object, ...]]] = [
             ("DELETE FROM sessions WHERE id = ?", (session_id,))
         ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sandlot.domain.errors import NotFound
-from sandlot.domain.session import Predecessor, Session, SessionState, ended_error, predecessor
+from sandlot.domain.errors import Unavailable
+from sandlot.domain.session import Predecessor, Session, SessionState, ended_error, no_session, predecessor
 from sandlot.worker.live import Live
 from sandlot.worker.store import SessionRecord
 
@@ -16,6 +16,8 @@ MAX_ENDED = 10_000
 class SessionTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        # Sessions that are not here yet, but of which others may have heard.
+        self.opening: set[str] = set()
         self._live: dict[str, Live] = {}
         self._ended: dict[str, SessionRecord] = {}
         self._threads: dict[tuple[str, str], Live] = {}
@@ -33,10 +35,16 @@ class SessionTable:
         live = self._live.get(session_id)
         if live is not None and live.session.tenant == tenant:
             return live
+        if session_id in self.opening:
+            raise Unavailable(
+                f"session {session_id} is being opened; retry",
+                retry_after_s=0.2,
+                details={"reason": "opening"},
+            )
         record = self._ended.get(session_id)
         if record is not None and record.session.tenant == tenant:
             raise ended_error(record.session)
-        raise NotFound(f"there is no session {session_id[:64]!r}")
+        raise no_session(session_id)
 
     def find(self, tenant: str, session_id: str) -> Live | None:
         """A live or lost one."""

@@ -38,7 +38,7 @@ def call(number, *args):
     return f"ok {result}"
 
 
-def attempt(action, seconds=5):
+def attempt(action, seconds=12):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

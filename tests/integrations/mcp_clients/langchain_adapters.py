@@ -41,7 +41,7 @@ async def main(connection: dict[str, Any]) -> dict[str, Any]:
 
         calls = {
             "set": await call("execute", command="cd /workspace; mkdir -p deep; cd deep; export COLOUR=blue"),
-            "get": await call("execute", command="echo begin; sleep 1; pwd; echo $COLOUR; exit 0"),
+            "get": await call("execute", command="echo begin; sleep 3; pwd; echo $COLOUR; exit 0"),
             "write": await call("write_file", path="a.txt", content="words"),
             "read": await call("read_file", path="a.txt"),
             "missing": await call("read_file", path="none.txt"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -100,9 +100,3 @@ async def living(**options: Any) -> AsyncIterator[Live]:
 async def live() -> AsyncIterator[Live]:
     async with living() as live:
         yield live
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 5) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.01)

@@ -11,6 +11,8 @@ from tests.unit.api.conftest import KEY, Live
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from sandlot.api import streams
+
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -49,6 +51,17 @@ async def test_stdin_output_and_exit(live: Live) -> None:
     assert texts[1]["verdict"] == "ok"
     assert texts[1]["exited"]["code"] == 0
     assert connection.close_code == 1000
+
+
+async def test_silence_is_filled_with_pings(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams.with_pings, "__defaults__", (0.05,))
+    url = await started(live, command="sleep 0.4; echo done")
+    async with connect(url, additional_headers=HEADERS) as connection:
+        texts, output = await all_messages(connection)
+    kinds = [text["type"] for text in texts]
+    assert kinds.count("ping") >= 2
+    assert [kind for kind in kinds if kind != "ping"] == ["started", "exited"]
+    assert output == b"done\n"
 
 
 async def test_offset(live: Live) -> None:

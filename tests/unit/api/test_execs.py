@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.api.conftest import Live, eventually
+from tests.unit.api.conftest import Live
 
 from sandlot.api import streams
+from sandlot.testing.eventually import eventually
 
 EVENTS = {"Accept": "text/event-stream"}
 
@@ -67,7 +68,7 @@ async def test_background_wait_and_kill(live: Live) -> None:
     assert (await live.client.get(path + "/execs/bg", params={"wait_s": 0.05})).json()["running"] is True
     assert (await live.client.post(path + "/execs/bg/signal", json={"signal": 0})).status_code == 422
     assert (await live.client.delete(path + "/execs/bg")).json()["processes"] >= 1
-    ended = (await live.client.get(path + "/execs/bg", params={"wait_s": 5})).json()
+    ended = (await live.client.get(path + "/execs/bg", params={"wait_s": 20})).json()
     assert (ended["running"], ended["result"]["verdict"]) == (False, "killed")
 
 
@@ -75,7 +76,7 @@ async def test_background_with_input(live: Live) -> None:
     path = f"/v1/sessions/{await live.session()}"
     body = {"command": "cat", "input": "x" * 300_000, "background": True, "exec_id": "bg"}
     assert (await live.client.post(path + "/exec", json=body)).status_code == 202
-    ended = (await live.client.get(path + "/execs/bg", params={"wait_s": 5})).json()
+    ended = (await live.client.get(path + "/execs/bg", params={"wait_s": 20})).json()
     assert ended["result"]["stdout"] == "x" * 300_000
 
 
@@ -108,7 +109,7 @@ async def test_events_of_an_unknown_exec_are_an_error_at_once(live: Live) -> Non
 async def test_a_silent_stream_is_kept_alive(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.with_pings, "__defaults__", (0.05,))
     path = f"/v1/sessions/{await live.session()}"
-    answer = await live.client.post(path + "/exec", json={"command": "sleep 0.3"}, headers=EVENTS)
+    answer = await live.client.post(path + "/exec", json={"command": "sleep 1"}, headers=EVENTS)
     assert answer.text.count(": ping\n\n") >= 2
     assert [name for name, _, _ in parsed(answer.text)] == ["started", "exited"]
 
@@ -120,16 +121,16 @@ async def test_a_client_that_leaves_a_stream_detaches_and_kills_nothing(live: Li
         async for line in answer.aiter_lines():
             if "output" in line:
                 break
-    result = (await live.client.get(path + "/execs/left", params={"wait_s": 5})).json()["result"]
+    result = (await live.client.get(path + "/execs/left", params={"wait_s": 20})).json()["result"]
     assert (result["verdict"], result["stdout"]) == ("ok", "a\nb\n")
 
 
 async def test_a_client_that_leaves_a_result_loses_nothing(live: Live) -> None:
     path = f"/v1/sessions/{await live.session()}"
-    body = {"command": "sleep 0.3; echo done", "exec_id": "left"}
+    body = {"command": "sleep 1.5; echo done", "exec_id": "left"}
     with pytest.raises(httpx.ReadTimeout):
-        await live.client.post(path + "/exec", json=body, timeout=0.1)
-    result = (await live.client.get(path + "/execs/left", params={"wait_s": 5})).json()["result"]
+        await live.client.post(path + "/exec", json=body, timeout=httpx.Timeout(20, read=0.7))
+    result = (await live.client.get(path + "/execs/left", params={"wait_s": 20})).json()["result"]
     assert result["stdout"] == "done\n"
 
 

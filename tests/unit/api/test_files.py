@@ -71,7 +71,7 @@ async def test_exclusive_and_mode(live: Live) -> None:
 )
 async def test_ranges(live: Live, header: str, status: int, content: bytes | None, where: str | None) -> None:
     files = await written(live)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(15):
         read = await live.client.get(files + "/content", params={"path": "f.txt"}, headers={"Range": header})
     assert (read.status_code, read.headers.get("content-range")) == (status, where)
     if content is not None:
@@ -116,7 +116,7 @@ async def test_changes(live: Live) -> None:
         lines = answer.aiter_lines()
         assert await anext(lines) == "event: ready"
         await live.client.put(files + "/content", params={"path": "new.txt"}, content=b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             async for line in lines:
                 if line.startswith("data: ") and "new.txt" in line:
                     assert json.loads(line[6:])["type"] in ("create", "write", "rename")

@@ -158,7 +158,7 @@ async def test_v1_takes_json_alone(live: Live, kind: str | None) -> None:
     ],
 )
 async def test_wrong_sessions(live: Live, body: bytes) -> None:
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(15):
         answer = await live.client.post("/v1/sessions", content=body, headers=JSON)
     assert answer.status_code == 422, answer.text
     assert answer.json()["code"] == "invalid_request"
@@ -231,7 +231,7 @@ async def test_an_endless_upload_costs_no_memory() -> None:
         sent = 0
         while not answering.done() and sent < 10_000:
             writer.write(chunk)
-            await asyncio.wait_for(writer.drain(), 5)
+            await asyncio.wait_for(writer.drain(), 20)
             sent += 1
         assert b" 413 " in await answering
         writer.close()
@@ -243,10 +243,10 @@ async def test_a_slow_body_is_cut_off() -> None:
     async with living(body_timeout_s=0.3) as live:
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {KEY}\r\nContent-Length: 100\r\n"
         began = time.monotonic()
-        answer = await live.raw(head.encode() + b"Content-Type: application/json\r\n\r\n{", timeout=5)
+        answer = await live.raw(head.encode() + b"Content-Type: application/json\r\n\r\n{", timeout=20)
         assert b" 408 " in answer.split(b"\r\n")[0]
         assert b"connection: close" in answer.lower()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
 
 
 async def test_a_body_byte_by_byte_is_cut_off() -> None:
@@ -261,7 +261,7 @@ async def test_a_body_byte_by_byte_is_cut_off() -> None:
                 break
             writer.write(b"x")
             await asyncio.sleep(0.05)
-        assert b" 408 " in (await asyncio.wait_for(reading, 1)).split(b"\r\n")[0]
+        assert b" 408 " in (await asyncio.wait_for(reading, 20)).split(b"\r\n")[0]
         writer.close()
 
 
@@ -285,7 +285,7 @@ def _form(parts: bytes) -> bytes:
 )
 async def test_hostile_forms(live: Live, body: bytes) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(15):
         answer = await live.client.post("/upload_file", content=body, headers=headers)
     assert 400 <= answer.status_code < 500
     assert answer.headers["content-type"] == "application/problem+json"

@@ -35,7 +35,7 @@ class Server:
     url: str
 
     def session(self) -> str:
-        created = requests.post(f"{self.url}/v1/sessions", headers=HEADERS, timeout=10)
+        created = requests.post(f"{self.url}/v1/sessions", headers=HEADERS, timeout=60)
         session_id: str = created.json()["id"]
         return session_id
 
@@ -79,11 +79,11 @@ schema = described()
 @schema.parametrize()
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_documented(case: schemathesis.Case, server: Server) -> None:
-    case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS, timeout=10)
+    case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS, timeout=60)
     aimed = False
     for part in (case.path_parameters, case.query, case.body):
         if isinstance(part, dict) and "session_id" in part:
             part["session_id"] = server.session()
             aimed = True
     if aimed:
-        case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS, timeout=10)
+        case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS, timeout=60)

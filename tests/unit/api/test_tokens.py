@@ -57,10 +57,13 @@ def bearer(value: str) -> dict[str, str]:
         ([], "/health", None),
         ([], "/ready", None),
         ([], "/openapi.json", None),
-        ([(b"x-api-key", b"key")], "/mcp", "key"),
-        ([(b"authorization", b"Bearer key")], "/mcp", "key"),
-        ([(b"x-api-key", b"key"), (b"authorization", b"Bearer other")], "/mcp", 401),
-        ([(b"authorization", b"Bearer other"), (b"x-api-key", b"key")], "/mcp", "key"),
+        ([(b"x-api-key", b"key")], "/v1/sessions", 401),
+        ([(b"authorization", b"Bearer key")], "/mcp", 401),
+        ([(b"authorization", b"Bearer key")], "/metrics", "key"),
+        ([(b"x-api-key", b"key")], "/v1/health", "key"),
+        ([(b"authorization", b"Bearer token")], "/metrics", 404),
+        ([(b"x-api-key", b"key"), (b"authorization", b"Bearer other")], "/metrics", 401),
+        ([(b"authorization", b"Bearer other"), (b"x-api-key", b"key")], "/metrics", "key"),
     ],
 )
 def test_who_comes_in(
@@ -184,7 +187,7 @@ async def test_routes_of_others_are_behind_the_same_edge() -> None:
 
 
 def access(session: Session) -> Access | None:
-    return Access("http://worker", f"for {session.id} {session.generation}", 1000.5)
+    return Access("http://worker", f"for {session.id} {session.generation}", 1000.5, "w1")
 
 
 async def test_answers_about_one_session_carry_access() -> None:
@@ -195,7 +198,7 @@ async def test_answers_about_one_session_carry_access() -> None:
             "url": "http://worker",
             "token": f"for {made['id']} 1",
             "expires_at": 1000.5,
-            "worker": "",
+            "worker": "w1",
         }
         body = {"exec": {"command": "true"}}
         run = (await live.client.post("/v1/threads/t/exec", json=body)).json()

@@ -24,7 +24,7 @@ from sandlot.testing.fake import FakeService
 
 KEY = "a-key-for-the-tests"
 SANDLOT = [sys.executable, "-c", "from sandlot.cli.main import main; main()"]
-SECONDS = 30
+SECONDS = 60
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from tests.cutting_proxy import CuttingProxy
 from tests.unit.cli.conftest import KEY, SANDLOT, SECONDS, Served, environment
 from typer.testing import CliRunner
 
@@ -57,6 +60,24 @@ def test_output_arrives_while_the_command_runs(served: Served) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=SECONDS)
     assert process.returncode == 128 + signal.SIGINT
+
+
+async def test_who_interrupts_does_not_wait_for_a_server_that_is_away(served: Served) -> None:
+    port = int(served.url.rpartition(":")[2])
+    async with CuttingProxy(port, lambda n: None) as proxy:
+        session_id = await asyncio.to_thread(served.create)
+        process = served.start("exec", session_id, "echo first; sleep 60", SANDLOT_URL=proxy.url)
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == b"first\n"
+    began = time.monotonic()
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert b"interrupt again to leave it" in await asyncio.to_thread(process.stderr.readline)
+    process.send_signal(signal.SIGTERM)
+    _, said = await asyncio.to_thread(process.communicate, timeout=SECONDS)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"may go on running" in said
+    assert time.monotonic() - began < 20  # of the 30 s for which it would wait
 
 
 def test_run_json_is_the_whole_result(served: Served) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from sandlot import AsyncClient, Exited, Output, Started
 from sandlot.client.http import execution as http_execution
+from sandlot.client.http import lines, retries
 from sandlot.client.http import service as http_service
 from sandlot.client.http.lines import WebSocketLine
+from sandlot.client.http.retries import Patience
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, SandlotError
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
 from sandlot.domain.service import Opened
@@ -126,6 +128,65 @@ async def test_what_is_never_answered_is_told_with_its_id(
     assert runs(server, request.exec_id) == 1
 
 
+async def test_who_waits_for_an_end_waits_for_a_server_that_is_away(server: Any, cutting: Cutting) -> None:
+    session_id = await new_session(server)
+    async with cutting(lambda n: None) as cut, AsyncClient(cut.proxy.url) as patient:
+        session = await patient.get(session_id)
+        running = await session.start("sleep 0.5; echo done")
+        await running.detach()
+        there, cut.proxy._port = cut.proxy._port, await _deaf_port()
+        for writer in cut.proxy.writers:
+            writer.transport.abort()
+        with pytest.raises(LinkInterrupted):  # who only looks is told at once
+            await running.status()
+        with pytest.raises(LinkInterrupted, match="ask for it by its id") as told:
+            await running.wait(1)
+        assert told.value.details["exec_id"] == running.id
+        waiting = asyncio.create_task(running.wait())
+        asked = cut.proxy.connections
+        while cut.proxy.connections < asked + 6:
+            await asyncio.sleep(0.01)
+        cut.proxy._port = there
+        assert (await waiting).output == "done\n"
+        _deaf.pop().close()
+
+
+async def test_a_silent_stream_outlives_more_than_one_outage(
+    server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that stood for a while ends an outage, also where the command has said nothing on it."""
+    monkeypatch.setattr(http_execution, "STOOD_S", 0.05)
+    monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.01)
+    session = await new_session(server)
+    async with cutting(lambda n: None) as cut:
+        execution = await cut.service.start_exec(session, ExecRequest(command="sleep 3; echo done"))
+        reading = asyncio.create_task(execution.result())
+        for _ in range(2 * retries.MAX_BREAKS):
+            connections = cut.proxy.connections
+            await asyncio.sleep(0.1)
+            cut.proxy.writers[-1].transport.abort()
+            while cut.proxy.connections == connections and not reading.done():
+                await asyncio.sleep(0.01)
+        assert (await reading).stdout == b"done\n"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_closed_client_keeps_nobody(server: Any, streamed: bool) -> None:
+    session = await new_session(server)
+    request = ExecRequest(command="sleep 60")
+    client = http_service.HttpService(server.url)
+    if streamed:
+        execution = await client.start_exec(session, request)
+        waiting: asyncio.Task[Any] = asyncio.create_task(execution.result())
+    else:
+        waiting = asyncio.create_task(client.execute(session, request))
+    while not runs(server, request.exec_id):
+        await asyncio.sleep(0.01)
+    await client.close()
+    with pytest.raises(LinkInterrupted):
+        await asyncio.wait_for(waiting, 10)  # of the 30 s that it would wait for a server
+
+
 async def read(execution: Any) -> tuple[bytes, list[Any]]:
     """All output, which must have neither gap nor duplicate, and the other events."""
     heard, others = b"", []
@@ -203,7 +264,7 @@ async def test_a_command_is_not_run_again_in_another_sandbox(
 
     for in_thread in (False, True):
         session = await new_session(server, thread="disturbed" if in_thread else None)
-        request = ExecRequest(command="sleep 0.2; echo harm")
+        request = ExecRequest(command="sleep 30; echo harm")
         async with cutting(lambda n: None) as cut:
             await cut.service.get_session(session)
             call = asyncio.create_task(
@@ -285,7 +346,7 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
     async def turn(error: SandlotError, **_: bool) -> bool:
         return False
 
-    execution = http_execution.HttpExecution("ses_1", "e1", dial, turn, 0, set())
+    execution = http_execution.HttpExecution("ses_1", "e1", dial, turn, 0, set(), Patience(0))
     await execution.open(dial)
     events = execution.events()
     assert [await anext(events), await anext(events)] == [
@@ -294,7 +355,7 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
     ]
     with pytest.raises(LinkInterrupted, match="offset 3"):
         await anext(events)
-    assert dials == [0] + [3] * (http_execution.MAX_FRUITLESS_BREAKS - 1)
+    assert dials == [0] + [3] * (retries.MAX_BREAKS - 1)
 
 
 async def test_a_cancelled_create_leaves_no_session(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,3 +379,16 @@ async def test_a_cancelled_create_leaves_no_session(server: Any, monkeypatch: py
         with pytest.raises(asyncio.CancelledError):
             await creating
         assert {session.id async for session in client.sessions()} == before
+
+
+async def test_a_websocket_that_goes_silent_is_left(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a machine that has lost its power: nothing comes, and nothing breaks."""
+    monkeypatch.setattr(lines, "SILENCE_S", 0.2)
+    monkeypatch.setattr(retries, "MAX_BREAKS", 2)
+    session = await new_session(server)
+    async with AsyncClient(service=http_service.HttpService(server.url, away_s=0)) as client:
+        held = await client.service.start_exec(session, ExecRequest("read line", stdin=True))
+        with pytest.raises(LinkInterrupted, match="gone silent"):
+            async for _ in held.events():
+                pass
+        await client.service.kill_exec(session, held.exec_id)

@@ -33,6 +33,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
+from sandlot.testing.eventually import eventually
 from sandlot.testing.fake import Reply
 
 
@@ -236,8 +237,7 @@ class TestExecs:
         await session.start("yes", output_limit=None)
         before = asyncio.all_tasks()
         await client.aclose()
-        await asyncio.sleep(0.05)
-        assert asyncio.all_tasks() <= before
+        await eventually(lambda: asyncio.all_tasks() <= before, 10, "no new task is left")
         with pytest.raises(Unavailable, match="closed"):
             await client.health()
 
@@ -292,9 +292,9 @@ class TestRefusals:
         first = connection._dressed()
         assert connection._dressed() is first
         present[0] = "two"
-        assert connection.auth == {"Authorization": "Bearer two"}
+        assert connection.own_headers == {"Authorization": "Bearer two"}
         fixed = connection.with_key("three")
-        assert (fixed.auth, connection.auth) == (
+        assert (fixed.own_headers, connection.own_headers) == (
             {"Authorization": "Bearer three"},
             {"Authorization": "Bearer two"},
         )

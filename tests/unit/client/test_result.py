@@ -9,7 +9,7 @@ import pytest
 
 from sandlot import CommandFailed, Result, Verdict, errors
 from sandlot.client.http.problems import error_of_answer
-from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
+from sandlot.client.http.retries import MAX_BREAKS, TRIES, Patience, backoff, pause_before_retry
 from sandlot.domain.execution import ExecResult, Exited
 
 
@@ -73,6 +73,23 @@ class TestRetries:
         for tries in range(1, 60):
             whole = min(2.0, 0.1 * 2 ** (tries - 1))
             assert whole / 2 <= backoff(tries) <= whole
+
+    def test_patience_is_over_after_so_much_time_or_so_many_breaks(self) -> None:
+        now = 100.0
+        patience = Patience(30, lambda: now)
+        cut = errors.LinkInterrupted("x")
+        assert [patience.over(cut) for _ in range(2 * MAX_BREAKS)] == [False] * 2 * MAX_BREAKS
+        now += 29
+        assert not patience.over(cut)
+        assert patience.over(cut, hurried=True)
+        assert patience.over(errors.Unavailable("closed", retryable=False))
+        patience.renew()
+        now += 29
+        assert not patience.over(cut)
+        now += 31
+        assert patience.over(cut)
+        hasty = Patience(0, lambda: now)
+        assert [hasty.over(cut) for _ in range(MAX_BREAKS)] == [False] * (MAX_BREAKS - 1) + [True]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_keys_and_access_do_not_show_what_is_secret() -> None:
     assert SECRET not in repr(keys())
     assert SECRET not in str(keys())
     assert "k1" in repr(keys())
-    given = tokens().for_session(session(), URL)
+    given = tokens().for_session(session(), URL, WORKER)
     assert given.token not in repr(given)
 
 
@@ -144,7 +144,7 @@ def test_keys_and_access_do_not_show_what_is_secret() -> None:
 
 
 def test_a_session_token_opens_its_session() -> None:
-    given = tokens().for_session(session(generation=3), URL)
+    given = tokens().for_session(session(generation=3), URL, WORKER)
     assert (given.url, given.expires_at) == (URL, NOW + LIFETIME_S)
     token = given.token.encode()
     for path in (
@@ -159,7 +159,7 @@ def test_a_session_token_opens_its_session() -> None:
 
 
 def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
-    token = tokens().for_session(session(generation=3), URL).token.encode()
+    token = tokens().for_session(session(generation=3), URL, WORKER).token.encode()
     for present in (1, 2, 4):
         assert "another sandbox" in refused(token, present=present).message
 
@@ -194,7 +194,7 @@ def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
     ],
 )
 def test_a_session_token_opens_nothing_else(path: str) -> None:
-    token = tokens().for_session(session(), URL).token.encode()
+    token = tokens().for_session(session(), URL, WORKER).token.encode()
     refused(token, path)
     refused(token, path, present=None)
 
@@ -215,7 +215,7 @@ def test_a_session_token_opens_nothing_else(path: str) -> None:
 )
 def test_a_path_that_climbs_leads_nowhere(below: str) -> None:
     """Not the token's fault, so nobody asks for another token because of it."""
-    token = tokens().for_session(session(), URL).token.encode()
+    token = tokens().for_session(session(), URL, WORKER).token.encode()
     assert isinstance(gate().refusal(token, OWN + below), NotFound)
 
 
@@ -225,7 +225,7 @@ def test_a_path_that_climbs_leads_nowhere(below: str) -> None:
 def test_paths_are_of_the_session_exactly_when_the_router_says_so(rest: str, below: bool) -> None:
     """What the router takes for another session, or for none, is never opened."""
     path = unquote((OWN if below else "/v1/sessions/") + rest)
-    token = tokens().for_session(session(), URL).token.encode()
+    token = tokens().for_session(session(), URL, WORKER).token.encode()
     if gate().refusal(token, path) is None:
         parts = path.split("/")
         assert parts[:4] == ["", "v1", "sessions", ID]
@@ -270,7 +270,7 @@ def test_a_members_token_is_kept_and_made_anew_in_time() -> None:
 def test_time_is_over() -> None:
     clock = Clock()
     made = tokens(clock)
-    given = (made.for_session(session(), URL).token.encode(), made.for_member(WORKER).encode())
+    given = (made.for_session(session(), URL, WORKER).token.encode(), made.for_member(WORKER).encode())
     checking = gate(clock=clock)
     for token in given:
         clock.now = NOW + LIFETIME_S + LEEWAY_S

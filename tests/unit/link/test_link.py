@@ -76,7 +76,7 @@ async def test_one_caller_that_gives_up_does_not_spoil_it_for_others(scene) -> N
 
 
 async def test_dead_helper_is_replaced(scene, monkeypatch) -> None:
-    monkeypatch.setattr(link_module, "FILES_TIMEOUT_S", 0.2)  # for the one that nobody starts in its place
+    monkeypatch.setattr(link_module, "FILES_TIMEOUT_S", 1.0)  # for the one that nobody starts in its place
     core = await scene.core()
     for _ in range(2):
         asking = asyncio.create_task(scene.agent.files.stat("a"))

@@ -36,20 +36,27 @@ from sandlot.domain.session import (
     SessionChange,
     SessionState,
 )
-from sandlot.wire.http_bodies import (
+from sandlot.wire.exec_bodies import (
     EVENT_BODIES,
-    CreateSessionBody,
     ExecBody,
     ExecStatusBody,
     ResultBody,
-    SessionBody,
-    SessionChangeBody,
-    SessionPageBody,
     ThreadRunBody,
     bytes_of,
     event_body,
     event_of,
     text_and_base64,
+)
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
+from sandlot.wire.packed import (
+    RESULT,
+    STATUS,
+    THREAD_RUN,
+    PackedResult,
+    PackedStatus,
+    PackedThreadRun,
+    ResultDecoder,
+    ToldRun,
 )
 
 T = TypeVar("T")
@@ -199,11 +206,18 @@ def test_exec(request: ExecRequest, stdin: bytes | None, background: bool) -> No
     assert body.to_domain() == replace(request, stdin=request.stdin or stdin is not None)
 
 
+def assert_read(decoder: ResultDecoder[T], packed: bytes, body: object, value: T) -> None:
+    """Packed, and from a server that knows JSON alone."""
+    assert decoder.decode(packed) == value
+    assert decoder.decode(msgspec.json.encode(body)) == value
+
+
 @LARGE
 @given(RESULTS)
 def test_result(result: ExecResult) -> None:
     body = over_the_wire(ResultBody.of(result), ResultBody)
     assert body.to_domain() == result
+    assert_read(RESULT, msgspec.msgpack.encode(PackedResult.of(result)), ResultBody.of(result), result)
     assert (body.timed_out, body.truncated, body.retryable) == (
         result.timed_out,
         result.truncated,
@@ -214,13 +228,16 @@ def test_result(result: ExecResult) -> None:
 @LARGE
 @given(st.builds(ExecStatus, NAMES, st.booleans(), st.none() | RESULTS))
 def test_exec_status(status: ExecStatus) -> None:
-    assert over_the_wire(ExecStatusBody.of(status), ExecStatusBody).to_domain() == status
+    assert_read(STATUS, msgspec.msgpack.encode(PackedStatus.of(status)), ExecStatusBody.of(status), status)
 
 
 @LARGE
 @given(st.builds(ThreadRun, st.builds(Opened, SESSIONS, st.booleans()), RESULTS))
 def test_thread_run(run: ThreadRun) -> None:
-    assert over_the_wire(ThreadRunBody.of(run), ThreadRunBody).to_domain() == run
+    packed = PackedThreadRun.of(run)
+    assert_read(
+        THREAD_RUN, msgspec.msgpack.encode(packed), ThreadRunBody.of(run), ToldRun(packed.session, run)
+    )
 
 
 @given(

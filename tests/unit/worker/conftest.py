@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import shutil
 import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,16 +83,6 @@ async def scene(engine: Engine, data_dir: Path, monkeypatch: pytest.MonkeyPatch)
     yield scene
     for worker in scene.lives:
         await worker.close()
-
-
-async def eventually(holds: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 3.0) -> None:
-    deadline = time.monotonic() + within_s
-    while True:
-        held = holds()
-        if await held if asyncio.iscoroutine(held) else held:
-            return
-        assert time.monotonic() < deadline, f"did not come true within {within_s} s"
-        await asyncio.sleep(0.01)
 
 
 @contextmanager

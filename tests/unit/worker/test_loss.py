@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.worker.conftest import Scene, eventually, full_disk
+from tests.unit.worker.conftest import Scene, full_disk
 from tests.unit.worker.scripted import ScriptedSandbox
 
 from sandlot.domain.errors import (
@@ -21,6 +21,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, Session, SessionState
+from sandlot.testing.eventually import eventually
 from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1", env={"A": "1"})

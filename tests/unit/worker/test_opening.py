@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.worker.conftest import Scene, eventually, full_disk
+from tests.unit.worker.conftest import Scene, full_disk
 
 from sandlot.domain.errors import (
     EngineTimeout,
@@ -23,6 +23,7 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.limits import MIB, LimitChange
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import NEVER, CreateSession, SessionChange, SessionState
+from sandlot.testing.eventually import eventually
 from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1")
@@ -256,7 +257,7 @@ async def test_worker_holds_so_many_and_no_more(scene: Scene) -> None:
 @pytest.mark.parametrize("error", [SandboxLost("died"), LinkInterrupted("broke")], ids=lambda e: e.code)
 async def test_sandbox_that_dies_while_it_is_bound_is_replaced(scene: Scene, error: Exception) -> None:
     worker = await scene.start(pool=PoolPolicy(size=2, min=0))
-    await eventually(lambda: len(scene.engine.made) == 2)
+    await eventually(lambda: worker.room()["base"][0] == 2)
     dead = scene.engine.sandboxes[scene.engine.made[0]]
     dead.bind_error = error
     opened = await worker.create_session(THREAD)
@@ -267,7 +268,7 @@ async def test_sandbox_that_dies_while_it_is_bound_is_replaced(scene: Scene, err
 
 async def test_sandboxes_that_all_die_are_given_up_and_nothing_is_left(scene: Scene) -> None:
     worker = await scene.start(pool=PoolPolicy(size=6, min=0))
-    await eventually(lambda: len(scene.engine.made) == 6)
+    await eventually(lambda: worker.room()["base"][0] == 6)
     for sandbox in list(scene.engine.sandboxes.values()):
         sandbox.bind_error = SandboxLost("died")
     with pytest.raises(Unavailable, match="in a row"):
@@ -296,7 +297,7 @@ async def nothing_on_record(worker: WorkerService) -> bool:
 
 async def test_full_disk_refuses_new_sessions_and_leaves_nothing(scene: Scene) -> None:
     worker = await scene.start(pool=PoolPolicy(size=1, min=0))
-    await eventually(lambda: scene.engine.sandboxes)
+    await eventually(lambda: worker.room()["base"][0] == 1)
     with full_disk(), pytest.raises(StorageFull):
         await worker.create_session(CreateSession(metadata={"k": "v" * 15_000}))
     await eventually(lambda: not scene.engine.sandboxes or len(scene.engine.made) > 1)

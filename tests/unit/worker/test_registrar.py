@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from tests.unit.worker.conftest import Scene, eventually
+from tests.unit.worker.conftest import Scene
 
 from sandlot.domain.errors import (
     ImageMissing,
+    InvalidRequest,
     SandboxLost,
     SandlotError,
     SessionEnded,
@@ -32,6 +35,7 @@ from sandlot.domain.session import (
     SessionChange,
     SessionState,
 )
+from sandlot.testing.eventually import eventually
 from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1")
@@ -43,10 +47,19 @@ class Clerk:
 
     opened_: list[tuple[Session, str | None, str | None]] = field(default_factory=list)
     changed_: list[Session] = field(default_factory=list)
+    withdrawn: list[tuple[str, bool]] = field(default_factory=list)
     error: Exception | None = None
     pause: asyncio.Event | None = None
     joined: bool = True
     problem: str | None = None
+
+    @contextmanager
+    def opening(self, session_id: str, *, new: bool) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.withdrawn.append((session_id, new))
+            raise
 
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
         if self.pause is not None:
@@ -146,6 +159,7 @@ async def test_session_that_cannot_be_recorded_leaves_nothing(
     assert (await worker.list_sessions()).sessions == ()
     assert worker.recorded_sessions() == []
     assert worker.room()["base"][1] == 1000
+    assert [new for _, new in clerk.withdrawn] == [True]
     clerk.error = None
     again = await worker.create_session(replace(THREAD, idempotency_key="k"), Assignment(reservation="r"))
     assert again.created
@@ -164,6 +178,46 @@ async def test_create_that_is_cancelled_while_it_is_recorded_leaves_nothing(
     creating.cancel()
     await asyncio.wait([creating])
     await eventually(lambda: not scene.engine.sandboxes)
+    assert worker.recorded_sessions() == []
+    clerk.pause.set()
+    await asyncio.sleep(0.02)
+    assert clerk.opened_ == [], "it is not told after it was taken back"
+    assert len(clerk.withdrawn) == 1
+
+
+async def test_it_is_told_while_its_sandbox_is_bound(scene: Scene, clerk: Clerk) -> None:
+    worker = await start(scene, clerk)
+    scene.engine.binding.hold()
+    creating = asyncio.create_task(worker.create_session(THREAD))
+    await eventually(lambda: clerk.opened_)
+    assert not creating.done()
+    assert (await worker.list_sessions()).sessions == ()
+    # Whoever has heard of it already is not told that there is none.
+    with pytest.raises(Unavailable, match="being opened"):
+        await worker.delete_session(clerk.opened_[0][0].id)
+    scene.engine.binding.release()
+    assert clerk.opened_[0][0] == (await creating).session
+
+
+async def test_sandbox_that_dies_as_it_is_bound_is_told_of_no_longer(scene: Scene, clerk: Clerk) -> None:
+    worker = await start(scene, clerk, pool=PoolPolicy(size=2, min=2))
+    await eventually(lambda: worker.room()["base"][0] == 2)
+    for dead in list(scene.engine.sandboxes.values()):
+        dead.bind_error = SandboxLost("died")
+    session = (await worker.create_session(THREAD)).session
+    assert [told.sandbox_id for told, _, _ in clerk.opened_][-1] == session.sandbox_id
+    assert len({told.id for told, _, _ in clerk.opened_}) == 1, "one session, whatever its sandbox"
+    assert clerk.withdrawn == []
+
+
+async def test_session_that_got_no_sandbox_is_taken_back(scene: Scene, clerk: Clerk) -> None:
+    worker = await start(scene, clerk, pool=PoolPolicy(size=2, min=2))
+    await eventually(lambda: worker.room()["base"][0] == 2)
+    for refusing in list(scene.engine.sandboxes.values()):
+        refusing.bind_error = InvalidRequest("no such variable")
+    with pytest.raises(InvalidRequest):
+        await worker.create_session(THREAD)
+    assert [new for _, new in clerk.withdrawn] == [True]
     assert worker.recorded_sessions() == []
 
 
@@ -296,7 +350,10 @@ async def test_session_that_could_not_be_recorded_here_stays_lost(scene: Scene, 
     session = await worker.get_session(lost.id)
     # As it was lost elsewhere: the generation that nobody heard of never was.
     assert (session.state, session.generation) == (SessionState.LOST, 3)
+    assert session.loss is not None
+    assert (session.loss.generation, session.loss.kept) == (3, KEPT_WITHOUT_A_WORKER), "as it was lost there"
     assert clerk.changed_[-1] == session
+    assert [new for _, new in clerk.withdrawn] == [False]
     clerk.error = None
     anew = (await worker.create_session(THREAD, Assignment("r", lost=lost))).session
     assert (anew.id, anew.generation, anew.state) == (lost.id, 4, SessionState.ACTIVE)
@@ -371,7 +428,7 @@ async def test_environment_that_cannot_be_made_offers_only_what_is_ready(scene: 
     assert worker.room()["base"][1] == 1000
     scene.engine.creating.error = ImageMissing("there is no such image")
     with pytest.raises(SandlotError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.gather(*(worker.create_session(CreateSession()) for _ in range(3)))
     await eventually(lambda: worker.room() == {"base": (0, 0)})
 

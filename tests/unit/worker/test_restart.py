@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.unit.worker.conftest import Scene, eventually
+from tests.unit.worker.conftest import Scene
 
 from sandlot.domain.errors import (
     EngineProblem,
@@ -23,6 +23,7 @@ from sandlot.domain.limits import LimitChange
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import CreateSession, SessionChange, SessionState
+from sandlot.testing.eventually import eventually
 from sandlot.worker import live as live_module
 
 THREAD = CreateSession(thread="t-1", env={"A": "1"}, metadata={"k": "v"}, idempotency_key="key")
@@ -140,10 +141,10 @@ async def test_limits_that_can_no_longer_be_set_do_not_keep_it_from_being_adopte
 
 async def test_time_while_the_worker_was_down_is_not_idleness(scene: Scene) -> None:
     worker = await scene.start()
-    session = (await worker.create_session(CreateSession(idle_timeout_s=0.3))).session
+    session = (await worker.create_session(CreateSession(idle_timeout_s=2.0))).session
     await worker.close()
     scene.lives.clear()
-    await asyncio.sleep(0.35)
+    await asyncio.sleep(2.1)
     worker = await scene.start()
     await asyncio.sleep(0.1)  # the reaper has looked a few times
     assert (await worker.execute(session.id, ExecRequest(command="x"))).exit_code == 0
@@ -294,7 +295,7 @@ async def test_sandbox_that_is_being_made_is_no_orphan(scene: Scene) -> None:
 
 async def test_engine_that_cannot_be_asked_removes_nothing_and_the_reaper_goes_on(scene: Scene) -> None:
     worker = await scene.start(orphan_grace_s=0.1)
-    session = (await worker.create_session(CreateSession(idle_timeout_s=0.9))).session
+    session = (await worker.create_session(CreateSession(idle_timeout_s=3.0))).session
     scene.engine.listing.error = EngineProblem("the engine is not there")
     await eventually(lambda: scene.engine.listing.calls >= 2)
     assert session.sandbox_id in scene.engine.sandboxes

@@ -6,18 +6,19 @@ import asyncio
 import time
 
 import pytest
-from tests.unit.worker.conftest import Scene, eventually, full_disk
+from tests.unit.worker.conftest import Scene, full_disk
 
 from sandlot.domain.errors import EngineTimeout, SandlotError, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import CreateSession
+from sandlot.testing.eventually import eventually
 
 
-async def test_draining_takes_no_new_sessions_and_lets_the_others_be_used(scene: Scene) -> None:
+async def test_stopping_takes_no_new_sessions_and_lets_the_others_be_used(scene: Scene) -> None:
     worker = await scene.start()
     session = (await worker.create_session(CreateSession())).session
-    await worker.drain()
+    await worker.stop()
     with pytest.raises(Unavailable) as caught:
         await worker.create_session(CreateSession())
     assert caught.value.details["reason"] == "stopping"
@@ -35,24 +36,24 @@ async def test_worker_that_is_not_open_takes_nothing(scene: Scene) -> None:
     assert not (await worker.health()).ready
 
 
-async def test_drain_waits_for_calls_under_way(scene: Scene) -> None:
+async def test_stop_waits_for_calls_under_way(scene: Scene) -> None:
     worker = await scene.start()
     session = (await worker.create_session(CreateSession())).session
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="sleep 0.1")))
     await asyncio.sleep(0.01)
-    await worker.drain()
+    await worker.stop()
     await asyncio.sleep(0)
     assert running.done()
 
 
-async def test_drain_does_not_wait_for_ever(scene: Scene) -> None:
+async def test_stop_does_not_wait_for_ever(scene: Scene) -> None:
     worker = await scene.start(drain_timeout_s=0.1)
     session = (await worker.create_session(CreateSession())).session
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="wait", exec_id="e")))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: scene.engine.sandboxes[session.sandbox_id].execs)
     began = time.monotonic()
-    await worker.drain()
-    assert 0.1 <= time.monotonic() - began < 1
+    await worker.stop()
+    assert 0.1 <= time.monotonic() - began < 10
     scene.engine.sandboxes[session.sandbox_id].execs["e"].done.set()
     assert (await running).exit_code == 0
 
@@ -71,7 +72,7 @@ async def test_close_during_creates_leaves_whole_sessions_or_nothing(scene: Scen
     scene.engine.creating.delay_s = 0.01
     requests = [CreateSession(thread=f"t-{n}" if n % 2 else None) for n in range(12)]
     creating = [asyncio.create_task(worker.create_session(request)) for request in requests]
-    await asyncio.sleep(0.035)
+    await asyncio.wait(creating, return_when=asyncio.FIRST_COMPLETED)  # two at a time: most are still to come
     await worker.close()
     answers = await asyncio.gather(*creating, return_exceptions=True)
     kept = set()
@@ -98,7 +99,7 @@ async def test_recreate_on_a_closing_worker_does_not_hang(scene: Scene) -> None:
     await asyncio.sleep(0.02)
     closing = asyncio.create_task(worker.close())
     with pytest.raises(Unavailable, match="stopping"):
-        await asyncio.wait_for(recreating, 2)
+        await asyncio.wait_for(recreating, 20)
     scene.engine.creating.release()
     await closing
 
@@ -165,14 +166,16 @@ async def test_one_that_cannot_be_removed_keeps_no_other(scene: Scene) -> None:
 
 async def test_health_counts(scene: Scene) -> None:
     worker = await scene.start(worker_id="w-7", pool=PoolPolicy(size=2, min=1))
-    await eventually(lambda: len(scene.engine.sandboxes) == 2)
+    await eventually(lambda: worker.room()["base"][0] == 2)
     session = (await worker.create_session(CreateSession())).session
-    running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="sleep 0.05")))
-    await asyncio.sleep(0.01)
+    running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="wait", exec_id="e")))
+    execs = scene.engine.sandboxes[session.sandbox_id].execs
+    await eventually(lambda: execs)
     health = await worker.health()
     assert (health.ready, health.worker_id, health.problems) == (True, "w-7", ())
     assert (health.active_sessions, health.calls_under_way) == (1, 1)
     assert health.pools["base"].hits == 1
+    execs["e"].done.set()
     await running
 
 

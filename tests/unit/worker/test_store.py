@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
-import time
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,10 +199,12 @@ async def test_writes_happen_in_the_order_in_which_they_were_asked_for(store: St
 
 
 async def test_write_that_has_begun_is_finished_though_its_caller_gave_up(store: Store) -> None:
-    before = asyncio.create_task(store._on_thread(lambda: time.sleep(0.05)))
+    goes_on = threading.Event()
+    before = asyncio.create_task(store._on_thread(lambda: goes_on.wait(20)))
     writing = asyncio.create_task(store.claim(RECORD, SANDBOX))
     await asyncio.sleep(0.01)
     writing.cancel()  # while it waits for its turn
+    goes_on.set()
     await before
     with pytest.raises(asyncio.CancelledError):
         await writing

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import re
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Protocol, Self, TypeVar
 
 import httpx
 import msgspec
@@ -17,24 +18,43 @@ from sandlot.client.http.pools import Pools, Trust
 from sandlot.client.http.problems import (
     error_of_answer,
     error_of_transport,
+    interrupted,
     somebody_else,
     unreachable,
     unreadable,
 )
 from sandlot.client.http.retries import with_retries
+from sandlot.domain.budget import ByteBudget
 from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES
 from sandlot.wire.http_bodies import WORKER_HEADER
+from sandlot.wire.packed import PACKED
+from sandlot.wire.request_id import REQUEST_ID_HEADER
 
 CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
 WRITE_TIMEOUT_S: Final = 60.0
 # The largest result: three times 16 MiB of output that JSON writes as \u0000.
 MAX_ANSWER_BYTES: Final = 320 * 1024 * 1024
+# Who reads for many (a coordinator) has room for so much at once, and gives up what comes too slowly.
+LARGE_ANSWER_BYTES: Final = 1024 * 1024
+LARGE_ROOM_WITHIN_S: Final = 5.0
+LARGE_READ_S: Final = 10.0
+SLOWEST_BYTES_PER_S: Final = 1024 * 1024
 MAX_ERROR_BYTES: Final = 1024 * 1024
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 # A key, or what is asked for the present one before each request.
 ApiKey = str | Callable[[], str] | None
+
+
+class Decoder(Protocol[T_co]):
+    """One of msgspec's, or one that reads as they do."""
+
+    def decode(self, body: bytes, /) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +72,7 @@ class _Dress:
             raise InvalidRequest("an API key is printable ASCII without spaces, and this one is not")
         auth = {} if key is None else {"Authorization": f"Bearer {key}"}
         plain = {
-            "Accept": "application/json",
+            "Accept": f"application/json, {PACKED}",
             "Accept-Encoding": "identity",
             "User-Agent": "sandlot",
             **auth,
@@ -71,9 +91,13 @@ class Connection:
         trust: Trust | None = None,
         worker: str = "",
         proxy: bool = True,
+        request_id: Callable[[], str] | None = None,
+        large: ByteBudget | None = None,
     ) -> None:
         """``trust``: shared with the connections to other servers, because it is slow to make. ``worker``:
         who must answer. ``proxy``: whether one that the environment names may stand between.
+        ``request_id``: asked before each request, for who asks on behalf of another; empty is none.
+        ``large``: from which large answers are taken while they are read, by who reads for many.
         """
         self.url = url.rstrip("/")
         try:
@@ -88,6 +112,8 @@ class Connection:
         self.connect_timeout_s = connect_timeout_s
         self.worker = worker
         self.trust = trust or Trust()
+        self._request_id = request_id
+        self._large = large
         self.wear(api_key)
         # A proxy is for other machines.
         self.through_proxy = proxy and not self.loopback
@@ -104,8 +130,13 @@ class Connection:
         self._dress = _Dress.of(None if callable(api_key) else api_key)
 
     @property
-    def auth(self) -> Mapping[str, str]:
-        return self._dressed().auth
+    def own_headers(self) -> Mapping[str, str]:
+        """Of requests that are sent by other means: WebSockets, a coordinator's creates."""
+        return {**self._dressed().auth, **self._identified()}
+
+    def _identified(self) -> Mapping[str, str]:
+        request_id = "" if self._request_id is None else self._request_id()
+        return {REQUEST_ID_HEADER: request_id} if request_id else {}
 
     def _dressed(self) -> _Dress:
         if self._ask_key is not None and (key := self._ask_key()) != self._dress.key:
@@ -141,11 +172,25 @@ class Connection:
     ) -> tuple[int, bytes]:
         response = await self.open(method, path, body, headers=headers, read_timeout_s=read_timeout_s)
         try:
-            return response.status_code, await _read(response, MAX_ANSWER_BYTES, self.url)
+            async with self._room_for(response):
+                return response.status_code, await _read(response, MAX_ANSWER_BYTES, self.url)
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise error_of_transport(self.url, error) from error
         finally:
             await response.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _room_for(self, response: httpx.Response) -> AsyncIterator[None]:
+        size = _announced(response)
+        if self._large is None or size < LARGE_ANSWER_BYTES:
+            yield
+            return
+        async with self._large.held(size, within_s=LARGE_ROOM_WITHIN_S):
+            try:
+                async with asyncio.timeout(LARGE_READ_S + size / SLOWEST_BYTES_PER_S):
+                    yield
+            except TimeoutError as error:
+                raise interrupted(self.url, "a large answer did not come to its end in time") from error
 
     async def open(
         self,
@@ -160,7 +205,9 @@ class Connection:
         client = self._pools.present() or await self._pools.new()
         dress = self._dressed()
         base = dress.json if isinstance(body, bytes) else dress.plain
-        if headers is not None:
+        if self._request_id is not None:
+            headers = {**(headers or {}), **self._identified()}
+        if headers:
             base = base.copy()
             base.update(headers)
         timeouts = {
@@ -212,7 +259,7 @@ class Connection:
         finally:
             await response.aclose()
 
-    def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    def decode(self, decoder: Decoder[T], body: bytes) -> T:
         try:
             return decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -225,6 +272,14 @@ class Connection:
     async def close(self) -> None:
         """Those of other loops too, as far as these still run."""
         await self._pools.close()
+
+
+def _announced(response: httpx.Response) -> int:
+    """How large the body is; where nobody says so, as large as a result can be that is not JSON."""
+    if "transfer-encoding" in response.headers:
+        return 2 * MAX_OUTPUT_LIMIT_BYTES
+    length = response.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
 
 
 async def _read(response: httpx.Response, max_bytes: int, url: str) -> bytes:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from sandlot.client.http.lines import Line
-from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
+from sandlot.client.http.retries import TRIES, Patience, backoff, pause_before_retry
 from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
 
-MAX_FRUITLESS_BREAKS: Final = 6  # in a row, without a single event between them; some four seconds
+STOOD_S: Final = 5.0
 
 Dial = Callable[[int], Awaitable[Line]]
 
@@ -31,15 +31,23 @@ class HttpExecution:
     """Implements ``Execution``."""
 
     def __init__(
-        self, session_id: str, exec_id: str, redial: Dial, turn: Turn, offset: int, held: set[HttpExecution]
+        self,
+        session_id: str,
+        exec_id: str,
+        redial: Dial,
+        turn: Turn,
+        offset: int,
+        held: set[HttpExecution],
+        patience: Patience,
     ) -> None:
-        """``held``: where it stands as long as it has a line, so that somebody can close it."""
+        """``held``: where it stands until it is read to its end or left, so that somebody can close it."""
         self.loop = asyncio.get_running_loop()
         self._held = held
         self._session_id = session_id
         self._exec_id = exec_id
         self._redial = redial
         self._turn = turn
+        self._patience = patience
         self._begin = self._next = offset
         self._line: Line | None = None
         self._earlier: HttpExecution | None = None
@@ -48,6 +56,14 @@ class HttpExecution:
 
     async def open(self, dial: Dial) -> None:
         """Returns when the exec is known to run, so that a refusal is told here and not to a reader."""
+        self._held.add(self)
+        try:
+            await self._open(dial)
+        except BaseException:
+            self._held.discard(self)
+            raise
+
+    async def _open(self, dial: Dial) -> None:
         tries = 0
         while self._events is None:
             tries += 1
@@ -59,6 +75,8 @@ class HttpExecution:
                 self._events = _after(first, events)
             except SandlotError as error:
                 await self._hang_up()
+                if self._detached:
+                    raise
                 if tries < TRIES and await self._turn(error, repeatable=True, again=tries > 1):
                     continue
                 pause = pause_before_retry(error, tries, repeatable=True)
@@ -102,29 +120,38 @@ class HttpExecution:
         if self._iterated:
             raise RuntimeError("an execution's events are read once; attach for another reading")
         self._iterated = True
-        fruitless = 0
+        patience = self._patience
+        confirmed_at: float | None = self.loop.time()  # of the line that is read now
         try:
             while True:
                 try:
                     async for event in self._events or await self._dial_again():
+                        confirmed_at = confirmed_at or self.loop.time()
                         fresh = self._fresh(event)
                         if fresh is not None:
-                            fruitless = 0
+                            patience.renew()
                             yield fresh
                         if isinstance(event, Exited):
                             return
                     raise LinkInterrupted("the server ended the stream before the exec had ended")
-                except (LinkInterrupted, Unavailable) as broken:
+                except SandlotError as broken:
                     if self._detached:
                         return
-                    fruitless += 1
-                    if fruitless >= MAX_FRUITLESS_BREAKS:
+                    if not isinstance(broken, LinkInterrupted | Unavailable):
+                        raise
+                    # A command may be silent for hours. A line that stood shows that the server is there.
+                    if confirmed_at is not None and self.loop.time() - confirmed_at > STOOD_S:
+                        patience.renew()
+                    confirmed_at = None
+                    # Who typed cannot go on typing, and is told soon.
+                    if patience.over(broken, hurried=self._wrote):
                         raise self._given_up(broken) from broken
                     await self._hang_up()
                     self._input_lost = self._input_lost or self._wrote
-                    if not await self._turn(broken, repeatable=True, again=fruitless > 1):
-                        await asyncio.sleep(backoff(fruitless))
+                    if not await self._turn(broken, repeatable=True, again=patience.breaks > 1):
+                        await asyncio.sleep(backoff(patience.breaks))
         finally:
+            self._held.discard(self)
             await self._hang_up()
 
     def _fresh(self, event: ExecEvent) -> ExecEvent | None:
@@ -151,9 +178,12 @@ class HttpExecution:
             raise
 
     async def _dial(self, dial: Dial) -> AsyncIterator[ExecEvent]:
-        self._line = await dial(self._next)
-        self._held.add(self)
-        return self._line.events()
+        line = await dial(self._next)
+        if self._detached:  # meanwhile
+            await line.close()
+            raise LinkInterrupted("this reader is detached")
+        self._line = line
+        return line.events()
 
     def _given_up(self, error: SandlotError) -> LinkInterrupted:
         return LinkInterrupted(
@@ -188,10 +218,10 @@ class HttpExecution:
 
     async def detach(self) -> None:
         self._detached = True
+        self._held.discard(self)
         await self._hang_up()
 
     async def _hang_up(self) -> None:
-        self._held.discard(self)
         await self._leave_earlier()
         line, self._line, self._events = self._line, None, None
         if line is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from sandlot.client.http.connection import Connection
+from sandlot.client.http.connection import READ_TIMEOUT_S, SLOWEST_BYTES_PER_S, Connection
 from sandlot.client.http.lines import SILENCE_S
 from sandlot.client.http.problems import error_of_problem, error_of_transport, interrupted, unreadable
 from sandlot.client.http.request import encode, query
@@ -121,7 +121,7 @@ class HttpFiles:
                 bytes(content),
                 repeatable=not exclusive,
                 headers=headers,
-                read_timeout_s=UPLOAD_ANSWER_S,
+                read_timeout_s=min(UPLOAD_ANSWER_S, READ_TIMEOUT_S + len(content) / SLOWEST_BYTES_PER_S),
             )
         entry: FileEntry = self._way.decode(_ENTRY, answer)
         return entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,16 +18,15 @@ _PLACED: Final = msgspec.json.Decoder(PlacedSessionsBody)
 
 class FleetOperator(HttpService):
     async def fleet(self) -> FleetBody:
-        fleet: FleetBody = await self._asked("/v1/fleet", _FLEET)
+        fleet: FleetBody = self._connection.decode(_FLEET, await self._asked("GET", "/v1/fleet"))
         return fleet
 
     async def placed_sessions(self) -> AsyncIterator[PlacedSessionBody]:
         """All of them, oldest first, page by page."""
         after: str | None = None
         while True:
-            page: PlacedSessionsBody = await self._asked(
-                "/v1/fleet/sessions" + query(after=after, limit=1000), _PLACED
-            )
+            body = await self._asked("GET", "/v1/fleet/sessions" + query(after=after, limit=1000))
+            page: PlacedSessionsBody = self._connection.decode(_PLACED, body)
             for placed in page.sessions:
                 yield placed
             if page.next is None:
@@ -36,11 +35,10 @@ class FleetOperator(HttpService):
 
     async def drain(self, worker_id: str) -> None:
         path = f"/v1/fleet/workers/{segment(worker_id)}/drain"
-        await self._call("POST", path, encode(DrainBody()), repeatable=True)
+        await self._asked("POST", path, encode(DrainBody()))
 
-    async def _asked(self, path: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    async def _asked(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
-            body = await self._get(path)
+            return await self._call(method, path, body, repeatable=True)
         except NotFound as error:
             raise Unsupported(f"{self.url} is one server, not a fleet's coordinator") from error
-        return self._connection.decode(decoder, body)

@@ -5,6 +5,7 @@ A line is read once and may break; what to do then is the execution's business (
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator
 from typing import Any, Final, Protocol
@@ -27,9 +28,9 @@ from sandlot.client.http.problems import (
 from sandlot.client.http.sse import EventParser
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unsupported
 from sandlot.domain.execution import Channel, ExecEvent, Output
-from sandlot.wire.http_bodies import EVENT_BODIES, event_of
+from sandlot.wire.exec_bodies import EVENT_BODIES, event_of
 
-# The server sends something every 15 seconds, be it a comment.
+# The server sends something every 15 seconds, be it a ping.
 SILENCE_S: Final = 50.0
 HANDSHAKE_S: Final = 5.0  # until a WebSocket is open, at least
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
@@ -123,7 +124,7 @@ class WebSocketLine:
         try:
             socket = await _Handshake(
                 "ws" + url.removeprefix("http") + path,
-                additional_headers=connection.auth,
+                additional_headers=connection.own_headers,
                 proxy=True if connection.through_proxy else None,
                 ssl=connection.tls(),
                 open_timeout=max(HANDSHAKE_S, connection.connect_timeout_s),
@@ -149,11 +150,15 @@ class WebSocketLine:
     async def events(self) -> AsyncIterator[ExecEvent]:
         try:
             while True:
-                event = self._event(await self._socket.recv())
+                async with asyncio.timeout(SILENCE_S):
+                    message = await self._socket.recv()
+                event = self._event(message)
                 if event is not None:
                     yield event
         except ConnectionClosed as closed:
             raise self._closed(closed) from closed
+        except TimeoutError as error:
+            raise interrupted(self._connection.url, "it has gone silent") from error
 
     def _event(self, message: Any) -> ExecEvent | None:
         if isinstance(message, str):

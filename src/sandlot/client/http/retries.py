@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -18,6 +19,10 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 # A server that names a longer time is not waited for: the caller knows better what to do until then.
 LONGEST_RETRY_AFTER_S: Final = 2.0
+# A server that does not answer while a command may run on it is given up after so much time: one that is
+# started again is back by then, on a busy machine too. Who is in a hurry counts breaks; some five seconds.
+AWAY_S: Final = 30.0
+MAX_BREAKS: Final = 6
 
 T = TypeVar("T")
 
@@ -49,6 +54,31 @@ def pause_before_retry(error: SandlotError, tries: int, *, repeatable: bool) -> 
             return None
         return max(error.retry_after_s, backoff(tries))
     return None
+
+
+class Patience:
+    """With a server that does not answer while a command may run on it, for ``away_s``; 0: in a hurry."""
+
+    def __init__(self, away_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._away_s = away_s
+        self._clock = clock
+        self._since = 0.0
+        self.breaks = 0  # in a row, with nothing learnt between them
+
+    def renew(self) -> None:
+        self.breaks = 0
+
+    def over(self, error: SandlotError, *, hurried: bool = False) -> bool:
+        """After one more break. ``hurried``: somebody waits who has better things to do."""
+        if not error.retryable:
+            return True
+        now = self._clock()
+        if self.breaks == 0:
+            self._since = now
+        self.breaks += 1
+        if hurried or not self._away_s:
+            return self.breaks >= MAX_BREAKS
+        return now - self._since >= self._away_s
 
 
 def backoff(tries: int) -> float:

@@ -16,13 +16,13 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from sandlot.client.http.connection import ApiKey, Connection
-from sandlot.client.http.execution import MAX_FRUITLESS_BREAKS, HttpExecution
+from sandlot.client.http.connection import ApiKey, Connection, Decoder
+from sandlot.client.http.execution import Dial, HttpExecution
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
 from sandlot.client.http.pools import on_loop
 from sandlot.client.http.request import encode, header, query, segment
-from sandlot.client.http.retries import TRIES, backoff, pause_before_retry
+from sandlot.client.http.retries import AWAY_S, TRIES, Patience, backoff, pause_before_retry
 from sandlot.client.http.sandboxes_seen import SandboxesSeen, SandboxSeen
 from sandlot.client.http.session_way import SessionWay
 from sandlot.client.http.ways import Ways
@@ -48,22 +48,17 @@ from sandlot.domain.service import (
     ThreadRun,
 )
 from sandlot.domain.session import CreateSession, Session, SessionChange
-from sandlot.wire.http_bodies import (
-    CreateSessionBody,
+from sandlot.wire.exec_bodies import (
     ExecBody,
     ExecListBody,
-    ExecStatusBody,
     PtyBody,
-    ResultBody,
-    SessionBody,
-    SessionChangeBody,
-    SessionPageBody,
     ShellListBody,
     SignalBody,
     SignalledBody,
     ThreadExecBody,
-    ThreadRunBody,
 )
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
+from sandlot.wire.packed import RESULT, STATUS, THREAD_RUN
 
 # How long one request of a waiting client is held; what takes longer is asked for again. Proxies cut off a
 # silent request after a minute.
@@ -76,9 +71,6 @@ UNDO_WITHIN_S: Final = 5.0
 
 _SESSION: Final = msgspec.json.Decoder(SessionBody)
 _SESSIONS: Final = msgspec.json.Decoder(SessionPageBody)
-_RESULT: Final = msgspec.json.Decoder(ResultBody)
-_STATUS: Final = msgspec.json.Decoder(ExecStatusBody)
-_THREAD_RUN: Final = msgspec.json.Decoder(ThreadRunBody)
 _EXECS: Final = msgspec.json.Decoder(ExecListBody)
 _SHELLS: Final = msgspec.json.Decoder(ShellListBody)
 _SIGNALLED: Final = msgspec.json.Decoder(SignalledBody)
@@ -98,12 +90,15 @@ class HttpService:
         *,
         direct: bool = True,
         connection: Connection | None = None,
+        away_s: float = AWAY_S,
     ) -> None:
         """``direct``: a session's calls go straight to its worker where the server says how (``ways.py``).
         ``connection``: one that was made already, instead of one by ``url`` and ``api_key``.
+        ``away_s``: for so long a server may be away while a command of ours may be running on it.
         """
         self._connection = connection or Connection(url, api_key)
         self._direct = direct
+        self._away_s = away_s
         self._ways = Ways(self._connection, self._ask_access)
         self._executions: set[HttpExecution] = set()
         self._sandboxes = SandboxesSeen()
@@ -174,7 +169,7 @@ class HttpService:
             _, answer = await connection.call_once(
                 "POST", session + "/exec", body, read_timeout_s=EXECUTE_READ_S
             )
-            result: ExecResult = connection.decode(_RESULT, answer).to_domain()
+            result = connection.decode(RESULT, answer)
             self._sandboxes.saw(session, SandboxSeen(session_id, result.generation))
             return result
 
@@ -205,9 +200,9 @@ class HttpService:
             _, answer = await self._connection.call_once(
                 "POST", thread + "/exec", body, headers=headers, read_timeout_s=EXECUTE_READ_S
             )
-            told: ThreadRunBody = self._connection.decode(_THREAD_RUN, answer)
+            told = self._connection.decode(THREAD_RUN, answer)
             self._saw_told(told.session)
-            return told.to_domain()
+            return told.run
 
         async def ask() -> ThreadRun | None:
             try:
@@ -231,7 +226,7 @@ class HttpService:
             except (LinkInterrupted, Unavailable, Busy) as error:
                 broken = error
             if broken.may_have_executed:
-                if (result := await _ask_until_known(exec_id, ask)) is not None:
+                if (result := await _ask_until_known(exec_id, ask, Patience(self._away_s))) is not None:
                     return result
                 if posts >= TRIES:
                     raise broken
@@ -274,7 +269,11 @@ class HttpService:
             again = _exec_path(session_id, request.exec_id) + query(offset=offset)
             return await way.through(lambda to: EventStreamLine.open(to, "GET", again), repeatable=True)
 
-        execution = HttpExecution(session_id, request.exec_id, attach, way.turn, offset, self._executions)
+        redial = self._redial(session_id, attach)
+        patience = Patience(self._away_s)
+        execution = HttpExecution(
+            session_id, request.exec_id, redial, way.turn, offset, self._executions, patience
+        )
         await execution.open(start)
         if not request.stdin and request.pty is None:
             return execution
@@ -302,23 +301,40 @@ class HttpService:
             path = _exec_path(session_id, exec_id) + "/attach" + query(offset=offset)
             return await way.through(lambda to: WebSocketLine.open(to, path), repeatable=True)
 
-        execution = HttpExecution(session_id, exec_id, attach, way.turn, offset, self._executions)
+        redial = self._redial(session_id, attach)
+        patience = Patience(self._away_s)
+        execution = HttpExecution(session_id, exec_id, redial, way.turn, offset, self._executions, patience)
         await execution.open(attach)
         return execution
+
+    def _redial(self, session_id: str, attach: Dial) -> Dial:
+        """How a reader comes back to an exec after a break."""
+        return attach
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
+        waits, patience = wait_s > 0 and self._away_s > 0, Patience(self._away_s)
         while True:
             left = max(0.0, deadline - loop.time())
-            status = await self._status(session_id, exec_id, min(left, WAIT_PIECE_S))
+            try:
+                status = await self._status(session_id, exec_id, min(left, WAIT_PIECE_S))
+            except (LinkInterrupted, Unavailable, Busy) as error:
+                if not waits:
+                    raise
+                # Who waits for an end waits for a server that is away, too.
+                over, pause = patience.over(error), backoff(patience.breaks + 2)
+                if over or loop.time() + pause > deadline:
+                    raise _may_be_running(exec_id, error) from error
+                await asyncio.sleep(pause)
+                continue
+            patience.renew()
             if not status.running or left <= WAIT_PIECE_S:
                 return status
 
     async def _status(self, session_id: str, exec_id: str, wait_s: float) -> ExecStatus:
         path = _exec_path(session_id, exec_id) + query(wait_s=round(wait_s, 3) or None)
-        status: ExecStatus = (await self._read(session_id, _STATUS, path)).to_domain()
-        return status
+        return await self._read(session_id, STATUS, path)
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
         told = await self._read(session_id, _EXECS, _session_path(session_id) + "/execs")
@@ -385,7 +401,7 @@ class HttpService:
     def _way(self, session_id: str) -> SessionWay:
         return SessionWay(self._ways, session_id)
 
-    async def _read(self, session_id: str, decoder: msgspec.json.Decoder[T], path: str) -> T:
+    async def _read(self, session_id: str, decoder: Decoder[T], path: str) -> T:
         way = self._way(session_id)
         told: T = way.decode(decoder, await way.call("GET", path, repeatable=True))
         return told
@@ -414,28 +430,31 @@ class HttpService:
             self._sandboxes.saw(_thread_path(session.thread), sandbox)
 
 
-async def _ask_until_known(exec_id: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+async def _ask_until_known(
+    exec_id: str, ask: Callable[[], Awaitable[T | None]], patience: Patience
+) -> T | None:
     """The result of an exec that may be running; None if the server does not know it: then it never ran."""
-    fruitless = 0
     while True:
         try:
             if (result := await ask()) is not None:
                 return result
-            fruitless = 0
+            patience.renew()
         except (SessionEnded, SandboxLost) as error:
             error.may_have_executed = True
             raise
         except NotFound:
             return None
         except (LinkInterrupted, Unavailable, Busy) as error:
-            fruitless += 1
-            if fruitless >= MAX_FRUITLESS_BREAKS:
-                raise LinkInterrupted(
-                    f"{error.message}; exec {exec_id} may be running: ask for it by its id",
-                    details={"exec_id": exec_id},
-                ) from error
+            if patience.over(error):
+                raise _may_be_running(exec_id, error) from error
             # Each of these was several tries already; a server that is started again takes seconds.
-            await asyncio.sleep(backoff(fruitless + 2))
+            await asyncio.sleep(backoff(patience.breaks + 2))
+
+
+def _may_be_running(exec_id: str, error: SandlotError) -> LinkInterrupted:
+    return LinkInterrupted(
+        f"{error.message}; exec {exec_id} may be running: ask for it by its id", details={"exec_id": exec_id}
+    )
 
 
 def _kept(status: ExecStatus) -> ExecResult | None:

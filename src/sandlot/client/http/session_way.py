@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx
-import msgspec
 
-from sandlot.client.http.connection import READ_TIMEOUT_S, Connection
+from sandlot.client.http.connection import READ_TIMEOUT_S, Connection, Decoder
 from sandlot.client.http.retries import FIRST_PAUSE_S, with_retries
 from sandlot.client.http.ways import Ways
 from sandlot.domain.errors import SandlotError, Unauthorized, Unavailable
@@ -127,7 +126,7 @@ class SessionWay:
         async with connection.reading(response):
             yield response
 
-    def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    def decode(self, decoder: Decoder[T], body: bytes) -> T:
         return self._used.decode(decoder, body)
 
 

@@ -1,13 +1,9 @@
 -- The session stays as ended, and as nobody's: a worker that comes back with it is told that it is not its own.
 local value = call('HGET', P .. 's', A.id)
-if not value then
-  if is_settled() then return {'ok', 0} end
-  return {'unsettled', settles - now}
-end
+if not value then return unsettled() or {'ok', 0} end
 local entry = cmsgpack.unpack(value)
 if entry[ENDED] then return {'ok', 0} end
-local taking = call('HGET', P .. 'takeovers', A.id)
-if worker(entry[WORKER]).state ~= 'gone' or taking and call('EXISTS', P .. 'r:' .. taking) == 1 then
+if worker(entry[WORKER]).state ~= 'gone' or call('HEXISTS', P .. 'takeovers', A.id) == 1 then
   return {'not_gone', entry[WORKER]}
 end
 local _, keys = marks(entry[TENANT])

@@ -13,7 +13,7 @@ withdraw(A.worker)
 call('HDEL', key, 'report', 'environments')
 call(
   'HSET', key, 'url', A.url, 'version', A.version, 'epoch', epoch, 'token', A.token, 'until', now + A.lease,
-  'draining', '0', 'writes', 0
+  'writes', 0
 )
 call('HSET', P .. 'epochs', A.worker, epoch)
 call('ZADD', P .. 'workers', now + A.lease, A.worker)

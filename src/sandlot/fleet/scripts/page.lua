@@ -26,7 +26,8 @@ if A.thread then
     return answer
   end
 end
-if not is_settled() then return {'unsettled', settles - now} end
+local refusal = unsettled()
+if refusal then return refusal end
 if A.thread then return answer end
 local rank = A.after and call('ZCOUNT', index, '-inf', '(' .. A.after) or 0
 while #answer - 2 < A.limit do

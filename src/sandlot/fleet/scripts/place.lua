@@ -3,11 +3,9 @@ local threads, keys = marks(A.tenant)
 -- What the lookups find on the way: the thread's last session, the one to be taken over.
 local before, lost = {}, {}
 
-local function at(word, w, warm, reservation)
+local function at(word, w, reservation)
   local bare = word == 'known' and not reservation
-  return {
-    word, w.id, w.url, w.epoch, w.state, warm or 0, reservation or '', bare and {} or before, bare and {} or lost,
-  }
+  return {word, w.id, w.url, w.epoch, w.state, reservation or '', bare and {} or before, bare and {} or lost}
 end
 
 local function late(w)
@@ -22,7 +20,7 @@ end
 -- Others are sent to the same worker while the session is being made, with all that the first was sent with: it may
 -- never have come there.
 local function follow(id)
-  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'warm', 'before', 'takes_over')
+  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'before', 'takes_over')
   if not r[1] then return nil end
   if tonumber(r[2]) <= now then
     release(id, true)
@@ -31,8 +29,8 @@ local function follow(id)
   local w = worker(r[1])
   if w.state ~= 'alive' then return late(w) end
   call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
-  before, lost = named(r[4]), named(r[5])
-  return at('known', w, tonumber(r[3]), id)
+  before, lost = named(r[3]), named(r[4])
+  return at('known', w, id)
 end
 
 local function look(mark, ended_counts)
@@ -64,18 +62,17 @@ local function look(mark, ended_counts)
 end
 
 -- The same call once more, by a client that did not hear the answer.
-local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'warm', 'before', 'takes_over')
+local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'before', 'takes_over')
 if again[1] then
-  before, lost = named(again[3]), named(again[4])
-  return at('placed', worker(again[1]), tonumber(again[2]), A.reservation)
+  before, lost = named(again[2]), named(again[3])
+  return at('placed', worker(again[1]), A.reservation)
 end
 
 local known
 if A.takes_over then
   known = look('s' .. A.takes_over, true)
   if not known and not lost[1] then
-    if is_settled() then return {'nothing'} end
-    return {'unsettled', settles - now}
+    return unsettled() or {'nothing'}
   end
 else
   known = A.thread and look(call('HGET', threads, A.thread), false)
@@ -83,15 +80,16 @@ else
 end
 if known then return known end
 -- Nor can a quota be kept by who does not know all sessions.
-if (A.thread or A.key or A.max) and not is_settled() then return {'unsettled', settles - now} end
+local refusal = (A.thread or A.key or A.max) and unsettled()
+if refusal then return refusal end
 if A.max and not A.takes_over then
   local counted = call('ZCARD', P .. 't:' .. A.tenant .. ':s') + (tonumber(call('HGET', P .. 'q', A.tenant)) or 0)
   if counted >= A.max then return {'quota'} end
 end
 
 local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
--- The worker with most room, passing over those that have died or drain, which are not met again, and the few that the
--- caller could not reach. Of those with a warm sandbox, if there are any; not the one with most of these: a pool that is
+-- The worker with most room, passing over those that have died, which are not met again, and the few that the caller
+-- could not reach. Of those with a warm sandbox, if there are any; not the one with most of these: a pool that is
 -- full again before the next create would draw them all.
 local avoided = {}
 for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
@@ -101,7 +99,7 @@ local function best(key)
     local top = call('ZREVRANGE', key, skipped, skipped, 'WITHSCORES')
     if not top[1] then return nil end
     local w = worker(top[1])
-    if w.state ~= 'alive' or w.draining then
+    if w.state ~= 'alive' then
       unoffer(A.environment, top[1])
     elseif avoided[w.id] then
       skipped = skipped + 1
@@ -133,4 +131,4 @@ else
   if A.thread then call('HSET', threads, A.thread, 'r' .. id) end
   if A.key then call('HSET', keys, A.key, 'r' .. id) end
 end
-return at('placed', w, is_warm, id)
+return at('placed', w, id)

@@ -60,20 +60,23 @@ local function is_settled()
   return now >= settles
 end
 
+-- Nil for a settled directory, else the answer that it cannot know yet what is not there.
+local function unsettled()
+  if is_settled() then return nil end
+  return {'unsettled', settles - now}
+end
+
 local function state_at(lease_end)
   if now < lease_end then return 'alive' end
   return now < lease_end + A.lost_after and 'late' or 'gone'
 end
 
--- {id, url, epoch, state, lease_end, draining}; a worker that was swept away is gone.
+-- {id, url, epoch, state, lease_end}; a worker that was swept away is gone.
 local function worker(id)
-  local w = call('HMGET', P .. 'w:' .. id, 'url', 'epoch', 'until', 'draining')
+  local w = call('HMGET', P .. 'w:' .. id, 'url', 'epoch', 'until')
   if not w[1] then return {id = id, url = '', epoch = 0, state = 'gone', lease_end = 0} end
   local lease_end = tonumber(w[3])
-  return {
-    id = id, url = w[1], epoch = tonumber(w[2]), state = state_at(lease_end), lease_end = lease_end,
-    draining = w[4] == '1',
-  }
+  return {id = id, url = w[1], epoch = tonumber(w[2]), state = state_at(lease_end), lease_end = lease_end}
 end
 
 local function keep_settling()

@@ -17,13 +17,16 @@ local function consume(mark)
   if call('HGET', P .. 'r:' .. id, 'worker') == A.worker then release(id, false) end
 end
 
+-- The session that a mark leads to, unless it is this one.
+local function other_of(mark, id)
+  if not mark or mark == 's' .. id or string.sub(mark, 1, 1) ~= 's' then return nil end
+  local value = call('HGET', P .. 's', string.sub(mark, 2))
+  return value and cmsgpack.unpack(value)
+end
+
 local function thread_is_elsewhere(mark, id, created)
-  if not mark or string.sub(mark, 1, 1) ~= 's' then return false end
-  local other_id = string.sub(mark, 2)
-  local value = other_id ~= id and call('HGET', P .. 's', other_id)
-  if not value then return false end
-  local other = cmsgpack.unpack(value)
-  if other[ENDED] then return false end
+  local other = other_of(mark, id)
+  if not other or other[ENDED] then return false end
   -- A worker has one session of a thread: of its own, a record that comes late is not the one.
   if other[WORKER] == A.worker then return other[CREATED] > created end
   return worker(other[WORKER]).state ~= 'gone'
@@ -31,13 +34,9 @@ end
 
 -- An ended session is its thread's last only if no younger one is there.
 local function thread_has_younger(mark, id, created)
-  if not mark then return false end
-  if string.sub(mark, 1, 1) == 'r' then return true end
-  local other_id = string.sub(mark, 2)
-  local value = other_id ~= id and call('HGET', P .. 's', other_id)
-  if not value then return false end
-  local other = cmsgpack.unpack(value)
-  return not other[ENDED] or other[CREATED] > created
+  if mark and string.sub(mark, 1, 1) == 'r' then return true end
+  local other = other_of(mark, id)
+  return other and (not other[ENDED] or other[CREATED] > created)
 end
 
 local function write(id, value, entry, old)

@@ -21,10 +21,7 @@ end
 for environment in string.gmatch(before, '%S+') do
   if not offered[environment] then unoffer(environment, A.worker) end
 end
-call(
-  'HSET', key, 'until', now + A.lease, 'draining', A.draining and '1' or '0', 'report', A.report,
-  'environments', table.concat(names, ' ')
-)
+call('HSET', key, 'until', now + A.lease, 'report', A.report, 'environments', table.concat(names, ' '))
 call('ZADD', P .. 'workers', now + A.lease, A.worker)
 if not A.complete then keep_settling() end
-return {'ok', generation, now >= settles and 1 or 0, tonumber(call('HGET', key, 'writes'))}
+return {'ok', generation, tonumber(call('HGET', key, 'writes'))}

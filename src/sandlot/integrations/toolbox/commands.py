@@ -13,7 +13,15 @@ from typing import Any, Final
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
-from sandlot.domain.errors import Conflict, InvalidRequest, NotFound, SandlotError, Unsupported
+from sandlot.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    Unavailable,
+    Unsupported,
+)
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold, verdict_of
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.session import SessionState
@@ -31,7 +39,9 @@ DATA_BYTES: Final = 1024 * 1024
 OUTPUT_FOLDER: Final = "/tmp/.sandlot-output"  # noqa: S108  in the sandbox, which has one user
 OUTPUT_FILES: Final = 4  # the newest stay; /tmp is small
 READ_OUTPUT_S: Final = 30.0  # at most, however long a model wants to wait
-QUIET_S: Final = 0.3  # without news: what there is so far has been read
+QUIET_S: Final = 0.3  # without news, on a connection that stands: what there is so far has been read
+NEWS_S: Final = 10.0  # until the connection stands; and for all that a job has left behind
+STOP_S: Final = 5.0
 READ_OUTPUT_BYTES: Final = 1024 * 1024  # as much as is kept of a job's output
 EXPORTS_S: Final = 5.0
 EXPORTS_BYTES: Final = 256 * 1024
@@ -109,7 +119,7 @@ async def read_output(
     execution = await _job(session, job)
     wait_s = min(max(0.0, wait_s), READ_OUTPUT_S)
     status = await execution.status(wait_s)
-    output, reached, exited = await _so_far(execution, since)
+    output, reached, exited = await _so_far(execution, since, running=status.running)
     data: dict[str, Any] = {"job": job, "running": status.running and exited is None, "next_since": reached}
     text = shown(output, limit).rstrip("\n") if output.strip() else "(no new output)"
     if exited is None:
@@ -124,9 +134,11 @@ async def read_output(
 async def stop(session: AsyncSession, job: str) -> Answer:
     execution = await _job(session, job)
     count = await execution.kill()
-    with contextlib.suppress(TimeoutError):
-        await execution.wait(5)
     ended = "had ended before" if count == 0 else "is stopped, with all that it had started"
+    try:
+        await execution.wait(STOP_S)
+    except (TimeoutError, LinkInterrupted, Unavailable):
+        ended = "was told to stop and has not ended yet, as far as is known; read_output says when it has"
     return Answer(f"[{job} {ended}]", {"job": job, "signalled": count})
 
 
@@ -254,7 +266,7 @@ async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answe
 def _begun(session: AsyncSession, job: str, *, without_variables: bool = False) -> Answer:
     text = f"[started in the background as {job}; read_output shows what it writes, stop ends it]"
     if without_variables:
-        text += "\n[the shell is busy, so its variables could not be handed to the job]"
+        text += "\n[the shell is busy or has too many variables: they could not be handed to the job]"
     return Answer(text, {"job": job, "session_id": session.id, "generation": session.generation})
 
 
@@ -276,10 +288,10 @@ async def _job(session: AsyncSession, job: str) -> AsyncExec:
     return await session.exec(job)
 
 
-async def _so_far(execution: AsyncExec, since: int) -> tuple[bytes, int, Exited | None]:
+async def _so_far(execution: AsyncExec, since: int, *, running: bool) -> tuple[bytes, int, Exited | None]:
     """Output from an offset on, up to a bound; where it ends; and the exit if it was reached."""
     output, reached, exited = bytearray(), since, None
-    async with contextlib.aclosing(_news(execution, since)) as news:
+    async with contextlib.aclosing(_news(execution, since, running)) as news:
         async for event in news:
             if isinstance(event, Output):
                 if event.offset > reached and output:
@@ -293,16 +305,27 @@ async def _so_far(execution: AsyncExec, since: int) -> tuple[bytes, int, Exited 
     return bytes(output), reached, exited
 
 
-async def _news(execution: AsyncExec, since: int) -> AsyncGenerator[ExecEvent, None]:
-    """Its events until nothing comes for a moment; a job that never pauses is left after a while."""
+async def _news(execution: AsyncExec, since: int, running: bool) -> AsyncGenerator[ExecEvent, None]:
+    """Its events until nothing comes for a moment; a job that never pauses is left after a while.
+
+    That moment begins when the connection stands. A job that has ended is read to its end.
+    """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + 10 * QUIET_S
+    deadline = loop.time() + NEWS_S
+    patience, stands = NEWS_S, False
     events = execution.events(since)
     async with contextlib.aclosing(events):
-        while loop.time() < deadline:
+        while (left := deadline - loop.time()) > 0:
             try:
-                async with asyncio.timeout(QUIET_S):
+                async with asyncio.timeout(min(patience, left)):
                     event = await anext(events)
-            except (TimeoutError, StopAsyncIteration):
+            except StopAsyncIteration:
                 return
+            except TimeoutError:
+                break
+            if not stands and running:
+                patience, deadline = QUIET_S, loop.time() + 10 * QUIET_S
+            stands = True
             yield event
+    if not stands:
+        raise LinkInterrupted("the job's output could not be had in time: ask again", may_have_executed=False)

@@ -66,7 +66,7 @@ class LossCases(Cases):
         found = await fleet.directory.find(session.id)
         assert found is not None
         assert found.worker.state is WorkerState.GONE
-        assert await fleet.directory.count("acme") == 1
+        assert await fleet.count() == 1
 
     @pytest.mark.parametrize("thread", ["t", None])
     async def test_taken_over_once(self, fleet: Fleet, thread: str | None) -> None:
@@ -83,14 +83,16 @@ class LossCases(Cases):
         if thread is not None:
             # Those who ask for the thread are sent along.
             assert (await fleet.placed(thread=thread)).worker == first.worker
-        with pytest.raises(Conflict):
+        with pytest.raises(Conflict) as caught:
             await fleet.directory.bury(ended(session))
+        assert caught.value.retryable
+        assert caught.value.retry_after_s
         after = made_anew(session)
         assert await fleet.make(first, after) == frozenset()
         found = await fleet.directory.find(session.id)
         assert found is not None
         assert (found.session, found.worker.id) == (after, first.worker.id)
-        assert await fleet.directory.count("acme") == 1
+        assert await fleet.count() == 1
         assert (await fleet.directory.status()).reservations == 0
 
     async def test_the_old_worker_comes_back_too_late(self, fleet: Fleet) -> None:
@@ -161,7 +163,7 @@ class LossCases(Cases):
         found = await fleet.directory.find(session.id)
         assert found is not None
         assert (found.session, found.worker.state) == (ended(session), WorkerState.GONE)
-        assert await fleet.directory.count("acme") == 0
+        assert await fleet.count() == 0
         assert (await fleet.directory.page("acme")).found == ()
         with pytest.raises(NotFound):
             await fleet.placed(thread="t", takes_over=session.id)
@@ -200,11 +202,11 @@ class LossCases(Cases):
         assert await fleet.directory.sweep() == 0
         await fleet.live(TIMINGS.remember_lost_s, dead=("w1",))
         assert await fleet.directory.sweep(limit=3) == 3
-        assert await fleet.directory.count("acme") == 3
+        assert await fleet.count() == 3
         assert await fleet.directory.sweep() == 2
         assert await fleet.directory.sweep() == 0
         assert [status.at.id for status in await fleet.directory.workers()] == ["w2"]
-        assert await fleet.directory.count("acme") == 1
+        assert await fleet.count() == 1
         for session in sessions:
             assert await fleet.directory.find(session.id) is None
         assert (await fleet.join("w1")).epoch == 2

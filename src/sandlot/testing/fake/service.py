@@ -17,11 +17,11 @@ from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
-    NotFound,
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.paging import check_page
 from sandlot.domain.pool import PoolStats
 from sandlot.domain.service import (
     Catalogue,
@@ -48,6 +48,7 @@ from sandlot.domain.session import (
     lose,
     loss_report,
     lost_error,
+    no_session,
     predecessor,
     recreate,
     resolve_timeout,
@@ -58,8 +59,6 @@ from sandlot.testing.fake.execs import FakeExecution
 from sandlot.testing.fake.files import FakeFiles
 from sandlot.testing.fake.scripts import Call, Scripts
 from sandlot.testing.fake.tree import Tree
-
-MAX_PAGE = 1000
 
 
 @dataclass
@@ -162,8 +161,7 @@ class FakeService:
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> SessionPage:
-        if not 0 < limit <= MAX_PAGE:
-            raise InvalidRequest(f"limit must be 1 … {MAX_PAGE}")
+        check_page(limit)
         ids = list(self._records)
         if after is not None:
             if after not in self._records:
@@ -200,7 +198,7 @@ class FakeService:
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
         if record is None:
-            raise NotFound(f"there is no session {session_id[:64]!r}")
+            raise no_session(session_id)
         computer = record.computer
         if not self._expire(record):
             self._end(record, EndReason.DELETED)
@@ -309,7 +307,7 @@ class FakeService:
     def _record(self, session_id: str) -> _Record:
         record = self._records.get(session_id)
         if record is None:
-            raise NotFound(f"there is no session {session_id[:64]!r}")
+            raise no_session(session_id)
         if self._expire(record):
             raise ended_error(record.session)
         return record

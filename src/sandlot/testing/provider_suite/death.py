@@ -39,8 +39,8 @@ class DeathCases(Cases):
         await asyncio.sleep(0.3)
         await provider_harness.provider.destroy(sandbox.id)
         with pytest.raises(SandlotError):
-            await asyncio.wait_for(ran, 10)
-        await asyncio.wait_for(sandbox.wait_lost(), 5)
+            await asyncio.wait_for(ran, 30)
+        await asyncio.wait_for(sandbox.wait_lost(), 30)
 
     async def test_pause(self, fresh: Sandbox, provider_harness: Harness) -> None:
         execution = await fresh.start(ExecRequest(command="for i in $(seq 20); do echo $i; sleep 0.1; done"))

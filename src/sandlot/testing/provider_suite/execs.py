@@ -11,7 +11,8 @@ from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound
 from sandlot.domain.execution import ExecRequest, Exited, Output, PtySize, Started, Verdict
 from sandlot.domain.ids import new_exec_id
 from sandlot.providers.base import Sandbox
-from sandlot.testing.provider_suite.harness import Cases, eventually, ok, require, run
+from sandlot.testing.eventually import eventually
+from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
 
 async def running(sandbox: Sandbox, pattern: str) -> int:
@@ -31,7 +32,14 @@ class ExecCases(Cases):
         assert sorted(result.output.splitlines()) == [b"err", b"out"]
 
     async def test_output_in_arrival_order(self, sandbox: Sandbox) -> None:
-        result = await run(sandbox, "for i in 1 2 3; do echo o$i; sleep 0.25; echo e$i >&2; sleep 0.25; done")
+        # Each is heard before the next is printed: two pipes have no order of their own.
+        script = "for i in 1 2 3; do echo o$i; read x; echo e$i >&2; read x; done"
+        execution = await sandbox.start(ExecRequest(command=script, stdin=True))
+        async with asyncio.timeout(60):
+            async for event in execution.events():
+                if isinstance(event, Output) and b"\n" in event.data:
+                    await execution.write_stdin(b"\n")
+        result = await (await sandbox.attach(execution.exec_id)).result()
         assert result.output == b"o1\ne1\no2\ne2\no3\ne3\n"
 
     async def test_argv_is_not_a_shell_string(self, sandbox: Sandbox) -> None:
@@ -69,7 +77,7 @@ class ExecCases(Cases):
         assert await ok(fresh, "echo $TOKEN", shell="s") == "bound\n"
 
     async def test_stdin_is_at_its_end_unless_asked_for(self, sandbox: Sandbox) -> None:
-        result = await run(sandbox, "cat; echo done", timeout_s=5)
+        result = await run(sandbox, "cat; echo done", timeout_s=30)
         assert result.stdout == b"done\n"
 
     async def test_stdin_as_bytes(self, sandbox: Sandbox) -> None:
@@ -87,7 +95,7 @@ class ExecCases(Cases):
         for word in (b"one", b"two"):
             await execution.write_stdin(word + b"\n")
             while not heard.endswith(word + b"\n"):
-                event = await asyncio.wait_for(anext(events), 10)
+                event = await asyncio.wait_for(anext(events), 30)
                 if isinstance(event, Output):
                     heard += event.data
         await execution.close_stdin()
@@ -97,11 +105,11 @@ class ExecCases(Cases):
 
     async def test_timeout_keeps_partial_output(self, sandbox: Sandbox) -> None:
         begin = time.monotonic()
-        result = await run(sandbox, "echo before; sleep 60; echo after", timeout_s=0.5)
+        result = await run(sandbox, "echo before; sleep 60; echo after", timeout_s=2)
         assert result.timed_out
         assert result.verdict is Verdict.TIMEOUT
         assert result.stdout == b"before\n"
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 30
 
     @pytest.mark.parametrize(
         "command",
@@ -118,13 +126,13 @@ class ExecCases(Cases):
     )
     async def test_timeout_ends_everything_that_was_started(self, sandbox: Sandbox, command: str) -> None:
         mark = str(time.time_ns() % 1_000_000).zfill(6)
-        result = await run(sandbox, command.format(n=mark), timeout_s=0.7)
+        result = await run(sandbox, command.format(n=mark), timeout_s=1.5)
         assert result.timed_out
 
         async def gone() -> bool:
             return await running(sandbox, f"sleep 7{mark}") == 0
 
-        await eventually(gone, 2, "processes of a timed-out command")
+        await eventually(gone, 20, "processes of a timed-out command")
 
     async def test_timeout_spares_other_execs(self, sandbox: Sandbox) -> None:
         other = asyncio.create_task(run(sandbox, "sleep 1.5; echo alive"))
@@ -135,7 +143,7 @@ class ExecCases(Cases):
         begin = time.monotonic()
         result = await run(sandbox, "sleep 30 & echo started", timeout_s=20)
         assert (result.stdout, result.exit_code) == (b"started\n", 0)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 20
 
     async def test_background_child_lives_on_and_may_print(self, fresh: Sandbox) -> None:
         script = "(for i in 1 2 3 4 5 6; do echo tick; sleep 0.1; done; echo end >/workspace/ended) & echo x"
@@ -145,13 +153,13 @@ class ExecCases(Cases):
         async def ended() -> bool:
             return (await run(fresh, "cat /workspace/ended")).stdout == b"end\n"
 
-        await eventually(ended, 10, "the child finished although its output was closed")
+        await eventually(ended, 20, "the child finished although its output was closed")
 
     async def test_server_in_the_background(self, fresh: Sandbox) -> None:
         await require(fresh, "python3")
         begin = time.monotonic()
         await ok(fresh, "python3 -m http.server 8123 &")
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 25
         fetch = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/').status)\""
 
         async def served() -> bool:
@@ -195,11 +203,17 @@ class ExecCases(Cases):
         assert result.verdict is Verdict.KILLED
 
     async def test_signal_reaches_the_whole_exec(self, sandbox: Sandbox) -> None:
-        script = "trap 'echo bye; exit 5' USR1; sh -c 'trap \"echo child; exit\" USR1; while :; do sleep 0.05; done' & "
-        execution = await sandbox.start(ExecRequest(command=script + "while :; do sleep 0.05; done"))
-        await asyncio.sleep(1.5)  # until both have their traps
+        # Each says that it has its trap: the signal would end one that has none yet.
+        child = 'trap "echo child; exit" USR1; echo trapped; while :; do sleep 0.05; done'
+        parent = f"trap 'echo bye; exit 5' USR1; echo trapped; sh -c '{child}' & while :; do sleep 0.05; done"
+        execution = await sandbox.start(ExecRequest(command=parent))
+        heard, events = b"", execution.events()
+        while heard.count(b"trapped\n") < 2:
+            event = await asyncio.wait_for(anext(events), 30)
+            heard += event.data if isinstance(event, Output) else b""
         assert await sandbox.signal(execution.exec_id, 10) >= 2
-        result = await asyncio.wait_for(execution.result(), 10)
+        again = await sandbox.attach(execution.exec_id)
+        result = await asyncio.wait_for(again.result(), 30)
         assert result.exit_code == 5
         assert b"bye" in result.stdout
 
@@ -225,7 +239,7 @@ class ExecCases(Cases):
         events = execution.events()
         heard = b""
         while b"30 100" not in heard:
-            event = await asyncio.wait_for(anext(events), 10)
+            event = await asyncio.wait_for(anext(events), 30)
             heard += event.data if isinstance(event, Output) else b""
         await sandbox.resize(execution.exec_id, rows=40, cols=120)
         await execution.write_stdin(b"word\n")
@@ -238,7 +252,7 @@ class ExecCases(Cases):
         for _ in range(20):
             execution = await sandbox.start(ExecRequest(argv=("cat",), stdin=True, pty=PtySize()))
             await execution.write_stdin(b"hi\n\x04")
-            assert (await asyncio.wait_for(execution.result(), 10)).exit_code == 0
+            assert (await asyncio.wait_for(execution.result(), 30)).exit_code == 0
 
     async def test_usage_is_told(self, sandbox: Sandbox) -> None:
         result = await run(sandbox, "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done")
@@ -252,7 +266,7 @@ class ExecCases(Cases):
 
     async def test_exec_cap(self, fresh: Sandbox) -> None:
         await fresh.bind(env={}, max_execs=2)
-        held = [await fresh.start(ExecRequest(command="sleep 20")) for _ in range(2)]
+        held = [await fresh.start(ExecRequest(command="sleep 60")) for _ in range(2)]
         with pytest.raises(Busy):
             await run(fresh, "true")
         for execution in held:
@@ -266,7 +280,7 @@ class ExecCases(Cases):
         async def none_left() -> bool:
             return await ok(sandbox, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l") == "0\n"
 
-        await eventually(none_left, 5, "zombies")
+        await eventually(none_left, 20, "zombies")
 
     async def test_long_command(self, sandbox: Sandbox) -> None:
         text = "x" * 79 + "\n"

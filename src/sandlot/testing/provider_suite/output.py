@@ -29,7 +29,7 @@ class OutputCases(Cases):
         result = await sandbox.run(request)
         assert result.verdict is Verdict.OUTPUT_LIMIT
         assert result.output == b"y\n" * 500
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 29
 
     async def test_raw_bytes_survive(self, sandbox: Sandbox) -> None:
         result = await run(sandbox, r"printf 'a\000b\377\376\303\050\303'; sleep 0.2; printf '\251'")
@@ -51,7 +51,7 @@ class OutputCases(Cases):
         assert result.truncated
 
     async def test_slow_reader_leaves_others_alone(self, sandbox: Sandbox) -> None:
-        slow = await sandbox.start(ExecRequest(command="yes", output_limit=None, timeout_s=4))
+        slow = await sandbox.start(ExecRequest(command="yes", output_limit=None, timeout_s=60))
         events = slow.events()
         await anext(events)
         for i in range(10):

@@ -8,7 +8,8 @@ import pytest
 
 from sandlot.domain.errors import SandlotError
 from sandlot.providers.base import Sandbox
-from sandlot.testing.provider_suite.harness import Cases, eventually, ok, require, run
+from sandlot.testing.eventually import eventually
+from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
 ECHO = """
 import socket, threading

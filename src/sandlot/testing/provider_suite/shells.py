@@ -8,8 +8,9 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.errors import NotFound
-from sandlot.domain.execution import ExecRequest, Verdict
+from sandlot.domain.execution import ExecRequest, Output, Verdict
 from sandlot.providers.base import Sandbox
+from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
 
@@ -78,15 +79,19 @@ class ShellCases(Cases):
         assert await ok(sandbox, "echo again", shell="killed") == "again\n"
 
     async def test_shell_that_dies_between_execs_is_told(self, sandbox: Sandbox) -> None:
-        await ok(sandbox, "(sleep 0.3; kill -9 $$) & X=1", shell="between")
-        await asyncio.sleep(2)
+        pid = await ok(sandbox, "(sleep 1.5; kill -9 $$) & X=1; echo $$", shell="between")
+
+        async def reaped() -> bool:
+            return (await run(sandbox, f"kill -0 {pid}")).exit_code != 0
+
+        await eventually(reaped, 20, "the shell is gone")
         result = await run(sandbox, "echo v:$X", shell="between")
         assert result.stdout == b"v:\n"
         assert result.exited.shell_restarted
 
     async def test_timeout_ends_the_shell_and_keeps_its_folder(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "mkdir -p /tmp/deep; cd /tmp/deep; X=1", shell="slow")
-        result = await run(sandbox, "echo partial; sleep 60; touch /tmp/never", shell="slow", timeout_s=0.5)
+        result = await run(sandbox, "echo partial; sleep 60; touch /tmp/never", shell="slow", timeout_s=2)
         assert (result.stdout, result.verdict, result.exited.shell_ended) == (
             b"partial\n",
             Verdict.TIMEOUT,
@@ -147,10 +152,12 @@ class ShellCases(Cases):
         await ok(fresh, "cd /tmp", shell="one")
         (shell,) = await fresh.list_shells()
         assert (shell.name, shell.cwd, shell.busy) == ("one", "/tmp", False)
-        execution = await fresh.start(ExecRequest(command="sleep 60", shell="one"))
-        await asyncio.sleep(0.3)
+        execution = await fresh.start(ExecRequest(command="echo on; sleep 60", shell="one"))
+        async for event in execution.events():
+            if isinstance(event, Output):
+                break
         await fresh.close_shell("one")
-        assert (await execution.result()).exited.shell_ended
+        assert (await (await fresh.attach(execution.exec_id)).result()).exited.shell_ended
         assert list(await fresh.list_shells()) == []
         with pytest.raises(NotFound):
             await fresh.close_shell("one")

@@ -9,6 +9,7 @@ import pytest
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import FileProblem, InvalidRequest, SandlotError
 from sandlot.domain.files import FileType
+from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 MIB = 1024 * 1024
@@ -88,7 +89,11 @@ class FileCases(Cases):
         with pytest.raises(RuntimeError, match="the source is gone"):
             await session.files.write("atomic/kept", breaks_off())
         assert await session.files.read("atomic/kept") == b"old"
-        assert await ok(session, "sleep 0.3; ls -A atomic") == "kept\n"
+
+        async def no_trace() -> bool:
+            return await ok(session, "ls -A atomic") == "kept\n"
+
+        await eventually(no_trace, 20, "what was written is removed")
 
     async def test_modes(self, session: AsyncSession) -> None:
         assert (await session.files.write("mode", b"x", mode=0o750)).mode & 0o7777 == 0o750

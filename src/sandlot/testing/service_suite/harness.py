@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService
+from sandlot.testing.eventually import eventually
 
 
 @dataclass
@@ -65,18 +65,6 @@ async def ok(session: AsyncSession, command: str, **options: object) -> str:
     result: Result = await session.run(command, timeout_s=30, **options)  # type: ignore[arg-type]
     assert result.ok, result
     return result.output
-
-
-async def eventually(check: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
-    """Polls until the check holds; the bound is the promise under test."""
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + seconds
-    while True:
-        began = clock()
-        if await check():
-            return
-        assert began < deadline, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.05)
 
 
 async def raises_within(

@@ -216,7 +216,7 @@ class SessionCases(Cases):
         await asyncio.sleep(0.5)
         await session.delete()
         with pytest.raises(SandlotError):
-            await asyncio.wait_for(running, 15)
+            await asyncio.wait_for(running, 30)
 
     async def test_context_manager_deletes(self, client: AsyncClient) -> None:
         async with await client.create() as session:

@@ -9,6 +9,7 @@ import pytest
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import InvalidRequest, NotFound
 from sandlot.domain.execution import Verdict
+from sandlot.testing.service_suite.background import Listener
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 
@@ -68,7 +69,7 @@ class ShellCases(Cases):
     async def test_timeout_ends_the_shell_and_keeps_its_folder(self, session: AsyncSession) -> None:
         shell = session.shell(unique())
         await shell.run("mkdir -p /tmp/deep; cd /tmp/deep; X=1")
-        result = await shell.run("echo partial; sleep 60", timeout_s=0.5)
+        result = await shell.run("echo partial; sleep 60", timeout_s=2)
         assert (result.verdict, result.output) == (Verdict.TIMEOUT, "partial\n")
         assert result.raw.exited.shell_ended
         assert (await shell.run('pwd; echo "[$X]"')).output == "/tmp/deep\n[]\n"
@@ -100,8 +101,8 @@ class ShellCases(Cases):
         (shell,) = await fresh.shells()
         assert (shell.name, shell.cwd, shell.busy) == ("one", "/tmp", False)
         assert shell.pid > 0
-        running = await fresh.start("sleep 60", shell="one")
-        await asyncio.sleep(0.3)
+        running = await fresh.start("echo on; sleep 60", shell="one")
+        await Listener(running.events()).until(b"on")
         (shell,) = await fresh.shells()
         assert shell.busy
         await running.kill()
@@ -114,10 +115,10 @@ class ShellCases(Cases):
         assert (await shell.run('pwd; echo "[$X]"')).output == "/workspace\n[]\n"
 
     async def test_close_ends_what_runs_in_it(self, fresh: AsyncSession) -> None:
-        running = await fresh.start("sleep 60", shell="one")
-        await asyncio.sleep(0.3)
+        running = await fresh.start("echo on; sleep 60", shell="one")
+        await Listener(running.events()).until(b"on")
         await fresh.shell("one").close()
-        result = await running.wait(10)
+        result = await running.wait(20)
         assert result.raw.exited.shell_ended
         assert not result.ok
 

@@ -17,13 +17,14 @@ from sandlot.domain.errors import (
     SandlotError,
     SessionEnded,
 )
-from sandlot.domain.ids import new_session_id
+from sandlot.domain.execution import Verdict
+from sandlot.domain.ids import new_exec_id, new_session_id
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,
     check_three_fields,
-    eventually,
     unique,
 )
 
@@ -114,12 +115,26 @@ class WholeCases(Cases):
         assert (await client.health()).active_sessions == before
 
     async def test_health_counts_execs(self, client: AsyncClient, fresh: AsyncSession) -> None:
-        before = (await client.health()).calls_under_way
-        running = asyncio.create_task(fresh.run("sleep 1"))
+        # What earlier cases left may end meanwhile: the lowest count is the one without this exec.
+        lowest = (await client.health()).calls_under_way
+        exec_id = new_exec_id()
+        running = asyncio.create_task(fresh.run("sleep 60", exec_id=exec_id))
 
         async def counted() -> bool:
-            return (await client.health()).calls_under_way > before
+            nonlocal lowest
+            now = (await client.health()).calls_under_way
+            lowest = min(lowest, now)
+            return now > lowest
 
-        await eventually(counted, 0.9, "the exec is counted")
-        assert (await running).ok
-        assert (await client.health()).calls_under_way == before
+        await eventually(counted, 20, "the exec is counted")
+
+        async def killed() -> bool:
+            try:
+                await (await fresh.exec(exec_id)).kill()
+            except NotFound:  # the call is counted before its exec is known
+                return False
+            return True
+
+        await eventually(killed, 20, "the exec is known")
+        assert (await running).verdict is Verdict.KILLED
+        assert (await client.health()).calls_under_way <= lowest

@@ -1,0 +1,71 @@
+"""A large result as JSON, piece by piece: the members of ``ResultBody``, and never all of them at once.
+
+What a sandbox prints decides how long its JSON is, up to twelve times as long as the output; and after each
+piece others have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from sandlot.domain.execution import ExecResult
+from sandlot.wire.exec_bodies import ResultBody
+
+# A multiple of three: base64 of the pieces is base64 of the whole.
+PIECE_BYTES: Final = 3 * 64 * 1024
+_UTF8: Final = codecs.getincrementaldecoder("utf-8")
+
+
+async def result_pieces(result: ExecResult) -> AsyncIterator[bytes]:
+    outputs = {"stdout": result.stdout, "stderr": result.stderr, "output": result.output}
+    inexact = [name for name, data in outputs.items() if not await _is_text(data)]
+    rest = msgspec.to_builtins(ResultBody.of(replace(result, stdout=b"", stderr=b"", output=b"")))
+    for name in (*outputs, *(f"{name}_base64" for name in inexact)):
+        del rest[name]
+    yield msgspec.json.encode(rest)[:-1]
+    for name, pieces in (
+        *((name, _text_pieces(data)) for name, data in outputs.items()),
+        *((f"{name}_base64", _base64_pieces(outputs[name])) for name in inexact),
+    ):
+        yield f',"{name}":"'.encode()
+        for piece in pieces:
+            yield piece
+            await asyncio.sleep(0)
+        yield b'"'
+    yield b"}"
+
+
+async def _is_text(data: bytes) -> bool:
+    decoder = _UTF8()
+    try:
+        for piece in in_pieces(data):
+            decoder.decode(piece)
+            await asyncio.sleep(0)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text_pieces(data: bytes) -> Iterator[bytes]:
+    decoder = _UTF8("replace")
+    for piece in in_pieces(data):
+        yield msgspec.json.encode(decoder.decode(piece))[1:-1]
+    yield msgspec.json.encode(decoder.decode(b"", final=True))[1:-1]
+
+
+def _base64_pieces(data: bytes) -> Iterator[bytes]:
+    for piece in in_pieces(data):
+        yield base64.b64encode(piece)
+
+
+def in_pieces(data: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(data), PIECE_BYTES):
+        yield data[begin : begin + PIECE_BYTES]

@@ -1,0 +1,141 @@
+"""Answers that hold a result: packed for who takes that (``wire/packed.py``), otherwise as JSON.
+
+A large one goes in pieces and counts against a budget until its client has taken it: how much sandboxes print
+and how slowly clients read is not for this server to know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sandlot.api.answers import answer, encoded
+from sandlot.api.result_pieces import in_pieces, result_pieces
+from sandlot.api.streams import Flow
+from sandlot.domain.budget import ByteBudget
+from sandlot.domain.execution import ExecResult
+from sandlot.domain.service import Access, ExecStatus, ThreadRun
+from sandlot.wire.exec_bodies import ExecStatusBody, ResultBody, ThreadRunBody
+from sandlot.wire.http_bodies import SessionBody
+from sandlot.wire.packed import PACKED, PackedResult, PackedStatus, PackedThreadRun
+
+# Of output, counted in both of the forms in which a result has it.
+LARGE_BYTES: Final = 512 * 1024
+# Of large results that are being sent.
+SENDING_BYTES: Final = 160 * 1024 * 1024
+# A client that takes its result more slowly than this is cut off: others wait for the room.
+SEND_S: Final = 10.0
+SLOWEST_BYTES_PER_S: Final = 1024 * 1024
+
+JSON: Final = "application/json"
+PACKED_CONTENT: Final[dict[str, Any]] = {PACKED: {"schema": {"type": "string", "format": "binary"}}}
+PACKED_TOLD: Final = f"The result; with Accept: {PACKED} the same members, output as bytes"
+_VARIES: Final = {"Vary": "Accept"}
+_REFUSED: Final = re.compile(r"q=0(\.0*)?")
+
+
+async def result_answer(request: Request, result: ExecResult) -> Response:
+    if takes(request, PACKED):
+        return _packed(request, PackedResult.of(result), result)
+    if _is_large(result):
+        return await _as_json(request, b"", result, b"")
+    return answer(ResultBody.of(result), headers=_VARIES)
+
+
+async def status_answer(request: Request, status: ExecStatus) -> Response:
+    if takes(request, PACKED):
+        return _packed(request, PackedStatus.of(status), status.result)
+    if status.result is not None and _is_large(status.result):
+        before = _before({"exec_id": status.exec_id, "running": status.running})
+        return await _as_json(request, before, status.result, b"}")
+    return answer(ExecStatusBody.of(status), headers=_VARIES)
+
+
+async def thread_run_answer(request: Request, run: ThreadRun, access: Access | None) -> Response:
+    if takes(request, PACKED):
+        return _packed(request, PackedThreadRun.of(run, access), run.result)
+    if _is_large(run.result):
+        session = SessionBody.of(run.opened.session, access)
+        before = _before({"session": session, "created": run.opened.created})
+        return await _as_json(request, before, run.result, b"}")
+    return answer(ThreadRunBody.of(run, access), headers=_VARIES)
+
+
+def takes(request: Request, media_type: str) -> bool:
+    for line in request.headers.getlist("accept"):
+        for part in line.lower().split(","):
+            kind, *parameters = (word.strip() for word in part.split(";"))
+            if kind == media_type and not any(_REFUSED.fullmatch(word) for word in parameters):
+                return True
+    return False
+
+
+def _size(result: ExecResult) -> int:
+    return len(result.stdout) + len(result.stderr) + len(result.output)
+
+
+def _is_large(result: ExecResult) -> bool:
+    return _size(result) > LARGE_BYTES
+
+
+def _before(members: dict[str, object]) -> bytes:
+    """The object's beginning, as far as its last member, the result."""
+    return encoded(members)[:-1] + b',"result":'
+
+
+def _packed(request: Request, body: object, result: ExecResult | None) -> Response:
+    packed = msgspec.msgpack.encode(body)
+    if result is None or not _is_large(result):
+        return Response(packed, headers=_VARIES, media_type=PACKED)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in in_pieces(packed):
+            yield piece
+
+    return _flowing(request, pieces(), len(packed), PACKED, {"content-length": str(len(packed))})
+
+
+async def _as_json(request: Request, before: bytes, result: ExecResult, after: bytes) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        async for piece in result_pieces(result):
+            yield piece
+        yield after
+
+    headers = {}
+    if request.scope["http_version"] == "1.0":  # which knows no pieces
+        headers["content-length"] = str(sum([len(piece) async for piece in pieces()]))
+    return _flowing(request, pieces(), _size(result), JSON, headers)
+
+
+def _flowing(
+    request: Request, pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str]
+) -> Response:
+    return _LargeFlow(
+        request.app.state.sending,
+        size,
+        pieces,
+        media_type=media_type,
+        headers={**headers, **_VARIES},
+        within_s=SEND_S + size / SLOWEST_BYTES_PER_S,
+    )
+
+
+class _LargeFlow(Flow):
+    def __init__(self, budget: ByteBudget, size: int, pieces: AsyncIterator[bytes], **options: Any) -> None:
+        super().__init__(pieces, **options)
+        self._budget = budget
+        self._size = size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        taken = self._budget.take(self._size)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._budget.give_back(taken)
