@@ -60,7 +60,7 @@ test-go: venv ## the agent's tests with the race detector, then each fuzz target
 	done
 
 test: agent ## the Python tests, against the real engine
-	$(PY) -m pytest --durations=40
+	$(PY) -m pytest --durations=40 --maxfail=30 # where everything fails, thirty say it
 
 check: ## everything that CI checks, stopping at the first failure
 	@for step in $(CHECK_STEPS); do \

@@ -41,7 +41,6 @@ class Harness:
         self.made.clear()
 
 
-@pytest.mark.asyncio(loop_scope="session")
 async def destroy(provider: Provider, sandbox_id: str) -> None:
     """As a worker does it: an engine with too much to do is asked again."""
     try:
@@ -50,6 +49,7 @@ async def destroy(provider: Provider, sandbox_id: str) -> None:
         await provider.destroy(sandbox_id)
 
 
+@pytest.mark.asyncio(loop_scope="session")
 class Cases:
     """Fixtures of every group of cases: one sandbox for all that leave it as it was, a fresh one for the others."""
 
