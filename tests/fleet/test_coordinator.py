@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,8 @@ from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator import CoordinatorOptions
 from sandlot.fleet.directory import WorkerCard
+from sandlot.fleet.whereabouts import Whereabouts
+from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
 
 
@@ -163,6 +166,44 @@ async def test_what_was_known_long_ago_makes_no_new_token(scene: Scene) -> None:
     assert scene.coordinator.access(opened.session) is None
     await scene.coordinator.list_sessions(thread="t")
     assert scene.coordinator.access(opened.session) is not None
+
+
+async def test_a_create_that_took_long_makes_a_shorter_token(scene: Scene) -> None:
+    """What is known of the worker is as old as the answer of the directory."""
+    whereabouts = scene.coordinator._whereabouts
+    quick = await scene.coordinator.create_session(CreateSession(thread="quick"))
+    given = scene.coordinator.access(quick.session)
+    for worker in scene.workers.values():
+        worker.lets_create.clear()
+    slow = asyncio.create_task(scene.coordinator.create_session(CreateSession(thread="slow")))
+    await eventually(lambda: sum(len(worker.assignments) for worker in scene.workers.values()) == 2)
+    now = whereabouts._clock()
+    whereabouts._clock = lambda: now + whereabouts._fresh_s + 20
+    for worker in scene.workers.values():
+        worker.lets_create.set()
+    later = scene.coordinator.access((await slow).session)
+    assert given is not None
+    assert later is not None
+    assert later.expires_at - given.expires_at == pytest.approx(-20, abs=5)
+
+
+async def test_a_session_that_was_taken_over_meanwhile_is_not_called_lost(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = (await scene.coordinator.create_session(CreateSession(thread="t"))).session
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w1",))
+    anew = replace(session, generation=2)
+    other = scene.another()
+    whereabouts = other._whereabouts
+
+    async def of(tenant: str, session_id: str) -> None:
+        try:
+            await Whereabouts.of(whereabouts, tenant, session_id)
+        finally:
+            await scene.workers["w2"].record(anew)
+
+    monkeypatch.setattr(whereabouts, "of", of)
+    assert await other.get_session(session.id) == anew
 
 
 async def test_a_lost_session_is_given_to_another_worker_when_asked(scene: Scene) -> None:

@@ -260,8 +260,32 @@ async def test_a_worker_in_the_place_of_one_whose_disk_is_gone_tells_of_the_loss
     assert found.worker.id == "w1"
 
 
+async def test_a_loss_is_told_by_the_next_start_if_the_first_one_was_cut_short(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    strange = a_session(thread="t")
+    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "the machine before")
+    await harness.directory.record(lease, [SessionEntry(strange)])
+    await harness.directory.leave(lease)
+    fleet.directory.waits["find"] = asyncio.Event()  # about to ask what it was
+    first = await fleet.start(Crew())
+    await eventually(lambda: fleet.directory.calls["find"] == 1)
+    await fleet.die(first)
+    del fleet.directory.waits["find"]
+    await fleet.start(Crew())
+
+    async def told() -> bool:
+        found = await harness.directory.find(strange.id)
+        assert found is not None
+        return found.session.state is SessionState.LOST
+
+    await eventually(told)
+
+
 async def test_what_is_not_here_is_forgotten(fleet: Fleet, harness: DirectoryHarness) -> None:
-    await (await fleet.start(Crew())).close()  # not its first day
+    first = await fleet.start(Crew())
+    await fleet.complete()
+    await first.close()  # its first day is over
     strange = some_sessions(60)
     lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "an earlier process")
     await harness.directory.record(lease, [SessionEntry(session) for session in strange])

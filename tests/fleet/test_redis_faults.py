@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -30,6 +31,7 @@ from sandlot.fleet.directory import (
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import a_session
 from sandlot.testing.directory_suite.redis_server import RedisServer, free_port, redis_server
+from sandlot.testing.eventually import eventually
 
 CARD = WorkerCard("w1", "http://w1:8000", "1.0")
 REPORT = WorkerReport(room={"base": Room(5, 50)})
@@ -278,6 +280,68 @@ async def test_a_replica_now(server: RedisServer, directory: RedisDirectory) -> 
         await unavailable(directory, "directory_readonly")
         await plain.execute_command("REPLICAOF", "NO", "ONE")
     await plain.aclose()
+
+
+async def test_another_primary_behind_the_same_address(server: RedisServer) -> None:
+    """As behind a virtual address: the one that was is a replica now, and closes no connection."""
+    with redis_server("--repl-diskless-sync-delay", "0") as master:
+        ports = [server.port]
+        passing: list[asyncio.Task[None] | None] = []
+
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            passing.append(asyncio.current_task())
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", ports[0])
+            await asyncio.gather(_pass_on(reader, up_writer), _pass_on(up_reader, writer))
+
+        door = await asyncio.start_server(forward, "127.0.0.1", 0)
+        url = f"redis://127.0.0.1:{door.sockets[0].getsockname()[1]}/0"
+        directory = RedisDirectory.open(url, timings=TIMINGS, deadline_s=DEADLINE_S)
+        await asyncio.gather(*(directory.join(CARD, "p") for _ in range(3)))  # more than one connection
+        plain = Redis.from_url(server.url)
+        await plain.execute_command("REPLICAOF", "127.0.0.1", str(master.port))
+        ports[0] = master.port
+        with pytest.raises(Unavailable):
+            await directory.join(CARD, "p")
+        assert (await directory.join(CARD, "p")).worker_id == "w1"
+        await plain.execute_command("REPLICAOF", "NO", "ONE")
+        await plain.aclose()
+        await directory.close()
+        door.close()
+        await asyncio.wait([task for task in passing if task is not None], timeout=30)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+    writer.close()
+
+
+async def test_a_place_on_a_worker_that_is_gone_is_kept_for_nobody(server: RedisServer) -> None:
+    """Not for the two minutes that a place is kept: the worker will not make it any more."""
+    timings = Timings(lease_s=1.0, lost_after_s=1.0)
+    directory = RedisDirectory.open(server.url, timings=timings, deadline_s=DEADLINE_S)
+    places: list[Place] = []
+
+    async def placed() -> bool:
+        for lease in leases:
+            await directory.report(lease, REPORT)
+        try:
+            place = await directory.place(Want("acme", "base", thread="t"))
+        except Unavailable:  # not settled yet, or late
+            return False
+        assert isinstance(place, Place)
+        if place.known:  # w1 is not gone yet
+            return False
+        places.append(place)
+        return True
+
+    leases = [await directory.join(CARD, "p")]
+    await eventually(placed, 30)
+    leases = [await directory.join(replace(CARD, id="w2"), "p")]
+    await eventually(placed, 30)
+    assert [place.worker.id for place in places] == ["w1", "w2"]
+    await directory.close()
 
 
 async def test_not_there() -> None:

@@ -30,6 +30,7 @@ class Peer:
         self.requests: list[bytes] = []
         self.writers: list[asyncio.StreamWriter] = []
         self.url = ""
+        self.server: asyncio.Server
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -54,7 +55,7 @@ def serving() -> Serving:
     @contextlib.asynccontextmanager
     async def serve(*answers: bytes | None) -> AsyncIterator[tuple[Peer, Sender]]:
         peer = Peer(*answers)
-        server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+        peer.server = server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
         peer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         sender = Sender(peer.url)
         try:
@@ -118,6 +119,20 @@ async def test_a_connection_that_died_unused_is_not_an_error(serving: Serving) -
         # The second request finds it closed as it arrives: it is sent again, on another.
         assert await post(sender) == (201, b"hi")
         assert (peer.connections, len(peer.requests)) == (2, 3)
+
+
+async def test_what_went_out_on_a_connection_that_died_may_have_arrived(serving: Serving) -> None:
+    """Nobody takes a second connection: whether the first one brought it there is not known."""
+    async with serving(GOOD, None) as (peer, sender):
+        await post(sender)
+        peer.server.close()
+        with pytest.raises(Unavailable) as failed:
+            await post(sender)
+        assert failed.value.may_have_executed
+        assert len(peer.requests) == 2
+        with pytest.raises(Unavailable) as failed:
+            await post(sender)
+        assert not failed.value.may_have_executed
 
 
 async def test_a_connection_that_lay_for_long_is_not_used(

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,15 @@ from sandlot.domain.errors import NotFound, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
-from sandlot.fleet.directory import LostPlace, Place, Timings, Want, WorkerCard, WorkerState
+from sandlot.fleet.directory import (
+    LostPlace,
+    Place,
+    SessionEntry,
+    Timings,
+    Want,
+    WorkerCard,
+    WorkerState,
+)
 from sandlot.fleet.membership import Membership
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import RedisServer
@@ -239,3 +247,49 @@ async def test_session_of_a_dead_worker_is_taken_over_and_given_up_when_it_comes
 
         await eventually(is_the_second_s)
         await forget(second, anew)
+
+
+async def lose(at: Placed, session: Session) -> None:
+    await asyncio.to_thread(docker, "rm", "-f", f"sandlot-{session.sandbox_id}")
+
+    async def is_lost() -> bool:
+        found = await at.directory.find(session.id)
+        return found.session.state is SessionState.LOST
+
+    await eventually(is_lost, REMOVED_WITHIN_S)
+
+
+async def test_what_is_made_anew_is_on_record_or_was_not_made(
+    redis: RedisServer, cell: str, folders: tuple[Path, Path]
+) -> None:
+    """A generation that nobody else has heard of would stand before one that another worker makes."""
+    async with in_fleet(redis, cell, folders[0]) as at:
+        session = await create(at, CreateSession())
+        await lose(at, session)
+        at.directory.failing.add("record")
+        with pytest.raises(Unavailable, match="could not be recorded") as refused:
+            await at.worker.recreate_session(session.id)
+        assert not refused.value.may_have_executed
+        kept = await at.worker.get_session(session.id)
+        assert (kept.state, kept.generation) == (SessionState.LOST, 1)
+        at.directory.mend()
+        anew = await at.worker.recreate_session(session.id)
+        found = await at.directory.find(session.id)
+        assert (anew.generation, found.session.generation, found.session.state) == (2, 2, SessionState.ACTIVE)
+        assert (await at.worker.execute(session.id, ExecRequest("true"))).exit_code == 0
+        await forget(at, anew)
+
+
+async def test_what_another_worker_has_by_now_is_not_made_anew(
+    redis: RedisServer, cell: str, folders: tuple[Path, Path]
+) -> None:
+    async with in_fleet(redis, cell, folders[0]) as at:
+        session = await create(at, CreateSession())
+        await lose(at, session)
+        other = await at.directory.join(WorkerCard("other", "http://other:8000", "1.0"), "other")
+        theirs = replace(session, generation=3)
+        assert await at.directory.record(other, [SessionEntry(theirs)]) == frozenset()
+        with pytest.raises(Unavailable, match="another worker"):
+            await asyncio.wait_for(at.worker.recreate_session(session.id), 60)
+        await eventually(lambda: at.worker.session_ids == set())
+        assert (await at.directory.find(session.id)).worker.id == "other"

@@ -91,7 +91,13 @@ async def _execute(
         tasks: set[asyncio.Task[None]] = request.app.state.feeding
         tasks.add(feeding)
         feeding.add_done_callback(tasks.discard)
-        return answer(ExecStatusBody.of(await service.get_exec(session_id, asked.exec_id)), 202)
+        try:
+            status = await service.get_exec(session_id, asked.exec_id)
+        except SandlotError as error:
+            error.may_have_executed = True
+            error.details.setdefault("exec_id", asked.exec_id)
+            raise
+        return answer(ExecStatusBody.of(status), 202)
     if EVENT_STREAM in request.headers.get("accept", ""):
         execution = await service.start_exec(session_id, asked, offset=offset)
         return _fed_events(execution, offset, request.state.request_id, stdin, stays_open=body.stdin)

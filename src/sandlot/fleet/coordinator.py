@@ -124,6 +124,7 @@ class CoordinatorService:
         lost: Session | None = None
         passed_over: SandlotError | None = None
         while True:
+            asked_at = self._whereabouts.now()
             try:
                 place = await self._directory.place(want)
             except NotFound:
@@ -144,15 +145,19 @@ class CoordinatorService:
                 want = replace(want, takes_over=lost.id, environment=lost.environment)
                 continue
             try:
-                return await self._create_at(place, keyed, lost)
+                return await self._create_at(place, keyed, lost, asked_at)
             except SandlotError as error:
                 if not _may_go_elsewhere(place, error) or len(want.avoid) + 1 >= PLACES:
                     raise
                 log.warning("a worker is passed over", worker=place.worker.id, error=error.message)
                 want, passed_over = replace(want, avoid=(*want.avoid, place.worker.id)), error
 
-    async def _create_at(self, place: Place, request: CreateSession, lost: Session | None) -> Opened:
-        """``lost``: the session that is to be taken over, with the report of its loss."""
+    async def _create_at(
+        self, place: Place, request: CreateSession, lost: Session | None, asked_at: float
+    ) -> Opened:
+        """``lost``: the session that is to be taken over, with the report of its loss. ``asked_at``: when the
+        directory was asked for the place; a create may take long.
+        """
         assignment = Assignment(
             reservation=place.reservation,
             predecessor=None if place.before is None else predecessor(place.before),
@@ -172,7 +177,7 @@ class CoordinatorService:
             raise of_worker(place.worker.id, error) from error
         finally:
             self._calls -= 1
-        self._whereabouts.remember(opened.session, place.worker)
+        self._whereabouts.remember(opened.session, place.worker, asked_at)
         return opened
 
     async def _give_back(self, reservation: str) -> None:
@@ -192,7 +197,9 @@ class CoordinatorService:
             async with self._use(session_id) as worker:
                 return await worker.get_session(session_id)
         except SandboxLost:
-            return lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
+            found = await self._whereabouts.find(self._tenant, session_id)
+            # It may have been taken over since.
+            return lost_with_worker(found) if found.worker.state is WorkerState.GONE else found.session
         except (Unavailable, LinkInterrupted):
             # It may be this coordinator alone that cannot reach the worker; whoever asks for access may.
             found = await self._whereabouts.find(self._tenant, session_id)
@@ -232,6 +239,7 @@ class CoordinatorService:
     async def _take_over(self, session_id: str) -> Session:
         """On another worker: the one that it had is gone."""
         lost = lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
+        asked_at = self._whereabouts.now()
         place = await self._directory.place(
             Want(self._tenant, lost.environment, thread=lost.thread, takes_over=session_id)
         )
@@ -245,7 +253,7 @@ class CoordinatorService:
             idempotency_key=secrets.token_hex(16),
             recreate_lost=True,
         )
-        return (await self._create_at(place, request, lost)).session
+        return (await self._create_at(place, request, lost, asked_at)).session
 
     async def delete_session(self, session_id: str) -> None:
         try:

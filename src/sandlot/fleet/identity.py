@@ -30,16 +30,20 @@ class _Kept:
     token: str
     epoch: int
     folder: str
+    newcomer: bool = False
 
 
 class Identity:
-    """``token`` names this worker to the directory; ``epoch`` is the last that it was given, 0 at first."""
+    """``token`` names this worker to the directory; ``epoch`` is the last that it was given, 0 at first.
+    ``newcomer``: until it has dealt with what the directory holds under its name from before this folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock: int | None = None
         self.token = secrets.token_hex(16)
         self.epoch = 0
+        self.newcomer = True
 
     def claim(self) -> None:
         """``Conflict`` while another process has the folder."""
@@ -63,9 +67,16 @@ class Identity:
         self._recall()
 
     def keep_epoch(self, epoch: int) -> None:
-        """On disk when it returns, or as it was: never half."""
         self.epoch = epoch
-        text = msgspec.json.encode(_Kept(self.token, epoch, self._which()))
+        self._keep()
+
+    def settle(self) -> None:
+        self.newcomer = False
+        self._keep()
+
+    def _keep(self) -> None:
+        """On disk when it returns, or as it was: never half."""
+        text = msgspec.json.encode(_Kept(self.token, self.epoch, self._which(), self.newcomer))
         new = self._folder / f"{KEPT}.new"
         try:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -91,7 +102,7 @@ class Identity:
         except (OSError, msgspec.DecodeError) as error:
             log.warning("the worker's epoch is unreadable", folder=str(self._folder), error=str(error))
             return
-        self.epoch = kept.epoch
+        self.epoch, self.newcomer = kept.epoch, kept.newcomer
         if kept.folder == self._which():
             self.token = kept.token
 

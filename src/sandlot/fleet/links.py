@@ -91,7 +91,7 @@ class WorkerLink(HttpService):
         status, answer = await self._sender.post(
             "/v1/fleet/sessions", body, self._connection.own_headers, self._connection.tls()
         )
-        return Opened(self._connection.decode(_SESSION, answer).to_domain(), created=status == 201)
+        return Opened(self._session(answer), created=status == 201)
 
     async def start_draining(self) -> None:
         await self._connection.call("POST", "/v1/fleet/drain", encode(DrainBody()), repeatable=True)

@@ -66,7 +66,7 @@ class Membership:
         self._lease_s = directory.timings.lease_s
         self._identity = Identity(folder)
         self._contact = Contact(self._lease_s, clock)
-        self._recorder = Recorder(directory, self._contact)
+        self._recorder = Recorder(directory, self._contact, self._identity)
         self._clock = clock
         self._reported: WorkerReport | None = None
         self._reported_at = 0.0
@@ -98,7 +98,6 @@ class Membership:
     async def start(self, member: Member) -> None:
         """``Conflict`` if another process is alive under the same id."""
         self._recorder.member = member
-        self._recorder.newcomer = self._identity.epoch == 0
         await self._join_first()
         self._run(self._keep_lease(), "keep the lease")
         self._run(self._recorder.run(), "record sessions")

@@ -167,10 +167,10 @@ class MemoryDirectory:
         found = state.reservations.get(reservation)
         if found is None:
             return None
-        if found.until <= now:
+        at = self._at(state, found.worker, now)
+        if found.until <= now or at.state is WorkerState.GONE:
             state.release(reservation, refund=True)
             return None
-        at = self._at(state, found.worker, now)
         if at.state is not WorkerState.ALIVE:
             raise self._late(state, found.worker, now)
         found.holders += 1

@@ -17,6 +17,7 @@ from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session
 from sandlot.fleet.contact import Contact, pause_after
 from sandlot.fleet.directory import Directory, Fenced, Lease, SessionEntry
+from sandlot.fleet.identity import Identity
 from sandlot.fleet.member import Member
 from sandlot.fleet.outbox import Item, Outbox
 
@@ -33,10 +34,10 @@ MAX_PAUSE_S = 3.0
 class Recorder:
     """``complete``: all sessions are recorded since it was last asked for."""
 
-    def __init__(self, directory: Directory, contact: Contact) -> None:
+    def __init__(self, directory: Directory, contact: Contact, identity: Identity) -> None:
         self._directory = directory
         self.member: Member  # from the start of the membership on; nothing is done before
-        self.newcomer = False
+        self._identity = identity
         self._contact = contact
         self._outbox = Outbox()
         self._wake = asyncio.Event()
@@ -45,6 +46,7 @@ class Recorder:
         self._left: set[str] | None = None  # of all, those that are not recorded yet
         # What is being opened and not with the member yet; None: the directory was not told of it.
         self._opening: dict[str, SessionEntry | None] = {}
+        self._taken: frozenset[str] = frozenset()  # another worker's, and still here
         self._in_doubt = False  # whether the directory may hold what is not here
         self._size = BATCH
 
@@ -102,7 +104,11 @@ class Recorder:
             self._contact.failed(sent_at, error.message)
             raise _not_recorded(error.message) from error
         if session.id in taken:
-            await self._give_up(taken)
+            self._drop(taken)
+            if self.member.generation_of(session.id) is not None:
+                # Given up by the task that writes: whoever makes it anew holds what giving up waits for.
+                self._taken |= taken
+                self._wake.set()
             raise _not_recorded("the session, or its thread, has its sandbox on another worker by now")
 
     async def changed(self, session: Session, key: str | None) -> None:
@@ -141,6 +147,10 @@ class Recorder:
         """One call of the directory, if there is something to say and somebody to say it to."""
         if lease is None or not self._contact.reachable:
             return False
+        if self._taken:
+            taken, self._taken = self._taken, frozenset()
+            await self._give_up(taken)
+            return True
         if self._outbox.overflowed:
             self._outbox.overflowed = False
             self.record_all()
@@ -211,7 +221,7 @@ class Recorder:
                 and session_id not in self._outbox
                 and session_id not in self._opening
             ]
-            if strange and self.newcomer:
+            if strange and self._identity.newcomer:
                 strange = await self._not_taken_in(lease, strange)
             if strange:
                 log.warning("forgetting sessions that are not here", count=len(strange))
@@ -220,7 +230,9 @@ class Recorder:
             if after is None:
                 break
         if self._asked == asked:
-            self._left, self.newcomer = None, False
+            self._left = None
+            if self._identity.newcomer:
+                await asyncio.to_thread(self._identity.settle)
             self._contact.hurry.set()  # the directory waits for it
 
     async def _not_taken_in(self, lease: Lease, session_ids: Sequence[str]) -> list[str]:
@@ -242,10 +254,13 @@ class Recorder:
         return left
 
     async def _give_up(self, session_ids: frozenset[str]) -> None:
+        self._drop(session_ids)
+        await self.member.give_up(session_ids)
+
+    def _drop(self, session_ids: frozenset[str]) -> None:
         self._outbox.drop(session_ids)
         if self._left is not None:
             self._left -= session_ids
-        await self.member.give_up(session_ids)
 
     async def flush(self, within_s: float) -> None:
         """Until nothing waits, or the time is over."""

@@ -96,6 +96,11 @@ class ScriptCalls:
         try:
             await connection.send_command(command, script, 1, self._prefix, payload)
             answer: list[Any] = await connection.read_response()
+        except (exceptions.ReadOnlyError, exceptions.MasterDownError):
+            # A replica now: behind the same address there may be another primary, for a new connection.
+            await self._drop(connection)
+            await self._drop_idle()
+            raise
         except exceptions.ResponseError:
             await self._keep(connection)
             raise

@@ -18,7 +18,7 @@ import httptools
 import httpx
 
 from sandlot.client.http.problems import error_of_answer, interrupted, unreachable, unreadable
-from sandlot.domain.errors import LinkInterrupted
+from sandlot.domain.errors import LinkInterrupted, SandlotError
 
 CONNECT_S: Final = 2.0
 # Longer than a worker lets a create wait for a sandbox.
@@ -51,15 +51,22 @@ class Sender:
         """Status and body of a good answer. The request must bear being sent twice: a connection that lay
         unused may have been closed by the other side at just this moment.
         """
+        sent = False
         while self._idle:
             line = self._idle.pop()
             if line.is_usable:
                 try:
                     return await self._post(line, path, body, headers)
                 except _Closed:
+                    sent = True
                     continue
             line.close()
-        return await self._post(await _connected(self._url, tls), path, body, headers)
+        try:
+            line = await _connected(self._url, tls)
+        except SandlotError as error:
+            error.may_have_executed = sent  # on a connection that closed after it, or with it: nobody knows
+            raise
+        return await self._post(line, path, body, headers)
 
     async def _post(
         self, line: _Line, path: str, body: bytes, headers: Mapping[str, str]

@@ -54,10 +54,15 @@ class Whereabouts:
         self._fresh_s = token_times(directory.timings.lost_after_s).fresh_s
         self._remembered: dict[str, _Remembered] = {}
 
-    def remember(self, session: Session, worker: WorkerAt) -> None:
+    def now(self) -> float:
+        return self._clock()
+
+    def remember(self, session: Session, worker: WorkerAt, known_at: float | None = None) -> None:
+        """``known_at``: when the directory was asked for the worker, if not just now."""
         # One that is late is asked about each time: it may be gone by the next. Known to be late, it is used
         # while the directory is away, and no client is sent straight to it.
-        at = self._clock() if worker.state is WorkerState.ALIVE else -math.inf
+        alive_at = self._clock() if known_at is None else known_at
+        at = alive_at if worker.state is WorkerState.ALIVE else -math.inf
         self._remembered.pop(session.id, None)
         self._remembered[session.id] = _Remembered(worker, session.tenant, at)
         if len(self._remembered) > MAX_REMEMBERED:

@@ -126,7 +126,9 @@ class Sessions:
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
             # In the table last: nobody is to find a session that may turn out never to have been.
             with self._registrar.opening(session_id, new=assignment.lost is None):
-                record, sandbox = await equipped(record, recipe, partial(self._record, assignment))
+                record, sandbox = await equipped(
+                    record, recipe, partial(self._record, assignment.reservation)
+                )
                 live = self.table.add(record)
         finally:
             self.table.opening.discard(session_id)
@@ -151,9 +153,9 @@ class Sessions:
             raise
         return record, sandbox
 
-    async def _record(self, assignment: Assignment, record: SessionRecord) -> None:
+    async def _record(self, reservation: str | None, record: SessionRecord) -> None:
         try:
-            await self._registrar.opened(record.session, record.idempotency_key, assignment.reservation)
+            await self._registrar.opened(record.session, record.idempotency_key, reservation)
         except SandlotError:
             raise
         except Exception as error:
@@ -214,16 +216,22 @@ class Sessions:
         await self._tell(live)
 
     async def recreate(self, live: Live) -> None:
+        """A create, to a fleet: a generation that it has not heard of may be made on another worker too."""
         async with live.changing:
             self._check_here(live)
             recipe = self._recipe(live.session.environment)
             if live.session.state is not SessionState.LOST:
                 recreate(live.session, "", self._clock())  # says why not
-            live.record, sandbox = await self._equipping.equip(
+            record, sandbox = await self._equipping.equip(
                 live.record, recipe, self._made_anew, before=live.record
             )
+            try:
+                await self._record(None, record)
+            except BaseException:
+                await self._equipping.undo(record, live.record)
+                raise
+            live.record = record
             self._start(live, sandbox, recipe)
-        await self._tell(live)
 
     async def _tell(self, live: Live) -> None:
         await self._registrar.changed(live.session, live.record.idempotency_key)

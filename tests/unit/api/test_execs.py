@@ -12,6 +12,7 @@ import pytest
 from tests.unit.api.conftest import Live
 
 from sandlot.api import streams
+from sandlot.domain.errors import Unavailable
 from sandlot.testing.eventually import eventually
 
 EVENTS = {"Accept": "text/event-stream"}
@@ -70,6 +71,17 @@ async def test_background_wait_and_kill(live: Live) -> None:
     assert (await live.client.delete(path + "/execs/bg")).json()["processes"] >= 1
     ended = (await live.client.get(path + "/execs/bg", params={"wait_s": 20})).json()
     assert (ended["running"], ended["result"]["verdict"]) == (False, "killed")
+
+
+async def test_background_says_that_it_may_run_when_it_cannot_say_how_it_is(live: Live) -> None:
+    async def away(*arguments: Any, **options: Any) -> Any:
+        raise Unavailable("the worker is late", retry_after_s=1.0)
+
+    live.service.get_exec = away  # type: ignore[method-assign]
+    path = f"/v1/sessions/{await live.session()}/exec"
+    answer = await live.client.post(path, json={"command": "sleep 0.1", "background": True, "exec_id": "bg"})
+    told = answer.json()
+    assert (answer.status_code, told["may_have_executed"], told["details"]["exec_id"]) == (503, True, "bg")
 
 
 async def test_background_with_input(live: Live) -> None:

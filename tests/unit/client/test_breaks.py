@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.cutting_proxy import CuttingProxy
 
 from sandlot import AsyncClient, Exited, Output, Started
 from sandlot.client.http import execution as http_execution
@@ -15,6 +16,7 @@ from sandlot.client.http import lines, retries
 from sandlot.client.http import service as http_service
 from sandlot.client.http.lines import WebSocketLine
 from sandlot.client.http.retries import Patience
+from sandlot.client.http.service import HttpService
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, SandlotError
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
 from sandlot.domain.service import Opened
@@ -280,6 +282,76 @@ async def test_a_command_is_not_run_again_in_another_sandbox(
                 await call
         assert lost.value.may_have_executed
         assert runs(server, request.exec_id) == 1
+
+
+async def test_a_command_is_not_run_again_in_a_thread_s_next_session(server: Any, cutting: Cutting) -> None:
+    """Cut off, and the session that the call itself had made is deleted: the thread has none, and knew of one."""
+    request = ExecRequest(command="sleep 30; echo harm")
+    async with cutting(lambda n: None) as cut:
+        call = asyncio.create_task(cut.service.execute_in_thread(CreateSession(thread="deleted"), request))
+        while not runs(server, request.exec_id):
+            await asyncio.sleep(0.01)
+        (session,) = (await server.fake.list_sessions(thread="deleted")).sessions
+        await server.fake.delete_session(session.id)
+        cut.proxy.writers[0].transport.abort()
+        with pytest.raises(SandboxLost) as lost:
+            await call
+    assert lost.value.may_have_executed
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_a_thread_s_first_command_that_never_arrived_is_given_again(
+    server: Any, cutting: Cutting
+) -> None:
+    request = ExecRequest(command="echo once")
+    async with cutting(lambda n: 0 if n == 0 else None) as cut:
+        deaf, cut.proxy._port = cut.proxy._port, await _deaf_port()
+        swap = asyncio.create_task(_swap(cut.proxy, deaf))
+        run = await cut.service.execute_in_thread(CreateSession(thread="never-arrived"), request)
+        await swap
+    assert run.result.stdout == b"once\n"
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_a_start_that_broke_is_not_repeated_in_another_sandbox(server: Any, cutting: Cutting) -> None:
+    session = await new_session(server)
+    request = ExecRequest(command="sleep 30; echo harm")
+    async with cutting(lambda n: 0 if n == 0 else None) as cut:
+        start, begun = server.fake.start_exec, asyncio.Event()
+
+        async def starts_and_is_lost(*arguments: Any, **options: Any) -> Any:
+            execution = await start(*arguments, **options)
+            if not begun.is_set():
+                begun.set()
+                server.fake.lose(session)
+                server.fake._recreate(server.fake._record(session))
+            return execution
+
+        server.fake.start_exec = starts_and_is_lost
+        try:
+            with pytest.raises(SandboxLost) as lost:
+                await cut.service.start_exec(session, request)
+        finally:
+            del server.fake.start_exec
+        assert cut.proxy.cut == 1
+    assert lost.value.may_have_executed
+    assert runs(server, request.exec_id) == 1
+
+
+async def test_a_start_that_broke_may_run_although_nobody_answers_any_more(server: Any) -> None:
+    session = await new_session(server)
+    request = ExecRequest(command="sleep 0.1")
+    async with CuttingProxy(server.port, lambda n: 0) as proxy:
+        service = HttpService(proxy.url, away_s=0)
+        starting = asyncio.create_task(service.start_exec(session, request))
+        while not proxy.connections:
+            await asyncio.sleep(0.001)
+        proxy._server.close()  # from here on nobody can connect
+        with pytest.raises(SandlotError) as failed:
+            await starting
+        await service.close()
+    assert failed.value.may_have_executed
+    assert runs(server, request.exec_id) == 1
 
 
 async def test_input_is_not_resumed(server: Any, cutting: Cutting) -> None:

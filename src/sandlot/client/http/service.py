@@ -209,7 +209,10 @@ class HttpService:
                 session = self._session(await self._get(thread))
                 result = _kept(await self._status(session.id, request.exec_id, WAIT_PIECE_S))
             except NotFound:
-                await self._prove_same_sandbox(thread, before, request.exec_id)
+                if before is None:
+                    await self._prove_first_sandbox(create, request.exec_id)
+                else:
+                    await self._prove_same_sandbox(thread, before, request.exec_id)
                 raise
             return None if result is None else ThreadRun(Opened(session, False), result)
 
@@ -246,24 +249,40 @@ class HttpService:
             # One of which nothing was heard before cannot be compared; the first generation is never another.
             same = session.generation == 1 if before is None else before == SandboxSeen.of(session)
         if not same:
-            raise SandboxLost(
-                f"the connection broke, and the sandbox that was given exec {exec_id} is gone since; it may"
-                " have run there, and is not run again in another",
-                details={"exec_id": exec_id},
-                may_have_executed=True,
-            )
+            raise _gone_since(exec_id)
+
+    async def _prove_first_sandbox(self, create: CreateSession, exec_id: str) -> None:
+        """The same for a thread of which nothing was heard before: its session may have ended since, and then
+        the next one knows of it.
+        """
+        session = (await self.create_session(create)).session
+        if session.generation != 1 or session.predecessor is not None:
+            raise _gone_since(exec_id)
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
-        path = _session_path(session_id) + "/exec"
+        session = _session_path(session_id)
         body = encode(ExecBody.of(request))
-
+        before = self._sandboxes.of(session)
         way = self._way(session_id)
+        sent = False  # whether it may run already
 
         async def start(offset: int) -> Line:
-            asked = path + query(offset=offset)
-            return await way.through(
-                lambda to: EventStreamLine.open(to, "POST", asked, body), repeatable=True
-            )
+            nonlocal sent
+            try:
+                if sent:
+                    try:
+                        return await attach(offset)
+                    except NotFound:
+                        await self._prove_same_sandbox(session, before, request.exec_id)
+                asked = session + "/exec" + query(offset=offset)
+                line = await way.through(
+                    lambda to: EventStreamLine.open(to, "POST", asked, body), repeatable=False
+                )
+            except SandlotError as error:
+                sent = error.may_have_executed = sent or error.may_have_executed
+                raise
+            sent = True
+            return line
 
         async def attach(offset: int) -> Line:
             again = _exec_path(session_id, request.exec_id) + query(offset=offset)
@@ -449,6 +468,15 @@ async def _ask_until_known(
                 raise _may_be_running(exec_id, error) from error
             # Each of these was several tries already; a server that is started again takes seconds.
             await asyncio.sleep(backoff(patience.breaks + 2))
+
+
+def _gone_since(exec_id: str) -> SandboxLost:
+    return SandboxLost(
+        f"the connection broke, and the sandbox that was given exec {exec_id} may be gone since; it may have"
+        " run there, and is not run again in another",
+        details={"exec_id": exec_id},
+        may_have_executed=True,
+    )
 
 
 def _may_be_running(exec_id: str, error: SandlotError) -> LinkInterrupted:

@@ -22,11 +22,11 @@ end
 local function follow(id)
   local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'before', 'takes_over')
   if not r[1] then return nil end
-  if tonumber(r[2]) <= now then
+  local w = worker(r[1])
+  if tonumber(r[2]) <= now or w.state == 'gone' then
     release(id, true)
     return nil
   end
-  local w = worker(r[1])
   if w.state ~= 'alive' then return late(w) end
   call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
   before, lost = named(r[3]), named(r[4])
