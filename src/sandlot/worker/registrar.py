@@ -24,11 +24,11 @@ class Registrar(Protocol):
         ...
 
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
-        """Before anybody hears of the session. If it raises, it is not opened."""
+        """Before anybody hears of the session, or of its new sandbox. If it raises, it is not opened."""
         ...
 
     async def changed(self, session: Session, key: str | None) -> None:
-        """It was changed, lost, made anew or ended. Bounded in time; never raises: what cannot be told now
+        """It was changed, lost or ended. Bounded in time; never raises: what cannot be told now
         is told later.
         """
         ...

@@ -116,8 +116,9 @@ async def test_every_transition_is_told(scene: Scene, clerk: Clerk) -> None:
     assert clerk.changed_[-1].metadata == {"x": "y"}
     scene.engine.sandboxes[session.sandbox_id].die()
     await eventually(lambda: clerk.changed_[-1].state is SessionState.LOST)
-    await worker.recreate_session(session.id)
-    assert (clerk.changed_[-1].state, clerk.changed_[-1].generation) == (SessionState.ACTIVE, 2)
+    anew = await worker.recreate_session(session.id)
+    assert (anew.state, anew.generation) == (SessionState.ACTIVE, 2)
+    assert clerk.opened_[1:] == [(anew, "k", None)]
     await worker.delete_session(session.id)
     assert clerk.changed_[-1].state is SessionState.ENDED
     assert clerk.changed_[-1].end_reason is EndReason.DELETED
