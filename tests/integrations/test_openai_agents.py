@@ -40,6 +40,7 @@ from sandlot.integrations.openai_agents import (
     SandlotSandboxClientOptions,
     SandlotSandboxSessionState,
 )
+from sandlot.integrations.sandboxes import on_client
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess, free_port
 
@@ -360,9 +361,30 @@ async def test_a_create_that_is_cancelled_leaves_nothing(
     assert cancelled
 
     async def clean() -> bool:
-        return await asyncio.to_thread(sessions) == before
+        return await asyncio.to_thread(sessions) <= before
 
     await eventually(clean, 60, "a session is left")
+
+
+async def test_a_create_that_is_cancelled_as_it_ends_leaves_nothing(
+    sandboxes: SandlotSandboxClient, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made, and on its way from the loop of the client to that of the caller."""
+    made: list[str] = []
+
+    async def cut(asked: Client, work: Any) -> Any:
+        result = await on_client(asked, work)
+        if not made:
+            made.append(result.id)
+            raise asyncio.CancelledError
+        return result
+
+    monkeypatch.setattr("sandlot.integrations.openai_agents.client.on_client", cut)
+    with pytest.raises(asyncio.CancelledError):
+        await sandboxes.create()
+    assert made
+    with pytest.raises(SessionEnded):
+        await asyncio.to_thread(client.get, made[0])
 
 
 async def test_an_environment_that_is_not_there_and_a_server_that_is_away(

@@ -66,8 +66,8 @@ WAIT_PIECE_S: Final = 25.0
 # Until a silent ``execute`` is asked about by its id.
 EXECUTE_READ_S: Final = 90.0
 
-# A caller that was cancelled in a create is held up no longer than this.
-UNDO_WITHIN_S: Final = 5.0
+# A caller that was cancelled in a create is held up no longer than this: as long as a busy engine takes.
+UNDO_WITHIN_S: Final = 30.0
 
 _SESSION: Final = msgspec.json.Decoder(SessionBody)
 _SESSIONS: Final = msgspec.json.Decoder(SessionPageBody)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import secrets
+from typing import Final
 
 import anyio
 from agents.sandbox import Manifest
@@ -25,6 +28,9 @@ from sandlot.integrations.openai_agents.state import (
     ours,
 )
 from sandlot.integrations.sandboxes import on_client
+
+# A caller that was cancelled in a create is held up no longer than this: as long as a busy engine takes.
+UNMADE_WITHIN_S: Final = 30.0
 
 
 class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]):
@@ -107,15 +113,27 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
     async def _make(self, options: SandlotSandboxClientOptions, manifest: Manifest) -> AsyncSession:
         env = await manifest.environment.resolve()
 
+        key = secrets.token_hex(16)
+
         async def make(client: AsyncClient) -> AsyncSession:
             return await client.create(
                 options.environment,
+                idempotency_key=key,
                 env=env,
                 idle_timeout_s=options.idle_timeout_s,
                 lifetime_s=options.lifetime_s,
             )
 
+        async def unmake(client: AsyncClient) -> None:
+            await (await make(client)).delete()
+
         try:
             return await on_client(self._client, make)
+        except asyncio.CancelledError:
+            # It may have been made, and be on its way here from the client's own loop; nobody else has the
+            # key.
+            with anyio.move_on_after(UNMADE_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+                await on_client(self._client, unmake)
+            raise
         except SandlotError as error:
             raise start_error(manifest, error) from error
