@@ -32,6 +32,8 @@ class OwnEngine:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
+                    # In a network of its own: an engine without a bridge removes docker0, whosever that is.
+                    *("unshare", "--net"),
                     "dockerd",
                     f"--config-file={self.folder}/daemon.json",
                     f"--data-root={self.data_root}",
