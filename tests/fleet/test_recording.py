@@ -238,14 +238,18 @@ async def test_thread_that_has_its_session_elsewhere(fleet: Fleet, harness: Dire
 # --- what the directory holds and the worker has not ------------------------------------------
 
 
+async def left_by_an_earlier_w1(harness: DirectoryHarness, *sessions: Session) -> None:
+    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "an earlier process")
+    await harness.directory.record(lease, [SessionEntry(session) for session in sessions])
+    await harness.directory.leave(lease)
+
+
 async def test_a_worker_in_the_place_of_one_whose_disk_is_gone_tells_of_the_loss(
     fleet: Fleet, harness: DirectoryHarness
 ) -> None:
     """The same name, as of a machine that was replaced, and a folder of its first day."""
     strange = a_session(thread="t")
-    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "the machine before")
-    await harness.directory.record(lease, [SessionEntry(strange)])
-    await harness.directory.leave(lease)
+    await left_by_an_earlier_w1(harness, strange)
     await fleet.start(Crew(a_session()))
     await fleet.complete()
 
@@ -264,9 +268,7 @@ async def test_a_loss_is_told_by_the_next_start_if_the_first_one_was_cut_short(
     fleet: Fleet, harness: DirectoryHarness
 ) -> None:
     strange = a_session(thread="t")
-    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "the machine before")
-    await harness.directory.record(lease, [SessionEntry(strange)])
-    await harness.directory.leave(lease)
+    await left_by_an_earlier_w1(harness, strange)
     fleet.directory.waits["find"] = asyncio.Event()  # about to ask what it was
     first = await fleet.start(Crew())
     await eventually(lambda: fleet.directory.calls["find"] == 1)
@@ -287,9 +289,7 @@ async def test_what_is_not_here_is_forgotten(fleet: Fleet, harness: DirectoryHar
     await fleet.complete()
     await first.close()  # its first day is over
     strange = some_sessions(60)
-    lease = await harness.directory.join(WorkerCard("w1", "http://w1:8000", "1.0"), "an earlier process")
-    await harness.directory.record(lease, [SessionEntry(session) for session in strange])
-    await harness.directory.leave(lease)
+    await left_by_an_earlier_w1(harness, *strange)
     kept = a_session()
     await fleet.start(Crew(kept))
     await fleet.complete()
