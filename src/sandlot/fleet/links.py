@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from sandlot.client.http import HttpService
 from sandlot.client.http.connection import Connection
 from sandlot.client.http.execution import Dial
@@ -23,7 +21,6 @@ from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.directory import WorkerAt
 from sandlot.fleet.sending import CONNECT_S, Sender
 from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
-from sandlot.wire.http_bodies import SessionBody
 from sandlot.wire.request_id import served_request
 
 # Together with CONNECT_S less than a client waits for new access.
@@ -39,8 +36,6 @@ MAX_LINKS: Final = 4096
 LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
 
 Look = Callable[[str], Awaitable[object]]
-
-_SESSION: Final = msgspec.json.Decoder(SessionBody)
 
 
 class WorkerLink(HttpService):
