@@ -72,6 +72,49 @@ def settings_variables() -> set[str]:
     }
 
 
+# What the project says itself, or what has no meaning in it.
+OF_PROJECT = {
+    "SANDLOT_ADVERTISE_URL",
+    "SANDLOT_ALLOWED_HOSTS",
+    "SANDLOT_API_KEY",
+    "SANDLOT_API_KEY_FILE",
+    "SANDLOT_DATA_DIR",
+    "SANDLOT_DOCKER_HOST",
+    "SANDLOT_DRAIN_TIMEOUT_S",  # shorter than stop_grace_period
+    "SANDLOT_EXPECTED_WORKERS",
+    "SANDLOT_FLEET_KEYS",
+    "SANDLOT_FLEET_KEYS_FILE",
+    "SANDLOT_HOST",
+    "SANDLOT_LOG_FORMAT",
+    "SANDLOT_PORT",
+    "SANDLOT_REDIS_HOST",
+    "SANDLOT_REDIS_PORT",
+    "SANDLOT_REDIS_URL",
+    "SANDLOT_REGISTRY_DIR",  # a folder, which has to be mounted
+    "SANDLOT_SENTINELS",
+    "SANDLOT_SENTINEL_NAME",
+    "SANDLOT_SENTINEL_PASSWORD",
+    "SANDLOT_WORKER_ID",
+}
+
+
+def test_every_other_setting_in_env_reaches_a_member(made: Path, tmp_path: Path) -> None:
+    asked = {name for name in settings_variables() if name.startswith("SANDLOT_")} - OF_PROJECT
+    assert len(asked) > 15
+    given = tmp_path / ".env"
+    given.write_text((made / ".env").read_text() + "".join(f"{name}=given\n" for name in sorted(asked)))
+    shown = compose(tmp_path, "config", "--format", "json")
+    assert shown.returncode == 0, shown.stderr
+    services = json.loads(shown.stdout)["services"]
+    reached = {
+        name
+        for member in (*WORKERS, *COORDINATORS)
+        for name, value in services[member]["environment"].items()
+        if value == "given"
+    }
+    assert asked <= reached, asked - reached
+
+
 # --- who is reachable, who holds what --------------------------------------------------------------
 
 

@@ -54,6 +54,13 @@ def test_members_are_confined_as_the_single_server_is(unit: str) -> None:
     assert hardening <= lines(unit)
 
 
+@pytest.mark.parametrize("unit", ["sandlot.service", "sandlot-worker.service"])
+def test_the_engines_stop_is_not_the_servers_end(unit: str) -> None:
+    """Sandboxes outlive an engine with live-restore; nobody starts again what systemd stopped along with it."""
+    assert not any(line.startswith(("Requires=", "BindsTo=", "PartOf=")) for line in lines(unit))
+    assert "StartLimitIntervalSec=0" in lines(unit)
+
+
 def test_the_coordinator_has_no_engine() -> None:
     text = (SYSTEMD / "sandlot-coordinator.service").read_text()
     assert "SupplementaryGroups" not in text

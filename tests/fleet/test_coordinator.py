@@ -254,6 +254,26 @@ async def test_an_outage_of_the_directory_stops_creates_only(
     assert not (await scene.coordinator.health()).ready
 
 
+@pytest.mark.parametrize("known_for_s", [0.0, 45.0], ids=["fresh", "old"])
+async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, known_for_s: float
+) -> None:
+    """One call that failed is no outage in which nobody could take over."""
+    session = (await scene.coordinator.create_session(CreateSession())).session
+    whereabouts = scene.coordinator._whereabouts
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
+
+    monkeypatch.setattr(scene.directory, "find", away)
+    since = whereabouts._clock()
+    for later_s in (known_for_s, known_for_s + 500):
+        whereabouts._clock = lambda later_s=later_s: since + whereabouts._fresh_s + later_s
+        assert (await scene.coordinator.get_session(session.id)).id == session.id
+        access = scene.coordinator.access(session)
+        assert (access is None) == (known_for_s > 0), "nothing ages while the directory is away"
+
+
 async def test_access_is_handed_out_for_living_sessions_of_living_workers(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
     access = scene.coordinator.access(opened.session)

@@ -214,6 +214,21 @@ async def test_answer_from_before_the_sleep_says_nothing_about_now(
     assert crew.given_up == [gone.id]
 
 
+async def test_calls_that_wait_do_not_make_it_report_without_end(fleet: Fleet) -> None:
+    membership = await fleet.start(Crew(*some_sessions(1)))
+    await fleet.complete()
+    fleet.directory.waits["record"] = asyncio.Event()
+    fleet.slept += GONE_AFTER_S
+    calls = [asyncio.create_task(membership.confirm()) for _ in range(3)]
+    await eventually(lambda: fleet.directory.calls["record"] >= 2)
+    reports = fleet.directory.calls["report"]
+    await asyncio.sleep(0.5)
+    assert not any(call.done() for call in calls)
+    assert fleet.directory.calls["report"] - reports <= 5, "reports do not hasten what is waited for"
+    fleet.directory.waits.pop("record").set()
+    await asyncio.gather(*calls)
+
+
 async def test_doubt_that_cannot_be_ended_refuses(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,22 @@ async def test_a_worker_in_the_place_of_one_whose_disk_is_gone_tells_of_the_loss
     assert found.worker.id == "w1"
 
 
+async def test_nothing_is_served_before_the_losses_are_known(fleet: Fleet, harness: DirectoryHarness) -> None:
+    """A thread would begin anew, and its loss be told to nobody."""
+    strange = a_session(thread="t")
+    await left_by_an_earlier_w1(harness, strange)
+    fleet.directory.waits["find"] = asyncio.Event()
+    crew = Crew()
+    membership = await fleet.start(crew)
+    call = asyncio.create_task(membership.confirm())
+    await eventually(lambda: fleet.directory.calls["find"] == 1)
+    await asyncio.sleep(0.05)
+    assert not call.done()
+    fleet.directory.waits.pop("find").set()
+    await call
+    assert crew.session_ids == {strange.id}
+
+
 async def test_a_loss_is_told_by_the_next_start_if_the_first_one_was_cut_short(
     fleet: Fleet, harness: DirectoryHarness
 ) -> None:

@@ -437,6 +437,23 @@ async def test_cells_that_cannot_be(cell: str) -> None:
         RedisDirectory(Redis(), cell=cell)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "option", "sentinels"),
+    [
+        ("redis", "socket_timeout=abc", ()),
+        ("redis", "frobnicate=1", ()),
+        ("rediss", "ssl_cert_reqs=perhaps", ()),
+        ("redis", "socket_timeout=abc", ("127.0.0.1:1",)),
+    ],
+)
+async def test_options_that_cannot_be_are_told_without_the_url(
+    scheme: str, option: str, sentinels: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidRequest, match="SANDLOT_REDIS_URL") as caught:
+        RedisDirectory.open(f"{scheme}://:hunter2@h:6379/0?{option}", sentinels=sentinels)
+    assert all(part not in caught.value.message for part in ("://", "hunter2", "h:6379", option))
+
+
 def test_a_connection_that_was_reset_under_uvloop_is_made_anew(server: RedisServer) -> None:
     """It says so with an error that redis-py does not take for one of the connection."""
 

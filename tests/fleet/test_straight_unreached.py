@@ -153,6 +153,26 @@ async def test_another_server_of_ours_at_the_workers_address(rig: Rig) -> None:
     await stranger.close()
 
 
+async def test_another_worker_at_the_workers_address_is_not_believed_by_websocket_either(rig: Rig) -> None:
+    """One that takes the same tokens and knows nothing of the session."""
+    stranger = FakeService()
+    session = await rig.session()
+    request = ExecRequest(command="cat", stdin=True)
+    await rig.fake.start_exec(session, request)
+    async with served(stranger, worker_id="w2") as url:
+        rig.where = url
+        assert (await rig.session()) != session
+        await rig.service.get_session(session)
+        rig.coordinator.since()
+        execution = await rig.service.attach_exec(session, request.exec_id)
+        await execution.write_stdin(b"here\n")
+        await execution.close_stdin()
+        heard = b"".join([event.data async for event in execution.events() if isinstance(event, Output)])
+    assert heard == b"here\n"
+    assert rig.coordinator.since() == ["attach_exec"]
+    await stranger.close()
+
+
 async def test_what_a_proxy_may_have_passed_on_is_not_sent_again(rig: Rig) -> None:
     async with answering("500 Oops") as url:
         rig.where = url

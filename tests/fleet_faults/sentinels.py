@@ -23,7 +23,10 @@ START_SECONDS = 60.0
 
 
 class Watched:
-    def __init__(self) -> None:
+    """``password``: the sentinels' own."""
+
+    def __init__(self, password: str | None = None) -> None:
+        self.password = password
         self.primary = RedisServer("--repl-diskless-sync-delay", "0")
         self.replica = RedisServer(
             *("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0")
@@ -50,6 +53,11 @@ class Watched:
                 f"sentinel monitor {NAME} 127.0.0.1 {self.primary.port} {QUORUM}\n"
                 f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
                 f"sentinel failover-timeout {NAME} 5000\n"
+                + (
+                    f"requirepass {self.password}\nsentinel sentinel-pass {self.password}\n"
+                    if self.password
+                    else ""
+                )
             )
             self._sentinels.append(
                 subprocess.Popen(
@@ -71,15 +79,18 @@ class Watched:
                 assert time.monotonic() < deadline, "the replica does not find its primary"
                 time.sleep(0.05)
 
+    def _sentinel(self, port: int) -> Redis:
+        return Redis(port=port, password=self.password, decode_responses=True)
+
     def _sees_all(self, port: int) -> bool:
-        with contextlib.suppress(RedisConnectionError), Redis(port=port, decode_responses=True) as sentinel:
+        with contextlib.suppress(RedisConnectionError), self._sentinel(port) as sentinel:
             master = sentinel.sentinel_master(NAME)
             synced = all(replica["master-link-status"] == "ok" for replica in sentinel.sentinel_slaves(NAME))
             return bool(master["num-slaves"] == 1 and master["num-other-sentinels"] == 2 and synced)
         return False
 
     def master_port(self) -> int:
-        with Redis(port=self.ports[0], decode_responses=True) as sentinel:
+        with self._sentinel(self.ports[0]) as sentinel:
             return int(sentinel.sentinel_get_master_addr_by_name(NAME)[1])
 
     def signal_sentinel(self, number: int, how: signal.Signals) -> None:

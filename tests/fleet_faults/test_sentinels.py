@@ -33,7 +33,11 @@ def watched() -> Iterator[Watched]:
 def directory_of(watched: Watched) -> RedisDirectory:
     sentinels = [f"127.0.0.1:{port}" for port in watched.ports]
     return RedisDirectory.open(
-        watched.primary.url, sentinels=sentinels, sentinel_name=NAME, deadline_s=DEADLINE_S
+        watched.primary.url,
+        sentinels=sentinels,
+        sentinel_name=NAME,
+        sentinel_password=watched.password,
+        deadline_s=DEADLINE_S,
     )
 
 
@@ -47,6 +51,22 @@ async def answers(directory: RedisDirectory) -> None:
             await asyncio.sleep(0.2)
         else:
             return
+
+
+async def test_sentinels_that_ask_for_a_password() -> None:
+    watched = Watched(password="of-the-sentinels-alone")
+    try:
+        watched.start()
+        directory = directory_of(watched)
+        await directory.workers()
+        await directory.close()
+        watched.password = "another"
+        directory = directory_of(watched)
+        with pytest.raises(Unavailable):
+            await directory.workers()
+        await directory.close()
+    finally:
+        watched.remove()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])

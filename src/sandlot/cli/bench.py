@@ -20,7 +20,7 @@ import typer
 
 from sandlot.cli.connection import with_client
 from sandlot.cli.display import print_json, print_table
-from sandlot.domain.errors import Unsupported
+from sandlot.domain.errors import NotFound, Unavailable, Unsupported
 from sandlot.domain.execution import Output
 from sandlot.domain.limits import MIB, LimitChange
 
@@ -107,9 +107,16 @@ async def measure(client: AsyncClient, environment: str, rounds: int, *, progres
     from rich.console import Console
     from rich.progress import track
 
-    image = next(e.image for e in (await client.catalogue()).environments if e.name == environment)
+    environments = (await client.catalogue()).environments
+    image = next((known.image for known in environments if known.name == environment), None)
+    if image is None:
+        raise NotFound(
+            f"there is no environment {environment!r:.80} here; `sandlot env list` shows those that there are"
+        )
+    before = (await client.health()).pools.get(environment)
+    if before is None:
+        raise Unavailable(f"no worker has a pool of {environment} now; `sandlot fleet workers` shows them")
     samples = Samples()
-    before = (await client.health()).pools[environment]
     console = Console(stderr=True)
     numbers = range(rounds + WARM_UP_ROUNDS)
     for number in track(numbers, "measuring", console=console, transient=True, disable=not progress):
@@ -117,7 +124,7 @@ async def measure(client: AsyncClient, environment: str, rounds: int, *, progres
         if number >= WARM_UP_ROUNDS:
             for name, value in spent.items():
                 samples.values[name].append(value)
-    after = (await client.health()).pools[environment]
+    after = (await client.health()).pools.get(environment, before)
     return {**samples.figures(), "pool_hit_rate": _hit_rate(before, after), "rounds": float(rounds)}
 
 

@@ -91,7 +91,8 @@ def check_registry(
 ) -> None:
     """Read a registry folder as the server would, and say what is wrong with it."""
     registry = server_module("sandlot.config.registry")
-    settings = server_module("sandlot.config.settings").server_settings()
+    # A member's settings, which ask for no key: nothing is served here.
+    settings = server_module("sandlot.config.fleet_settings").member_settings()
     _print_catalogue(registry.load_registry(folder, defaults=settings.recipe_defaults).catalogue, as_json)
 
 

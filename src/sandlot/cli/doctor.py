@@ -62,7 +62,7 @@ async def examine() -> list[Check]:
     from sandlot.cli import checks
 
     try:
-        settings = server_module("sandlot.config.settings").server_settings()
+        settings = _settings()
     except InvalidRequest as error:
         return [checks.fail("settings", error.message, "see docs/reference/settings.md")]
     try:
@@ -81,6 +81,16 @@ async def examine() -> list[Check]:
         _check_port(settings.host, settings.port),
     ]
     return found + await _examine_engine(settings, registry)
+
+
+def _settings() -> ServerSettings:
+    """As what runs here reads them: a fleet's worker needs no API key, whatever its address."""
+    settings: ServerSettings
+    if any(os.environ.get(name) for name in ("SANDLOT_FLEET_KEYS", "SANDLOT_FLEET_KEYS_FILE")):
+        settings = server_module("sandlot.config.fleet_settings").member_settings()
+    else:
+        settings = server_module("sandlot.config.settings").server_settings()
+    return settings
 
 
 async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[Check]:

@@ -11,7 +11,7 @@ from sandlot.cli import bench, catalogue, doctor, files, fleet, images, mcp, mem
 from sandlot.cli.connection import Connection
 from sandlot.cli.display import harmless, note
 from sandlot.domain import errors
-from sandlot.domain.errors import SandlotError
+from sandlot.domain.errors import UNREACHABLE, SandlotError
 
 app = typer.Typer(
     name="sandlot",
@@ -25,12 +25,10 @@ app = typer.Typer(
 # What to do, where the message itself cannot know it. The first class that fits is taken.
 _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
     (errors.Unauthorized, "give the server's key with --api-key or in SANDLOT_API_KEY"),
-    (errors.Unavailable, "--url or SANDLOT_URL names another server"),
     (errors.SandboxLost, "`sandlot sessions recreate SESSION` gives the session a new sandbox"),
     (errors.SessionEnded, "`sandlot sessions list` shows those that live"),
     (errors.ImageMissing, "`sandlot images build` builds the shipped images"),
     (errors.EngineProblem, "`sandlot doctor` looks at the engine"),
-    (errors.Busy, "wait for a running command to end, then try again"),
 )
 
 
@@ -90,6 +88,9 @@ def main() -> NoReturn:
 def report(error: SandlotError) -> None:
     note(error.message)
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+    # A coordinator that does not reach a worker says the same of that one: then a server has answered.
+    if error.details.get("reason") == UNREACHABLE and "request_id" not in error.details:
+        advice = "--url or SANDLOT_URL names another server"
     if advice is not None:
         print(f"  {advice}", file=sys.stderr)
     if request_id := error.details.get("request_id"):

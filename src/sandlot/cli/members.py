@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,13 +28,18 @@ def worker(
 
     The fleet's Redis and keys are set by variables SANDLOT_…: docs/reference/settings.md.
     """
-    settings = _member_settings().member_settings(
-        host=host, port=port, data_dir=data_dir, registry_dir=registry_dir, worker_id=worker_id
-    )
-    fleet = _member_settings().fleet_settings(advertise_url=advertise_url)
-    ctx.obj = (settings, fleet)
+
+    def read() -> tuple[Any, Any]:
+        return (
+            _member_settings().member_settings(
+                host=host, port=port, data_dir=data_dir, registry_dir=registry_dir, worker_id=worker_id
+            ),
+            _member_settings().fleet_settings(advertise_url=advertise_url),
+        )
+
+    ctx.obj = read  # not yet: who asks for a command's help has perhaps set nothing
     if ctx.invoked_subcommand is None:
-        run(_wiring().serve_worker(settings, fleet))
+        run(_wiring().serve_worker(*read()))
 
 
 @worker_app.command()
@@ -43,7 +48,7 @@ def drain(ctx: typer.Context) -> None:
 
     When they have ended, or at any time, stop it: its sandboxes stay, and the next start takes them over.
     """
-    run(_wiring().drain_worker(*ctx.obj))
+    run(_wiring().drain_worker(*ctx.obj()))
     print("draining")
 
 

@@ -83,7 +83,7 @@ def extend(
     """Let a session live until a time from now."""
     from sandlot.config.recipes import seconds_of_duration
 
-    seconds = seconds_of_duration(float(time) if time.replace(".", "", 1).isdigit() else time)
+    seconds = seconds_of_duration(float(time) if time.replace(".", "", 1).isdecimal() else time)
     if not seconds:
         raise typer.BadParameter("give a time such as 90, 30m or 2h")
 

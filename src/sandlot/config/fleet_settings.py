@@ -55,6 +55,9 @@ class FleetSettings(BaseSettings):
         ),
     )
     sentinel_name: str = Field("sandlot", description="The name under which the Sentinels know the Redis.")
+    sentinel_password: SecretStr | None = Field(
+        None, description="The Sentinels' own password, if they ask for one."
+    )
     cell: str = Field("default", description="Name of the fleet: several may share one Redis.")
 
     # --- the keys -----------------------------------------------------------------------------

@@ -87,6 +87,10 @@ class Busy(SandlotError):
     retryable = True
 
 
+# In ``details["reason"]`` of an ``Unavailable``: no server was there to connect to.
+UNREACHABLE = "unreachable"
+
+
 class Unavailable(SandlotError):
     code = "unavailable"
     retryable = True

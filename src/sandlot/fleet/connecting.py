@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,22 +22,28 @@ MAX_CONNECTIONS: Final = 16
 
 
 def connect(url: str, deadline_s: float) -> Redis:
-    return Redis.from_pool(
-        ConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, **_options(deadline_s))
-    )
+    with _url_read():
+        pool = ConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, **_options(deadline_s))
+        # Not opened. What it does not take would otherwise come out of the first call.
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    return Redis.from_pool(pool)
 
 
-def connect_by_sentinels(sentinels: Sequence[str], name: str, url: str, deadline_s: float) -> Redis:
-    """``url``: of it the credentials and the database count."""
+def connect_by_sentinels(
+    sentinels: Sequence[str], name: str, password: str | None, url: str, deadline_s: float
+) -> Redis:
+    """``password``: the Sentinels'. ``url``: of it the credentials and the database count."""
     if url.startswith("rediss:"):
         raise InvalidRequest("a Redis behind Sentinels is reached without TLS here: give a redis:// URL")
-    given = {key: value for key, value in parse_url(url).items() if key in ("username", "password", "db")}
+    with _url_read():
+        given = {key: value for key, value in parse_url(url).items() if key in ("username", "password", "db")}
     # All of them fit into one call's deadline, and the Redis that they name too. Otherwise the others would
     # never be asked as long as the first is silent.
     each_s = deadline_s / (len(sentinels) + 1)
     watched = Sentinel(  # type: ignore[no-untyped-call]
         [_address(sentinel) for sentinel in sentinels],
         sentinel_kwargs={
+            "password": password,
             "socket_timeout": each_s,
             "socket_connect_timeout": each_s,
             "retry": Retry(NoBackoff(), 0),
@@ -62,6 +69,17 @@ def _options(deadline_s: float) -> dict[str, Any]:
         "protocol": 2,
         "driver_info": None,
     }
+
+
+@contextmanager
+def _url_read() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, exceptions.RedisError):
+        # Without the value, and without what Redis's library says of it: there may be a password in it.
+        raise InvalidRequest(
+            "SANDLOT_REDIS_URL cannot be used: behind its ? there is what redis-py does not take"
+        ) from None
 
 
 def _address(text: str) -> tuple[str, int]:

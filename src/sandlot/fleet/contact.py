@@ -54,7 +54,12 @@ class Contact:
         """
         if self.fenced is not None:
             return False  # there is none
-        return (self.unsure and self.reachable) or self.clock() - self._tried_at > self._lease_s
+        return (self.unsure and self.reachable) or self.overdue
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the directory has not been spoken to for as long as a lease lasts."""
+        return self.clock() - self._tried_at > self._lease_s
 
     def joined(self, lease: Lease) -> None:
         self.lease = lease

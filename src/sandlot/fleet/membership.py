@@ -159,7 +159,9 @@ class Membership:
             try:
                 async with asyncio.timeout(CONFIRM_WITHIN_S):
                     while self._contact.in_doubt:
-                        self._contact.hurry.set()
+                        # Otherwise it is the recording that is waited for, which reports do not hasten.
+                        if self._contact.overdue:
+                            self._contact.hurry.set()
                         await self._contact.news()
             except TimeoutError:
                 raise Unavailable(

@@ -402,5 +402,7 @@ class MemoryDirectory:
 
 
 def _stale(old: Entry, entry: Entry) -> bool:
-    """What was written later, or has ended, is not undone by a write that comes late."""
-    return old.session.generation > entry.session.generation or (old.ended and not entry.ended)
+    """What was written later, or has ended, is not undone by a write that comes late. An end is always the
+    last: a later generation that stands there was refused to its worker, and never was.
+    """
+    return not entry.ended and (old.session.generation > entry.session.generation or old.ended)

@@ -161,7 +161,9 @@ class Recorder:
                 self._outbox.put_unless_waiting(SessionEntry(session, None, key))
                 self._left.add(session.id)
         if self._left is not None and not self._left:
-            self._contact.sure()
+            # A newcomer is not: what it has to report as lost comes to it from those that it would forget.
+            if not self._identity.newcomer:
+                self._contact.sure()
             await self._forget_others(lease)
         elif self._outbox:
             await self._write(lease, self._outbox.first(self._size))
@@ -233,6 +235,7 @@ class Recorder:
             self._left = None
             if self._identity.newcomer:
                 await asyncio.to_thread(self._identity.settle)
+                self._contact.sure()
             self._contact.hurry.set()  # the directory waits for it
 
     async def _not_taken_in(self, lease: Lease, session_ids: Sequence[str]) -> list[str]:

@@ -93,12 +93,13 @@ class RedisDirectory:
         *,
         sentinels: Sequence[str] = (),
         sentinel_name: str = "sandlot",
+        sentinel_password: str | None = None,
         cell: str = "default",
         timings: Timings | None = None,
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> RedisDirectory:
         redis = (
-            connect_by_sentinels(sentinels, sentinel_name, url, deadline_s)
+            connect_by_sentinels(sentinels, sentinel_name, sentinel_password, url, deadline_s)
             if sentinels
             else connect(url, deadline_s)
         )

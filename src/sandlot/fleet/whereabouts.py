@@ -37,9 +37,12 @@ MAX_REMEMBERED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
+    """``at``: when this was so. ``tried_at``: when the directory was last asked, and did not answer."""
+
     worker: WorkerAt
     tenant: str
     at: float
+    tried_at: float = -math.inf
 
 
 class Whereabouts:
@@ -53,6 +56,7 @@ class Whereabouts:
         # a session may be given to another worker.
         self._fresh_s = token_times(directory.timings.lost_after_s).fresh_s
         self._remembered: dict[str, _Remembered] = {}
+        self._away_at: float | None = None  # when the directory was first asked in vain
 
     def now(self) -> float:
         return self._clock()
@@ -73,20 +77,24 @@ class Whereabouts:
 
     def known(self, session_id: str) -> tuple[WorkerAt, float] | None:
         """Its worker, and by how many seconds what is known of it is older than ``fresh_s``. Nothing ages
-        while the directory is away: then nobody can take over, and clients go straight as before.
+        while the directory is away: then nobody can take over, and clients go straight as before. But what
+        was old already does not become new by it.
         """
         remembered = self._remembered.get(session_id)
         if remembered is None:
             return None
-        return remembered.worker, max(0.0, self._clock() - remembered.at - self._fresh_s)
+        now = self._clock() if self._away_at is None else self._away_at
+        return remembered.worker, max(0.0, now - remembered.at - self._fresh_s)
 
     async def of(self, tenant: str, session_id: str) -> WorkerAt:
         """A worker that can be asked. ``SandboxLost`` if it is gone, ``Unavailable`` while it is silent."""
         remembered = self._remembered.get(session_id)
         if remembered is not None and remembered.tenant != tenant:
             raise no_session(session_id)
-        if remembered is not None and self._clock() - remembered.at < self._fresh_s:
-            return remembered.worker
+        if remembered is not None:
+            asked_at = max(remembered.at, remembered.tried_at)
+            if self._clock() - asked_at < self._fresh_s:
+                return remembered.worker
         try:
             found = await self.find(tenant, session_id)
         except Unavailable:
@@ -97,7 +105,7 @@ class Whereabouts:
                 remembered.worker.state is WorkerState.ALIVE
                 and self._remembered.get(session_id) is remembered
             ):
-                self._remembered[session_id] = replace(remembered, at=self._clock())
+                self._remembered[session_id] = replace(remembered, tried_at=self._clock())
             return remembered.worker
         if found.session.state is SessionState.ENDED and found.worker.state is not WorkerState.ALIVE:
             raise ended_error(found.session)
@@ -114,7 +122,14 @@ class Whereabouts:
         return found.worker
 
     async def find(self, tenant: str, session_id: str) -> Found:
-        found = await self._directory.find(session_id)
+        asked_at = self._clock()
+        try:
+            found = await self._directory.find(session_id)
+        except Unavailable:
+            if self._away_at is None:
+                self._away_at = asked_at
+            raise
+        self._away_at = None
         if found is None or found.session.tenant != tenant:
             self.forget(session_id)
             raise no_session(session_id)

@@ -34,6 +34,7 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
         fleet.redis,
         sentinels=fleet.sentinels,
         sentinel_name=fleet.sentinel_name,
+        sentinel_password=fleet.sentinel_password.get_secret_value() if fleet.sentinel_password else None,
         cell=fleet.cell,
         timings=Timings(lease_s=fleet.lease_s, lost_after_s=fleet.lost_after_s),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -57,9 +58,13 @@ def listen(settings: ServerSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=LISTEN_BACKLOG)
     except OSError as error:
-        raise Conflict(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+        advice = (
             "is a server running there already? --port takes another one"
+            if error.errno == errno.EADDRINUSE
+            else "--host must be an address of this machine, and --port one that this user may take"
+        )
+        raise Conflict(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; {advice}"
         ) from error
 
 

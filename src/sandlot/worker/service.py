@@ -82,7 +82,7 @@ class WorkerService:
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         self._tenant = DEFAULT_TENANT
-        self._store = Store(database)
+        self._store = Store(database, self._options.worker_id)
         self._sandboxes = Sandboxes(
             provider,
             self._store,
@@ -209,7 +209,10 @@ class WorkerService:
         table = self._sessions.table
         if session.thread is not None and table.of_thread(session.tenant, session.thread) is not None:
             return None
-        lost = without_worker(session, time.time(), self._options.worker_id)
+        now = time.time()
+        lost = without_worker(session, now, self._options.worker_id)
+        # Nobody could use it meanwhile, and when it was last used is not on record.
+        lost = replace(lost, last_active_at=max(now, lost.last_active_at))
         record = SessionRecord(lost)
         await self._store.save([record])
         table.add(record)

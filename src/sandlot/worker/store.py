@@ -38,6 +38,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_session_per_thread
 CREATE UNIQUE INDEX IF NOT EXISTS one_session_per_key
     ON sessions (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS ended_sessions ON sessions (ended_at) WHERE ended_at IS NOT NULL;
+CREATE TABLE IF NOT EXISTS owner (only INTEGER PRIMARY KEY CHECK (only = 1), id TEXT NOT NULL) STRICT;
 PRAGMA user_version = 1;
 """
 SCHEMA_VERSION = 1
@@ -54,8 +55,11 @@ class SessionRecord:
 
 
 class Store:
-    def __init__(self, path: Path) -> None:
+    """``owner``: the worker whose memory it is, and whose name its sandboxes carry."""
+
+    def __init__(self, path: Path, owner: str) -> None:
         self._path = path
+        self._owner = owner
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandlot-store")
         self._database: sqlite3.Connection | None = None
         self._closed = False
@@ -171,10 +175,26 @@ class Store:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             database.executescript(_SCHEMA)
+            self._check_owner(database)
         except BaseException:
             database.close()
             raise
         self._database = database
+
+    def _check_owner(self, database: sqlite3.Connection) -> None:
+        """Under another name a worker would find none of its sandboxes: it would call them lost, and leave
+        them running for ever.
+        """
+        known = database.execute("SELECT id FROM owner").fetchone()
+        if known == (self._owner,):
+            return
+        if known is not None and database.execute("SELECT 1 FROM sandboxes LIMIT 1").fetchone():
+            raise Conflict(
+                f"{self._path} is the memory of worker {known[0]!r}, whose sandboxes carry that name: start "
+                f"it as SANDLOT_WORKER_ID={known[0]}, or give {self._owner!r} a folder of its own "
+                "(SANDLOT_DATA_DIR)"
+            )
+        database.execute("INSERT OR REPLACE INTO owner VALUES (1, ?)", (self._owner,))
 
     def _close(self) -> None:
         if self._database is not None:

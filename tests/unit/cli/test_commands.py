@@ -177,6 +177,7 @@ def test_show_extend_recreate(served: Served) -> None:
     after = json.loads(served.sandlot("sessions", "extend", "--json", session_id, "2h"))
     assert after["lifetime_s"] > before["lifetime_s"]
     assert "give a time" in failed(served, "sessions", "extend", session_id, "never", code=2)
+    assert "is not a time" in failed(served, "sessions", "extend", session_id, "²")
     served.service.lose(session_id)
     assert "sessions recreate" in failed(served, "exec", session_id, "true")
     assert "lost" in served.sandlot("sessions", "list").decode()
@@ -287,6 +288,13 @@ def test_environments_and_registry(served: Served) -> None:
     assert "environment\tbase" in served.sandlot("registry", "list").decode()
 
 
+def test_bench_of_what_is_not_there(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "docker").touch(0o755)  # asked for, never run
+    told = failed(served, "bench", "--env", "typo", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert told.startswith("sandlot: there is no environment 'typo'")
+    assert len([line for line in told.splitlines() if not line.startswith("  request ")]) == 1
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 
@@ -299,6 +307,9 @@ def test_errors_are_one_line_and_what_to_do(served: Served) -> None:
     assert "sandlot serve" in nobody
     assert len(nobody.splitlines()) == 2
     assert nobody.count("?") == 1
+    no_port = failed(served, "sessions", "list", SANDLOT_URL="http://localhost:99999")
+    assert "65535" in no_port
+    assert len(no_port.splitlines()) == 1
     assert "environment" in failed(served, "run", "--env", "windows", "true")
 
 

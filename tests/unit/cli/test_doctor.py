@@ -102,6 +102,19 @@ def test_what_is_set_wrong(variables: dict[str, str], name: str) -> None:
     assert found[name]["fix"]
 
 
+def test_a_worker_of_a_fleet_needs_no_api_key(tmp_path: Path) -> None:
+    found = doctor(
+        code=1,
+        SANDLOT_HOST="0.0.0.0",
+        SANDLOT_PORT=free_port(),
+        SANDLOT_DATA_DIR=str(tmp_path),
+        SANDLOT_FLEET_KEYS="k1:" + "s" * 40,
+        DOCKER_HOST=f"unix://{tmp_path}/none",
+    )
+    assert found["settings"]["status"] == "ok"
+    assert [name for name, check in found.items() if check["status"] == "fail"] == ["engine"]
+
+
 # --- what follows from what is seen -----------------------------------------------------------
 
 

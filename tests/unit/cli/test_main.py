@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +20,20 @@ from typer.testing import CliRunner
 from sandlot.cli import attach, display
 from sandlot.cli.main import app, report
 from sandlot.client.async_exec import AsyncExec
-from sandlot.domain.errors import LinkInterrupted, NotFound
+from sandlot.client.http.problems import unreachable
+from sandlot.config.settings import server_settings
+from sandlot.domain.errors import (
+    UNREACHABLE,
+    Busy,
+    Conflict,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    Unavailable,
+)
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output
 from sandlot.domain.service import ExecStatus
+from sandlot.wiring.http import listen
 
 
 def run(*arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +51,7 @@ def test_every_command_has_help() -> None:
     for command in (
         "run", "exec", "shell", "serve", "doctor", "version", "sessions list", "sessions show", "sessions delete",
         "sessions extend", "sessions recreate", "files ls", "files cat", "files put", "files get", "files rm",
-        "env list", "env show", "registry list", "registry check", "images build",
+        "env list", "env show", "registry list", "registry check", "images build", "worker", "worker drain",
     ):  # fmt: skip
         assert command.split()[0] in top.stdout
         shown = runner.invoke(app, [*command.split(), "--help"])
@@ -120,6 +132,30 @@ def test_serve_refuses_an_open_door() -> None:
     ran = run("serve", "--host", "0.0.0.0", code=1)
     assert "SANDLOT_API_KEY" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_help_of_a_workers_command_needs_no_fleet() -> None:
+    assert "take no new sessions" in run("worker", "drain", "--help").stdout
+    assert "SANDLOT_FLEET_KEYS" in run("worker", "drain", code=1).stderr
+
+
+def test_a_taken_port_and_an_address_of_another_machine_are_told_apart() -> None:
+    def told(host: str, port: int) -> str:
+        with pytest.raises(Conflict, match="cannot listen") as caught:
+            listen(server_settings(host=host, port=port, api_key="a-key-for-the-tests"))
+        return caught.value.message
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "is a server running there already" in told("127.0.0.1", port)
+    elsewhere = told("192.0.2.1", port)
+    assert "is a server running there already" not in elsewhere
+    assert "an address of this machine" in elsewhere
+
+
+def test_registry_check_needs_no_key(tmp_path: Path) -> None:
+    (tmp_path / "environments").mkdir()
+    assert "environment\tbase" in run("registry", "check", str(tmp_path), SANDLOT_HOST="10.0.0.21").stdout
 
 
 def test_registry_check_names_the_place(tmp_path: Path) -> None:
@@ -206,6 +242,23 @@ def test_fields_notes_and_errors_do_not_steer_the_terminal(capsys: pytest.Captur
     assert "\x9b" not in out + err
     assert len(out.splitlines()) == 1
     assert len(err.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "beside"),
+    [
+        (unreachable("http://h:1", "refused"), "  --url or SANDLOT_URL names another server"),
+        (Unavailable("stopping", details={"reason": "stopping", "request_id": "req_1"}), "  request req_1"),
+        # A coordinator's word about a worker that it does not reach.
+        (Unavailable("cut off", details={"reason": UNREACHABLE, "request_id": "req_1"}), "  request req_1"),
+        (Busy("all places are taken"), None),
+    ],
+)
+def test_advice_is_given_where_it_helps(
+    capsys: pytest.CaptureFixture[str], error: SandlotError, beside: str | None
+) -> None:
+    report(error)
+    assert capsys.readouterr().err.splitlines()[1:] == ([beside] if beside else [])
 
 
 # --- attach -----------------------------------------------------------------------------------

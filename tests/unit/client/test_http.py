@@ -326,7 +326,17 @@ class TestRefusals:
             await running.detach()
 
     @pytest.mark.parametrize(
-        "url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://h/?a=b", "http://[::1"]
+        "url",
+        [
+            "",
+            "127.0.0.1:8000",
+            "ftp://x",
+            "http://",
+            "http://h/?a=b",
+            "http://[::1",
+            "http://h:99999",
+            "http://h:0",
+        ],
     )
     def test_what_is_not_a_url(self, url: str) -> None:
         with pytest.raises(InvalidRequest):

@@ -222,6 +222,19 @@ async def test_session_that_got_no_sandbox_is_taken_back(scene: Scene, clerk: Cl
     assert worker.recorded_sessions() == []
 
 
+async def test_session_that_is_taken_in_as_lost_does_not_end_as_idle(scene: Scene, clerk: Clerk) -> None:
+    """When it was last used was known to the worker that is gone alone."""
+    worker = await start(scene, clerk)
+    began = time.time()
+    left = lost_elsewhere(created_at=began - 2000, last_active_at=began - 2000)
+    lost = await worker.take_in_lost(left)
+    assert lost is not None
+    assert lost.last_active_at >= began
+    found = await worker.create_session(THREAD)
+    assert (found.created, found.session.id, found.session.state) == (False, left.id, SessionState.LOST)
+    assert found.session.loss is not None
+
+
 # --- reservations -----------------------------------------------------------------------------
 
 

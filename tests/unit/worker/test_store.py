@@ -40,7 +40,7 @@ RECORD = SessionRecord(
 
 @pytest.fixture
 async def store(data_dir: Path) -> AsyncIterator[Store]:
-    store = Store(data_dir / "worker.db")
+    store = Store(data_dir / "worker.db", "w")
     await store.open()
     yield store
     await store.close()
@@ -53,7 +53,7 @@ def other(number: int, **changes: object) -> SessionRecord:
 
 async def reopened(store: Store, data_dir: Path) -> tuple[list[SessionRecord], list[SandboxRecord]]:
     """What a later life reads, while this one is still open: committed is committed."""
-    later = Store(data_dir / "worker.db")
+    later = Store(data_dir / "worker.db", "w")
     await later.open()
     try:
         return list(await later.sessions()), list(await later.sandboxes())
@@ -86,7 +86,7 @@ async def test_file_is_the_owners_alone(store: Store, data_dir: Path) -> None:
 
 
 async def test_folder_is_made_for_the_owner_alone(data_dir: Path) -> None:
-    store = Store(data_dir / "new" / "worker.db")
+    store = Store(data_dir / "new" / "worker.db", "w")
     await store.open()
     await store.close()
     assert stat.S_IMODE((data_dir / "new").stat().st_mode) == 0o700
@@ -98,16 +98,49 @@ async def test_newer_memory_is_refused_and_left_alone(data_dir: Path) -> None:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     database.close()
     before = path.read_bytes()
-    store = Store(path)
+    store = Store(path, "w")
     with pytest.raises(EngineProblem, match="newer"):
         await store.open()
     await store.close()
     assert path.read_bytes() == before
 
 
+async def test_memory_of_another_worker_is_refused(store: Store, data_dir: Path) -> None:
+    """Its containers carry that worker's name: under another one none would be found, and none removed."""
+    await store.claim(RECORD, SANDBOX)
+    other = Store(data_dir / "worker.db", "another")
+    with pytest.raises(Conflict, match="SANDLOT_WORKER_ID=w,"):
+        await other.open()
+    await other.close()
+    assert [record.session.id for record in await store.sessions()] == [RECORD.session.id]
+
+
+async def test_worker_that_has_no_sandbox_may_have_another_name(store: Store, data_dir: Path) -> None:
+    other = Store(data_dir / "worker.db", "another")
+    await other.open()
+    await other.claim(RECORD, SANDBOX)
+    await other.close()
+    again = Store(data_dir / "worker.db", "w")
+    with pytest.raises(Conflict, match="SANDLOT_WORKER_ID=another,"):
+        await again.open()
+    await again.close()
+
+
+async def test_memory_from_before_names_were_kept_is_taken(store: Store, data_dir: Path) -> None:
+    await store.claim(RECORD, SANDBOX)
+    await store.close()
+    with sqlite3.connect(data_dir / "worker.db") as database:
+        database.execute("DROP TABLE owner")
+    database.close()
+    later = Store(data_dir / "worker.db", "w")
+    await later.open()
+    assert len(await later.sessions()) == 1
+    await later.close()
+
+
 async def test_damaged_memory_is_told_as_such(data_dir: Path) -> None:
     (data_dir / "worker.db").write_bytes(b"this was a database once" * 1000)
-    store = Store(data_dir / "worker.db")
+    store = Store(data_dir / "worker.db", "w")
     with pytest.raises(EngineProblem, match=r"worker\.db"):
         await store.open()
     await store.close()
@@ -115,7 +148,7 @@ async def test_damaged_memory_is_told_as_such(data_dir: Path) -> None:
 
 async def test_memory_that_cannot_be_made_is_told_as_such(data_dir: Path) -> None:
     (data_dir / "file").touch()
-    store = Store(data_dir / "file" / "worker.db")
+    store = Store(data_dir / "file" / "worker.db", "w")
     with pytest.raises(EngineProblem, match=r"worker\.db"):
         await store.open()
     await store.close()

@@ -106,6 +106,8 @@ class Connection:
             raise InvalidRequest(f"{url!r} is not a URL: {error}") from error
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
             raise InvalidRequest(f"{url!r} is not a server's URL, such as http://127.0.0.1:8000")
+        if parsed.port is not None and not 0 < parsed.port <= 65535:
+            raise InvalidRequest(f"{url!r} has no port that exists: 1 to 65535")
         self.secure = parsed.scheme == "https"
         self.host = parsed.host
         self.loopback = parsed.host in LOOPBACK
@@ -231,7 +233,7 @@ class Connection:
             if "getpeername" not in str(error):
                 raise
             raise unreachable(self.url, "closed as soon as it was open") from error
-        if response.status_code < 300 and self._is_who_it_should_be(response.headers):
+        if response.status_code < 300 and self.is_who_it_should_be(response.headers):
             return response
         try:
             answer = await _read(response, MAX_ERROR_BYTES, self.url)
@@ -242,11 +244,11 @@ class Connection:
         raise self.refusal(response.status_code, answer, response.headers)
 
     def refusal(self, status: int, answer: bytes, headers: Mapping[str, str]) -> SandlotError:
-        if self._is_who_it_should_be(headers):
+        if self.is_who_it_should_be(headers):
             return error_of_answer(self.url, status, answer, headers)
         return somebody_else(self.url, self.worker, status)
 
-    def _is_who_it_should_be(self, headers: Mapping[str, str]) -> bool:
+    def is_who_it_should_be(self, headers: Mapping[str, str]) -> bool:
         return not self.worker or headers.get(WORKER_HEADER) == self.worker
 
     @contextlib.asynccontextmanager

@@ -22,6 +22,7 @@ from sandlot.client.http.problems import (
     error_of_problem,
     error_of_transport,
     interrupted,
+    somebody_else,
     unreachable,
     unreadable,
 )
@@ -33,6 +34,7 @@ from sandlot.wire.exec_bodies import EVENT_BODIES, event_of
 # The server sends something every 15 seconds, be it a ping.
 SILENCE_S: Final = 50.0
 HANDSHAKE_S: Final = 5.0  # until a WebSocket is open, at least
+SWITCHED: Final = 101  # the status of a WebSocket that is open
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 MAX_INPUT_BYTES: Final = 64 * 1024  # of stdin in one message
 FIRST_CLOSE_CODE: Final = 4000  # an error's close code is this and its HTTP status
@@ -143,6 +145,9 @@ class WebSocketLine:
             raise unreachable(url, str(error) or "no answer") from error
         except WebSocketException as error:
             raise interrupted(url, error) from error
+        if socket.response is None or not connection.is_who_it_should_be(socket.response.headers):
+            socket.transport.abort()
+            raise somebody_else(url, connection.worker, SWITCHED)
         line = cls(connection, socket)
         await anext(line._held)
         return line

@@ -9,7 +9,7 @@ import msgspec
 
 from sandlot.client.http.retries import FIRST_PAUSE_S
 from sandlot.domain import errors
-from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
+from sandlot.domain.errors import UNREACHABLE, LinkInterrupted, SandlotError, Unavailable
 from sandlot.wire.error_codes import Problem, error_of
 
 _PROBLEM = msgspec.json.Decoder(Problem)
@@ -81,7 +81,9 @@ def somebody_else(url: str, worker: str, status: int) -> SandlotError:
 def unreachable(url: str, why: object) -> SandlotError:
     # The time is for a server that is being started again; nothing was sent, so any call may be made again.
     return Unavailable(
-        f"cannot connect to {url} ({why}); is `sandlot serve` running?", retry_after_s=FIRST_PAUSE_S
+        f"cannot connect to {url} ({why}); is `sandlot serve` running?",
+        retry_after_s=FIRST_PAUSE_S,
+        details={"reason": UNREACHABLE},
     )
 
 

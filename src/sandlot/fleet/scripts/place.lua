@@ -61,6 +61,14 @@ local function look(mark, ended_counts)
   return at('lost', w)
 end
 
+local function look_at_thread()
+  local mark = call('HGET', threads, A.thread)
+  local found = look(mark, false)
+  if found or not mark or string.sub(mark, 1, 1) ~= 'r' then return found end
+  -- A place that nobody will take any more has given the thread its last session back.
+  return look(call('HGET', threads, A.thread), false)
+end
+
 -- The same call once more, by a client that did not hear the answer.
 local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'before', 'takes_over')
 if again[1] then
@@ -75,7 +83,7 @@ if A.takes_over then
     return unsettled() or {'nothing'}
   end
 else
-  known = A.thread and look(call('HGET', threads, A.thread), false)
+  known = A.thread and look_at_thread()
     or A.key and look(call('HGET', keys, A.key), true)
 end
 if known then return known end

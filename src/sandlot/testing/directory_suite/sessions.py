@@ -109,6 +109,19 @@ class SessionCases(Cases):
         assert await fleet.directory.find(session.id) is None
         assert (await fleet.placed(thread="t")).before is None
 
+    async def test_an_end_is_the_last_also_of_an_earlier_generation(self, fleet: Fleet) -> None:
+        """A recreate that was recorded, and whose worker did not hear it, was not made."""
+        lease = await fleet.offer("w1")
+        await fleet.settle()
+        session = a_session()
+        await fleet.directory.record(lease, [SessionEntry(replace(session, generation=2))])
+        await fleet.directory.record(lease, [SessionEntry(session)])
+        assert await fleet.count() == 1
+        await fleet.directory.record(lease, [SessionEntry(ended(session))])
+        assert await fleet.count() == 0
+        assert (await fleet.directory.page("acme")).found == ()
+        assert (await fleet.directory.held("w1")).ids == ()
+
     async def test_forgotten(self, fleet: Fleet) -> None:
         lease = await fleet.offer("w1")
         await fleet.settle()

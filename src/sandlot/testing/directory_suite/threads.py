@@ -158,6 +158,20 @@ class ThreadCases(Cases):
         await fleet.make(third, a_session(thread="t"))
         assert (await fleet.placed(thread="t")).known
 
+    async def test_given_up_with_its_worker_the_ended_one_is_still_the_last(self, fleet: Fleet) -> None:
+        await fleet.offer("w1", warm=5, free=5)
+        await fleet.settle()
+        session, place = await fleet.create(thread="t")
+        await fleet.make(Place(place.worker, known=True), ended(session))
+        other = await fleet.offer("w2", warm=5, free=50)
+        assert (await fleet.placed(thread="t")).worker.id == "w2"
+        await fleet.directory.leave(other)
+        for _ in range(2):
+            again = await fleet.placed(thread="t")
+            assert (again.known, again.before, again.worker.id) == (False, ended(session), "w1")
+            assert again.reservation is not None
+            await fleet.directory.give_back(again.reservation)
+
     async def test_made_and_ended_at_once(self, fleet: Fleet) -> None:
         """Before it was recorded."""
         await fleet.offer("w1", warm=5)
