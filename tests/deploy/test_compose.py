@@ -113,6 +113,10 @@ def test_every_other_setting_in_env_reaches_a_member(made: Path, tmp_path: Path)
         if value == "given"
     }
     assert asked <= reached, asked - reached
+    # What a coordinator says of environments is made from its own.
+    for member in COORDINATORS:
+        told = services[member]["environment"]
+        assert told["SANDLOT_LIFETIME_S"] == told["SANDLOT_IDLE_TIMEOUT_S"] == "given"
 
 
 # --- who is reachable, who holds what --------------------------------------------------------------

@@ -274,6 +274,27 @@ async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
         assert (access is None) == (known_for_s > 0), "nothing ages while the directory is away"
 
 
+async def test_an_outage_is_over_once_something_was_placed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = (await scene.coordinator.create_session(CreateSession())).session
+    whereabouts = scene.coordinator._whereabouts
+    since = whereabouts._clock()
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
+
+    monkeypatch.setattr(scene.directory, "find", away)
+    whereabouts._clock = lambda: since + 10
+    await scene.coordinator.get_session(old.id)
+    whereabouts._clock = lambda: since + 100
+    session = (await scene.coordinator.create_session(CreateSession())).session
+    whereabouts._clock = lambda: since + 150
+    known = whereabouts.known(session.id)
+    assert known is not None
+    assert known[1] == pytest.approx(50 - whereabouts._fresh_s)
+
+
 async def test_access_is_handed_out_for_living_sessions_of_living_workers(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
     access = scene.coordinator.access(opened.session)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandlot.domain.errors import Unavailable
+from sandlot.domain.errors import StorageFull, Unavailable
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.directory import (
     Place,
@@ -278,6 +278,28 @@ async def test_nothing_is_served_before_the_losses_are_known(fleet: Fleet, harne
     fleet.directory.waits.pop("find").set()
     await call
     assert crew.session_ids == {strange.id}
+
+
+async def test_a_loss_that_cannot_be_told_keeps_nobody_waiting(
+    fleet: Fleet, harness: DirectoryHarness
+) -> None:
+    bad, good = some_sessions(2)
+    await left_by_an_earlier_w1(harness, bad, good)
+
+    class Full(Crew):
+        async def take_in_lost(self, session: Session) -> Session | None:
+            if session.id == bad.id:
+                raise StorageFull("no room on the disk")
+            return await super().take_in_lost(session)
+
+    first = await fleet.start(Full())
+    await first.confirm()
+    await fleet.complete()
+    assert await recorded_for(harness.directory, "w1") == {bad.id, good.id}, "nothing is forgotten for it"
+    await first.close()
+    crew = Crew()
+    await fleet.start(crew)
+    await eventually(lambda: bad.id in crew.session_ids)  # told by the next start
 
 
 async def test_a_loss_is_told_by_the_next_start_if_the_first_one_was_cut_short(

@@ -75,7 +75,7 @@ def _options(deadline_s: float) -> dict[str, Any]:
 def _url_read() -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, exceptions.RedisError):
+    except (ValueError, TypeError, AttributeError, exceptions.RedisError):
         # Without the value, and without what Redis's library says of it: there may be a password in it.
         raise InvalidRequest(
             "SANDLOT_REDIS_URL cannot be used: behind its ? there is what redis-py does not take"

@@ -402,7 +402,10 @@ class MemoryDirectory:
 
 
 def _stale(old: Entry, entry: Entry) -> bool:
-    """What was written later, or has ended, is not undone by a write that comes late. An end is always the
-    last: a later generation that stands there was refused to its worker, and never was.
+    """What was written later, or has ended, is not undone by a write that comes late. An end counts also
+    where the next generation stands: that one was refused to its worker, and never was. Two on, it lived
+    elsewhere meanwhile.
     """
-    return not entry.ended and (old.session.generation > entry.session.generation or old.ended)
+    if old.ended and not entry.ended:
+        return True
+    return old.session.generation > entry.session.generation + entry.ended

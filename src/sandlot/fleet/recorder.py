@@ -47,6 +47,7 @@ class Recorder:
         # What is being opened and not with the member yet; None: the directory was not told of it.
         self._opening: dict[str, SessionEntry | None] = {}
         self._taken: frozenset[str] = frozenset()  # another worker's, and still here
+        self._untold = False  # whether a predecessor's loss could not be taken in
         self._in_doubt = False  # whether the directory may hold what is not here
         self._size = BATCH
 
@@ -213,6 +214,7 @@ class Recorder:
         without a wait: whatever began to be ours until then is seen.
         """
         asked, after = self._asked, None
+        self._untold = False
         while True:
             page = await self._directory.held(lease.worker_id, after=after)
             ours = {session.id for session, _ in self.member.recorded_sessions()}
@@ -234,8 +236,9 @@ class Recorder:
         if self._asked == asked:
             self._left = None
             if self._identity.newcomer:
-                await asyncio.to_thread(self._identity.settle)
                 self._contact.sure()
+                if not self._untold:
+                    await asyncio.to_thread(self._identity.settle)
             self._contact.hurry.set()  # the directory waits for it
 
     async def _not_taken_in(self, lease: Lease, session_ids: Sequence[str]) -> list[str]:
@@ -244,12 +247,20 @@ class Recorder:
         """
         left = []
         for session_id in session_ids:
-            found = await self._directory.find(session_id)
             lost = None
-            if session_id in self._opening or self.member.generation_of(session_id) is not None:
-                continue  # has become ours meanwhile
-            if found is not None and found.worker.id == lease.worker_id:
-                lost = await self.member.take_in_lost(found.session)
+            try:
+                found = await self._directory.find(session_id)
+                if session_id in self._opening or self.member.generation_of(session_id) is not None:
+                    continue  # has become ours meanwhile
+                if found is not None and found.worker.id == lease.worker_id:
+                    lost = await self.member.take_in_lost(found.session)
+            except (Fenced, Unavailable):
+                raise
+            except Exception:
+                # It must not keep the others waiting for ever, and stays on record for the next recording.
+                log.exception("a loss could not be told", session=session_id)
+                self._untold = True
+                continue
             if lost is None:
                 left.append(session_id)
             else:

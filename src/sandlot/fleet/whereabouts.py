@@ -67,6 +67,8 @@ class Whereabouts:
         # while the directory is away, and no client is sent straight to it.
         alive_at = self._clock() if known_at is None else known_at
         at = alive_at if worker.state is WorkerState.ALIVE else -math.inf
+        if self._away_at is not None and at > self._away_at:
+            self._away_at = None  # it has answered since
         self._remembered.pop(session.id, None)
         self._remembered[session.id] = _Remembered(worker, session.tenant, at)
         if len(self._remembered) > MAX_REMEMBERED:
@@ -76,14 +78,16 @@ class Whereabouts:
         self._remembered.pop(session_id, None)
 
     def known(self, session_id: str) -> tuple[WorkerAt, float] | None:
-        """Its worker, and by how many seconds what is known of it is older than ``fresh_s``. Nothing ages
-        while the directory is away: then nobody can take over, and clients go straight as before. But what
-        was old already does not become new by it.
+        """Its worker, and by how many seconds what is known of it is older than ``fresh_s``. Of an outage of
+        the directory one lease counts, as it does to the directory itself: nobody can take over meanwhile,
+        and clients go straight as before.
         """
         remembered = self._remembered.get(session_id)
         if remembered is None:
             return None
-        now = self._clock() if self._away_at is None else self._away_at
+        now = self._clock()
+        if self._away_at is not None:
+            now = min(now, self._away_at + self._directory.timings.lease_s)
         return remembered.worker, max(0.0, now - remembered.at - self._fresh_s)
 
     async def of(self, tenant: str, session_id: str) -> WorkerAt:

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.http11 import Response
 
 from sandlot.client.http.connection import Connection
 from sandlot.client.http.pools import held
@@ -114,6 +115,11 @@ class _Handshake(connect):
         return exc
 
 
+def _headers(answer: Response) -> httpx.Headers:
+    """Which, unlike those of websockets, bear a name that comes twice."""
+    return httpx.Headers(list(answer.headers.raw_items()))
+
+
 class WebSocketLine:
     def __init__(self, connection: Connection, socket: ClientConnection) -> None:
         self._connection = connection
@@ -139,13 +145,13 @@ class WebSocketLine:
         except InvalidStatus as refusal:
             answer = refusal.response
             raise connection.refusal(
-                answer.status_code, bytes(answer.body or b""), answer.headers
+                answer.status_code, bytes(answer.body or b""), _headers(answer)
             ) from refusal
         except OSError as error:
             raise unreachable(url, str(error) or "no answer") from error
         except WebSocketException as error:
             raise interrupted(url, error) from error
-        if socket.response is None or not connection.is_who_it_should_be(socket.response.headers):
+        if socket.response is None or not connection.is_who_it_should_be(_headers(socket.response)):
             socket.transport.abort()
             raise somebody_else(url, connection.worker, SWITCHED)
         line = cls(connection, socket)

@@ -72,10 +72,10 @@ for _, item in ipairs(A.entries) do
   local revoked = not kept and old and old[WORKER] ~= A.worker and worker(old[WORKER]).state ~= 'gone'
   local threads, keys = marks(entry[TENANT])
   local thread_mark = entry[THREAD] and call('HGET', threads, entry[THREAD])
-  -- What was written later, or has ended, is not undone by a write that comes late. An end is always the last: a
-  -- later generation that stands here was refused to its worker, and never was.
-  local stale = old and old[WORKER] == A.worker and not entry[ENDED]
-    and (old[GENERATION] > entry[GENERATION] or old[ENDED])
+  -- What was written later, or has ended, is not undone by a write that comes late. An end counts also where the next
+  -- generation stands: that one was refused to its worker, and never was. Two on, it lived elsewhere meanwhile.
+  local stale = old and old[WORKER] == A.worker
+    and (old[GENERATION] > entry[GENERATION] + (entry[ENDED] and 1 or 0) or old[ENDED] and not entry[ENDED])
   if revoked or old and stands(old, entry)
     or not entry[ENDED] and thread_is_elsewhere(thread_mark, id, entry[CREATED]) then
     taken[#taken + 1] = id

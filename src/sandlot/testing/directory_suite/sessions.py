@@ -122,6 +122,15 @@ class SessionCases(Cases):
         assert (await fleet.directory.page("acme")).found == ()
         assert (await fleet.directory.held("w1")).ids == ()
 
+    async def test_an_end_from_before_it_lived_elsewhere_is_stale(self, fleet: Fleet) -> None:
+        one, session = await fleet.offer("w1"), a_session()
+        await fleet.settle()
+        await fleet.directory.record(one, [SessionEntry(replace(session, generation=3))])
+        await fleet.directory.record(one, [SessionEntry(ended(session))])
+        found = await fleet.directory.find(session.id)
+        assert found is not None
+        assert (found.session.state, found.session.generation) == (SessionState.ACTIVE, 3)
+
     async def test_forgotten(self, fleet: Fleet) -> None:
         lease = await fleet.offer("w1")
         await fleet.settle()
