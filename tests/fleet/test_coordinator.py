@@ -236,13 +236,14 @@ async def test_a_worker_that_is_cut_off_from_the_directory_alone_goes_on(scene: 
     assert result.stdout == b"here\n"
 
 
+async def away(*_: object, **__: object) -> None:
+    raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
+
+
 async def test_an_outage_of_the_directory_stops_creates_only(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
-
-    async def away(*_: object, **__: object) -> None:
-        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
 
     for name in ("find", "place", "page", "workers", "status"):
         monkeypatch.setattr(scene.directory, name, away)
@@ -262,9 +263,6 @@ async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
     session = (await scene.coordinator.create_session(CreateSession())).session
     whereabouts = scene.coordinator._whereabouts
 
-    async def away(*_: object, **__: object) -> None:
-        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
-
     monkeypatch.setattr(scene.directory, "find", away)
     since = whereabouts._clock()
     for later_s in (known_for_s, known_for_s + 500):
@@ -280,9 +278,6 @@ async def test_an_outage_is_over_once_something_was_placed(
     old = (await scene.coordinator.create_session(CreateSession())).session
     whereabouts = scene.coordinator._whereabouts
     since = whereabouts._clock()
-
-    async def away(*_: object, **__: object) -> None:
-        raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
 
     monkeypatch.setattr(scene.directory, "find", away)
     whereabouts._clock = lambda: since + 10

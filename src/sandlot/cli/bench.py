@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandlot.cli.catalogue import environment_of
 from sandlot.cli.connection import with_client
 from sandlot.cli.display import print_json, print_table
-from sandlot.domain.errors import NotFound, Unavailable, Unsupported
+from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.execution import Output
 from sandlot.domain.limits import MIB, LimitChange
 
@@ -107,12 +108,7 @@ async def measure(client: AsyncClient, environment: str, rounds: int, *, progres
     from rich.console import Console
     from rich.progress import track
 
-    environments = (await client.catalogue()).environments
-    image = next((known.image for known in environments if known.name == environment), None)
-    if image is None:
-        raise NotFound(
-            f"there is no environment {environment!r:.80} here; `sandlot env list` shows those that there are"
-        )
+    image = environment_of(await client.catalogue(), environment).image
     before = (await client.health()).pools.get(environment)
     if before is None:
         raise Unavailable(f"no worker has a pool of {environment} now; `sandlot fleet workers` shows them")

@@ -10,7 +10,7 @@ import typer
 from sandlot.cli.connection import server_module, with_client
 
 if TYPE_CHECKING:
-    from sandlot.domain.service import Catalogue
+    from sandlot.domain.service import Catalogue, EnvironmentInfo
 
 env_app = typer.Typer(help="Environments.", no_args_is_help=True, rich_markup_mode=None)
 registry_app = typer.Typer(
@@ -49,13 +49,8 @@ def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
 def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> None:
     """Show one environment."""
     from sandlot.cli import display
-    from sandlot.domain.errors import NotFound
 
-    catalogue = with_client(ctx, lambda client: client.catalogue())
-    found = next((e for e in catalogue.environments if e.name == name), None)
-    if found is None:
-        known = ", ".join(e.name for e in catalogue.environments)
-        raise NotFound(f"there is no environment {name}; the server has {known}")
+    found = environment_of(with_client(ctx, lambda client: client.catalogue()), name)
     if as_json:
         display.print_json(found)
         return
@@ -77,6 +72,16 @@ def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> No
             ("lifetime", display.duration(found.lifetime_s)),
         ]
     )
+
+
+def environment_of(catalogue: Catalogue, name: str) -> EnvironmentInfo:
+    from sandlot.domain.errors import NotFound
+
+    found = next((known for known in catalogue.environments if known.name == name), None)
+    if found is None:
+        names = ", ".join(known.name for known in catalogue.environments)
+        raise NotFound(f"there is no environment {name!r:.80}; the server has {names}")
+    return found
 
 
 @registry_app.command("list")

@@ -228,6 +228,11 @@ def lose(session: Session, report: LossReport) -> Session:
     return replace(session, state=SessionState.LOST, sandbox_id=None, loss=report)
 
 
+def rested(session: Session, now: float) -> Session:
+    """After a time in which nobody could use it, which does not count as idleness."""
+    return replace(session, last_active_at=max(now, session.last_active_at))
+
+
 def recreate(session: Session, sandbox_id: str, now: float) -> Session:
     if session.state is SessionState.ENDED:
         raise ended_error(session)

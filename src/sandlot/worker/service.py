@@ -38,6 +38,7 @@ from sandlot.domain.session import (
     EndReason,
     Session,
     SessionChange,
+    rested,
     without_worker,
 )
 from sandlot.providers.base import Provider, Sandbox
@@ -210,9 +211,8 @@ class WorkerService:
         if session.thread is not None and table.of_thread(session.tenant, session.thread) is not None:
             return None
         now = time.time()
-        lost = without_worker(session, now, self._options.worker_id)
-        # Nobody could use it meanwhile, and when it was last used is not on record.
-        lost = replace(lost, last_active_at=max(now, lost.last_active_at))
+        # Rested: when it was last used was known to the other one alone.
+        lost = rested(without_worker(session, now, self._options.worker_id), now)
         record = SessionRecord(lost)
         await self._store.save([record])
         table.add(record)

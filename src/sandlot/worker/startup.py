@@ -13,7 +13,7 @@ import structlog
 
 from sandlot.domain.errors import NotFound, SandboxLost
 from sandlot.domain.recovery import Purpose, plan
-from sandlot.domain.session import SessionState
+from sandlot.domain.session import SessionState, rested
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
@@ -40,9 +40,7 @@ async def recover(
         if record.session.state is SessionState.ENDED:
             sessions.table.remember(record)
         else:
-            # While the worker was away nobody could use the session: that time does not count as idleness.
-            rested = replace(record.session, last_active_at=max(now, record.session.last_active_at))
-            sessions.table.add(replace(record, session=rested))
+            sessions.table.add(replace(record, session=rested(record.session, now)))
     lives = {live.session.id: live for live in sessions.table}
     slots = asyncio.Semaphore(ADOPTIONS_AT_ONCE)
     for session in what.adopt:
