@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandlot.api import (
     attach,
@@ -25,6 +27,7 @@ from sandlot.api.description import describe
 from sandlot.api.edge import Edge, Gate
 from sandlot.api.figures import RequestFigures
 from sandlot.api.mounted import MountedApp
+from sandlot.api.plain import PlainRoute
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
 from sandlot.api.results import SENDING_BYTES
 from sandlot.domain.budget import ByteBudget
@@ -40,6 +43,7 @@ def create_app(
     access: Callable[[Session], Access | None] | None = None,
     gate: Gate | None = None,
     routers: Sequence[APIRouter] = (),
+    plain: Sequence[PlainRoute] = (),
     worker_id: str = "",
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
@@ -51,7 +55,8 @@ def create_app(
     ``tokens``: bearers' values that are taken instead of the key, which then opens the figures alone.
     ``access``: the way straight to a session's worker, put into each answer about that one session.
     ``gate``: awaited before each request that was admitted; what it raises is the answer. ``routers``: routes
-    beside our own. ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
+    beside our own; ``plain``: those that are in such a hurry that they are answered before the framework.
+    ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
     it answers to, without ports; None: any, for a server that is reached by names it cannot know.
     ``mounted``: applications behind the same edge, by the path that each answers.
     """
@@ -64,20 +69,31 @@ def create_app(
     app.state.figures = figures
     app.state.sending = ByteBudget(SENDING_BYTES)
     app.state.feeding = set()  # tasks that still give input to execs in the background
-    app.add_middleware(
-        Edge,
-        admission=Admission(api_key, allowed_hosts, tokens),
-        bounds=BodyBounds(max_upload_bytes, body_timeout_s),
-        figures=figures,
-        gate=gate,
-        worker_id=worker_id,
-    )
+    edge: dict[str, Any] = {
+        "admission": Admission(api_key, allowed_hosts, tokens),
+        "bounds": BodyBounds(max_upload_bytes, body_timeout_s),
+        "figures": figures,
+        "gate": gate,
+        "worker_id": worker_id,
+    }
+    app.add_middleware(Edge, **edge)
+    app.plain = {route.path: Edge(route, **edge) for route in plain}
     return app
 
 
-def routed_app(routers: Sequence[APIRouter] = ()) -> FastAPI:
+class _App(FastAPI):
+    """``plain``: what is answered before all of the framework's layers, by its path; each behind an edge."""
+
+    plain: Mapping[str, ASGIApp] = MappingProxyType({})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        plain = self.plain.get(scope["path"]) if scope["type"] == "http" else None
+        await (plain or super().__call__)(scope, receive, send)
+
+
+def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
     """All routes and no service: enough to be described."""
-    app = FastAPI(
+    app = _App(
         title="Sandlot",
         version="1",
         description="Self-hosted sandboxes for AI agents: sessions, execs and files.",
@@ -87,7 +103,6 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> FastAPI:
     )
     problems.install(app)
     rooms = (sessions, execs, attach, files, threads, catalogue, operations, seed_routes, e2b_seed_routes)
-    # The others first: they are few, and among them is the way of a fleet's creates.
     for router in (*routers, *(room.router for room in rooms)):
         for route in router.routes:
             if isinstance(route, APIRoute):

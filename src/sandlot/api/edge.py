@@ -30,6 +30,7 @@ from sandlot.wire.request_id import REQUEST_ID_HEADER, served_request
 
 log = structlog.get_logger("sandlot.api")
 
+_REQUEST_ID_NAME: Final = REQUEST_ID_HEADER.lower().encode()
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 # Awaited before each request that was admitted. What it raises is the answer.
@@ -53,13 +54,14 @@ class Edge:
         self._figures = figures
         self._gate = gate
         self._worker_id = worker_id
+        self._always = [(b"x-content-type-options", b"nosniff")]
+        if worker_id:
+            self._always.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        if self._worker_id:
-            send = _signed(send, self._worker_id)
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         served_request.set(request_id)
@@ -68,6 +70,8 @@ class Edge:
         if scope["type"] == "http":
             await self._http(scope, receive, send, refusal)
             return
+        if self._worker_id:
+            send = _signed(send, self._worker_id)
         refusal = refusal or await self._kept_out(scope)
         if refusal is None:
             await self._app(scope, receive, send)
@@ -88,7 +92,7 @@ class Edge:
         limit = self._bounds.limit(scope["method"], scope["path"])
         body = BoundedBody(receive, limit, self._bounds.timeout_s)
         began = time.perf_counter()
-        reply = _Reply(send, request_id, body)
+        reply = _Reply(send, [(_REQUEST_ID_NAME, request_id.encode()), *self._always], body)
         try:
             if refusal is None:
                 refusal = _announced_too_large(scope, body) or await self._kept_out(scope)
@@ -129,7 +133,7 @@ def _log_failure(scope: Scope, request_id: str, error: Exception) -> None:
 
 def _signed(send: Send, worker_id: str) -> Send:
     async def signed(message: Message) -> None:
-        if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
+        if message["type"] in ("websocket.accept", "websocket.http.response.start"):
             MutableHeaders(scope=message)[WORKER_HEADER] = worker_id
         await send(message)
 
@@ -137,11 +141,11 @@ def _signed(send: Send, worker_id: str) -> Send:
 
 
 class _Reply:
-    """Puts the request id on the answer. Who is refused while still sending sees it, and is then cut off."""
+    """Puts ``headers`` on the answer. Who is refused while still sending sees it, and is then cut off."""
 
-    def __init__(self, send: Send, request_id: str, body: BoundedBody) -> None:
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], body: BoundedBody) -> None:
         self._send = send
-        self._request_id = request_id
+        self._headers = headers
         self._body = body
         self._closes = False
         self.status = 0
@@ -151,13 +155,15 @@ class _Reply:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.began = time.perf_counter()
-            headers = MutableHeaders(scope=message)
-            headers[REQUEST_ID_HEADER] = self._request_id
-            headers["X-Content-Type-Options"] = "nosniff"
+            ours = {name for name, _ in self._headers}
+            message["headers"] = [
+                *(header for header in message.get("headers", ()) if header[0] not in ours),
+                *self._headers,
+            ]
             if self.status >= 400:
                 await self._body.settle()
                 if not self._body.complete:
-                    headers["Connection"] = "close"
+                    MutableHeaders(scope=message)["Connection"] = "close"
                     self._closes = True
         elif self._closes and not message.get("more_body", False):
             await self._send({**message, "more_body": True})

@@ -79,26 +79,27 @@ def internal_error() -> SandlotError:
 
 
 def install(app: FastAPI) -> None:
-    app.add_exception_handler(SandlotError, _sandlot_error)
+    app.add_exception_handler(SandlotError, _foreseen)
     app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(HTTPException, _foreseen)
 
 
-async def _sandlot_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, SandlotError)
-    return problem_answer(error, request.state.request_id)
-
-
-async def _http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def answer_to(error: SandlotError | HTTPException, request_id: str) -> Response:
+    if isinstance(error, SandlotError):
+        return problem_answer(error, request_id)
     if isinstance(error.__cause__, SandlotError):  # FastAPI's own words for what happened to a body
-        return problem_answer(error.__cause__, request.state.request_id)
+        return problem_answer(error.__cause__, request_id)
     return problem_answer(
         http_error(error.status_code, error.detail),
-        request.state.request_id,
+        request_id,
         status=error.status_code,
         headers=error.headers,
     )
+
+
+async def _foreseen(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SandlotError | HTTPException)
+    return answer_to(error, request.state.request_id)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

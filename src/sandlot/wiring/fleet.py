@@ -9,7 +9,7 @@ import structlog
 from sandlot import __version__
 from sandlot.api import create_app
 from sandlot.api.fleet_coordinator import coordinator_routes
-from sandlot.api.fleet_worker import worker_routes
+from sandlot.api.fleet_worker import create_route, worker_routes
 from sandlot.client.http.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
 from sandlot.config.registry import load_registry
@@ -77,6 +77,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         worker_id=settings.worker_id,
         gate=membership.confirm,
         routers=[worker_routes(worker)],
+        plain=[create_route(worker)],
         allowed_hosts=None,  # nobody comes in without a token, under whatever name
         max_upload_bytes=settings.max_upload_bytes,
     )
