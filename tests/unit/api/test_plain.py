@@ -1,0 +1,95 @@
+"""Routes that are answered before the framework: nothing that the edge does for others may be missing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+from tests.unit.api.conftest import KEY, living
+
+from sandlot.api.plain import PlainRoute
+from sandlot.domain.errors import InvalidRequest, Unavailable
+
+PATH = "/v1/fleet/plain"
+
+
+async def handle(sent: bytes) -> tuple[int, bytes]:
+    match sent:
+        case b"refuse":
+            raise InvalidRequest("not like this")
+        case b"busy":
+            raise Unavailable("not now", retry_after_s=2.0, may_have_executed=False)
+        case b"fail":
+            raise RuntimeError("a secret of this server")
+    return 201, b'{"bytes":%d}' % len(sent)
+
+
+ROUTE = (PlainRoute(PATH, handle),)
+
+
+async def test_it_is_answered_behind_the_edge() -> None:
+    async with living(plain=ROUTE, worker_id="w-7") as live:
+        made = await live.client.post(PATH, content=b"x" * 300_000, headers={"X-Request-Id": "req-of-mine"})
+        assert (made.status_code, made.json()) == (201, {"bytes": 300_000})
+        assert made.headers["content-type"] == "application/json"
+        assert made.headers["x-request-id"] == "req-of-mine"
+        assert made.headers["sandlot-worker"] == "w-7"
+        assert made.headers["x-content-type-options"] == "nosniff"
+        figures = (await live.client.get("/metrics")).text
+        assert f'sandlot_http_requests_total{{method="POST",route="{PATH}",status="201"}} 1.0' in figures
+
+
+async def test_nobody_comes_in_without_the_key() -> None:
+    async with living(plain=ROUTE) as live, httpx.AsyncClient(base_url=live.url) as stranger:
+        refused = await stranger.post(PATH, content=b"x")
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
+        foreign = {"Authorization": f"Bearer {KEY}", "Origin": "https://elsewhere.example"}
+        assert (await stranger.post(PATH, content=b"x", headers=foreign)).status_code == 403
+
+
+async def test_errors_are_problems() -> None:
+    async with living(plain=ROUTE) as live:
+        refused = await live.client.post(PATH, content=b"refuse")
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+        assert refused.json()["detail"] == "not like this"
+        assert refused.headers["content-type"] == "application/problem+json"
+        busy = await live.client.post(PATH, content=b"busy")
+        assert (busy.status_code, busy.headers["retry-after"]) == (503, "2")
+        assert busy.json()["may_have_executed"] is False
+        failed = await live.client.post(PATH, content=b"fail")
+        assert (failed.status_code, failed.json()["code"]) == (500, "internal")
+        assert "secret" not in failed.text
+
+
+async def test_other_methods_and_paths_are_not_its_own() -> None:
+    async with living(plain=ROUTE) as live:
+        refused = await live.client.get(PATH)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        assert (await live.client.post(PATH + "/more", content=b"x")).status_code == 404
+
+
+async def test_a_body_is_bounded_in_size_and_time() -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+    async with living(plain=ROUTE, body_timeout_s=0.3) as live:
+        large = await live.raw(f"{head}Content-Length: 5000000\r\n\r\n".encode())
+        assert b" 413 " in large.split(b"\r\n")[0]
+        slow = await live.raw(f"{head}Content-Length: 10\r\n\r\nabc".encode())
+        assert b" 408 " in slow.split(b"\r\n")[0]
+
+
+async def test_who_leaves_in_the_middle_is_not_served() -> None:
+    seen = []
+
+    async def heard(sent: bytes) -> tuple[int, bytes]:
+        seen.append(sent)
+        return 200, b"{}"
+
+    async with living(plain=(PlainRoute(PATH, heard),)) as live:
+        _, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        writer.write(f"{head}Content-Length: 10\r\n\r\nabc".encode())
+        await writer.drain()
+        writer.close()
+        while f'route="{PATH}",status="0"' not in (await live.client.get("/metrics")).text:
+            await asyncio.sleep(0.02)
+        assert seen == []
