@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from sandlot.api.fleet_worker import worker_routes
+from sandlot.api.fleet_worker import create_route, worker_routes
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
@@ -112,7 +112,8 @@ class Scene:
 @contextlib.asynccontextmanager
 async def listening(name: str, fake: FleetFake) -> AsyncIterator[str]:
     gate = TokenGate(KEYS, worker_id=name, generation_of=lambda _: None)
-    async with served(fake, tokens=gate, routers=[worker_routes(fake)], worker_id=name) as url:
+    routes = {"routers": [worker_routes(fake)], "plain": [create_route(fake)]}
+    async with served(fake, tokens=gate, worker_id=name, **routes) as url:
         yield url
 
 
