@@ -1,4 +1,4 @@
-"""``create_app``: the service's routes behind one edge. The service's life belongs to the caller."""
+"""``create_app``: the service's routes behind the edge. The service's life belongs to the caller."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def create_app(
 
 
 class _App(FastAPI):
-    """``plain``: what is answered before all of the framework's layers, by its path; each behind an edge."""
+    """``plain``: what is answered before all of the framework's layers, by its path and for all methods; each
+    behind an edge like the framework's own.
+    """
 
     plain: Mapping[str, ASGIApp] = MappingProxyType({})
 

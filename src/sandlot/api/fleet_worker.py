@@ -30,6 +30,7 @@ class FleetWorker(Protocol):
 
 
 def worker_routes(worker: FleetWorker) -> APIRouter:
+    """All but ``create_route``."""
     router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
 
     @router.post("/drain", status_code=204)
@@ -42,12 +43,14 @@ def worker_routes(worker: FleetWorker) -> APIRouter:
 
 
 def create_route(worker: FleetWorker) -> PlainRoute:
-    """Every create of a fleet comes this way."""
+    """Every create of a fleet comes this way. Its body is read with patience: a member of another version may
+    say more than this one knows.
+    """
 
     async def create_assigned(sent: bytes) -> tuple[int, bytes]:
         try:
             body = _ASSIGNED.decode(sent)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidRequest(f"this is not what a coordinator sends: {error}") from error
         opened = await worker.create_session(body.request(), body.assignment())
         return 201 if opened.created else 200, encoded(SessionBody.of(opened.session))

@@ -1,6 +1,5 @@
 """Routes that are answered before the framework is reached: for what members of a fleet ask of each other
-while a client waits. What FastAPI does for a stranger's request would cost a fifth of a millisecond, and a
-member of another version may say more than this one knows.
+while a client waits. What FastAPI does for a stranger's request would cost a fifth of a millisecond.
 """
 
 from __future__ import annotations

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import httpx
 from tests.unit.api.conftest import KEY, living
 
 from sandlot.api.plain import PlainRoute
 from sandlot.domain.errors import InvalidRequest, Unavailable
+from sandlot.domain.ids import new_session_id
+from sandlot.domain.session import Session
+from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 
 PATH = "/v1/fleet/plain"
 
@@ -36,7 +40,7 @@ async def test_it_is_answered_behind_the_edge() -> None:
         assert made.headers["sandlot-worker"] == "w-7"
         assert made.headers["x-content-type-options"] == "nosniff"
         figures = (await live.client.get("/metrics")).text
-        assert f'sandlot_http_requests_total{{method="POST",route="{PATH}",status="201"}} 1.0' in figures
+        assert f'sandlot_http_requests_total{{method="POST",route="{PATH}",status="201"}}' in figures
 
 
 async def test_nobody_comes_in_without_the_key() -> None:
@@ -69,10 +73,14 @@ async def test_other_methods_and_paths_are_not_its_own() -> None:
 
 
 async def test_a_body_is_bounded_in_size_and_time() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(9):
+            yield b"x" * 512 * 1024
+
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
     async with living(plain=ROUTE, body_timeout_s=0.3) as live:
-        large = await live.raw(f"{head}Content-Length: 5000000\r\n\r\n".encode())
-        assert b" 413 " in large.split(b"\r\n")[0]
+        large = await live.client.post(PATH, content=endless())
+        assert (large.status_code, large.json()["code"]) == (413, "too_large")
         slow = await live.raw(f"{head}Content-Length: 10\r\n\r\nabc".encode())
         assert b" 408 " in slow.split(b"\r\n")[0]
 
@@ -90,6 +98,63 @@ async def test_who_leaves_in_the_middle_is_not_served() -> None:
         writer.write(f"{head}Content-Length: 10\r\n\r\nabc".encode())
         await writer.drain()
         writer.close()
-        while f'route="{PATH}",status="0"' not in (await live.client.get("/metrics")).text:
+        while f'route="{PATH}"' not in (figures := (await live.client.get("/metrics")).text):
             await asyncio.sleep(0.02)
         assert seen == []
+        assert f'route="{PATH}",status="0"' in figures
+
+
+async def test_the_gate_is_asked_first() -> None:
+    seen = []
+
+    async def heard(sent: bytes) -> tuple[int, bytes]:
+        seen.append(sent)
+        return 200, b"{}"
+
+    async def gate() -> None:
+        raise Unavailable("replaced by another worker")
+
+    async with living(plain=(PlainRoute(PATH, heard),), gate=gate) as live:
+        refused = await live.client.post(PATH, content=b"x")
+        assert (refused.status_code, refused.json()["detail"]) == (503, "replaced by another worker")
+        assert seen == []
+
+
+async def test_creates_are_taken_from_members_alone() -> None:
+    keys = SigningKeys({"k1": "s" * 32})
+    tokens = AccessTokens(keys, lifetime_s=60.0)
+    gate = TokenGate(keys, worker_id="w1", generation_of=lambda _: None)
+    seen = []
+
+    async def heard(sent: bytes) -> tuple[int, bytes]:
+        seen.append(sent)
+        return 200, b"{}"
+
+    session = Session(new_session_id(), "base", 0.0, 0.0)
+    of_session = tokens.for_session(session, "http://w1", "w1")
+    assert of_session is not None
+    bearers = {of_session.token: 401, tokens.for_member("w2"): 401, KEY: 401, tokens.for_member("w1"): 200}
+    async with living(plain=(PlainRoute(PATH, heard),), tokens=gate) as live:
+        for bearer, status in bearers.items():
+            headers = {"Authorization": f"Bearer {bearer}"}
+            assert (await live.client.post(PATH, content=b"x", headers=headers)).status_code == status
+    assert seen == [b"x"]
+
+
+async def test_a_server_that_stops_says_that_it_may_have_been_done() -> None:
+    begun = asyncio.Event()
+
+    async def hangs(sent: bytes) -> tuple[int, bytes]:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with living(plain=(PlainRoute(PATH, hangs),)) as live:
+        before = asyncio.all_tasks()
+        asking = asyncio.create_task(live.client.post(PATH, content=b"x"))
+        await begun.wait()
+        serving = [task for task in asyncio.all_tasks() - before if task is not asking]
+        for task in serving:
+            task.cancel()
+        answer = await asking
+    assert (answer.status_code, answer.json()["may_have_executed"]) == (503, True)
