@@ -261,7 +261,12 @@ async def test_a_body_byte_by_byte_is_cut_off() -> None:
                 break
             writer.write(b"x")
             await asyncio.sleep(0.05)
-        assert b" 408 " in (await asyncio.wait_for(reading, 20)).split(b"\r\n")[0]
+        try:
+            answer = await asyncio.wait_for(reading, 20)
+        except ConnectionResetError:
+            pass  # cut off as well: a byte that left after the answer made the kernel throw it away
+        else:
+            assert b" 408 " in answer.split(b"\r\n")[0]
         writer.close()
 
 

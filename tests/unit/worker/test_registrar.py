@@ -181,6 +181,7 @@ async def test_create_that_is_cancelled_while_it_is_recorded_leaves_nothing(
     await eventually(lambda: not scene.engine.sandboxes)
     assert worker.recorded_sessions() == []
     clerk.pause.set()
+    await eventually(lambda: clerk.withdrawn)
     await asyncio.sleep(0.02)
     assert clerk.opened_ == [], "it is not told after it was taken back"
     assert len(clerk.withdrawn) == 1
