@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandlot.api.problems import check_is_post
 
 
 class MountedApp(BaseRoute):
@@ -20,6 +21,5 @@ class MountedApp(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            raise HTTPException(405, "only POST is answered here", headers={"Allow": "POST"})
+        check_is_post(scope)
         await self._app(scope, receive, send)

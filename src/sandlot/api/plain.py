@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from sandlot.api.problems import answer_to
+from sandlot.api.problems import answer_to, check_is_post
 from sandlot.domain.errors import SandlotError
 
 Handle = Callable[[bytes], Awaitable[tuple[int, bytes]]]
@@ -26,8 +26,7 @@ class PlainRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
         try:
-            if scope["method"] != "POST":
-                raise HTTPException(405, "only POST is answered here", headers={"Allow": "POST"})
+            check_is_post(scope)
             status, body = await self._handle(await _whole(receive))
         except (SandlotError, HTTPException) as error:
             await answer_to(error, scope["state"]["request_id"])(scope, receive, send)

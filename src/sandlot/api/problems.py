@@ -18,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from sandlot.api.answers import encoded, readable
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, TooLarge, Unauthorized
@@ -72,6 +73,11 @@ def problem_answer(
 def http_error(status: int, detail: str) -> SandlotError:
     """The error of our tree that stands for a refusal of HTTP."""
     return _BY_STATUS.get(status, InvalidRequest)(detail)
+
+
+def check_is_post(scope: Scope) -> None:
+    if scope["method"] != "POST":
+        raise HTTPException(405, "only POST is answered here", headers={"Allow": "POST"})
 
 
 def internal_error() -> SandlotError:

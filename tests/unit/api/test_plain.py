@@ -31,6 +31,17 @@ async def handle(sent: bytes) -> tuple[int, bytes]:
 ROUTE = (PlainRoute(PATH, handle),)
 
 
+def listening() -> tuple[PlainRoute, list[bytes]]:
+    """A route, and what has come to it."""
+    seen = []
+
+    async def heard(sent: bytes) -> tuple[int, bytes]:
+        seen.append(sent)
+        return 200, b"{}"
+
+    return PlainRoute(PATH, heard), seen
+
+
 async def test_it_is_answered_behind_the_edge() -> None:
     async with living(plain=ROUTE, worker_id="w-7") as live:
         made = await live.client.post(PATH, content=b"x" * 300_000, headers={"X-Request-Id": "req-of-mine"})
@@ -86,13 +97,8 @@ async def test_a_body_is_bounded_in_size_and_time() -> None:
 
 
 async def test_who_leaves_in_the_middle_is_not_served() -> None:
-    seen = []
-
-    async def heard(sent: bytes) -> tuple[int, bytes]:
-        seen.append(sent)
-        return 200, b"{}"
-
-    async with living(plain=(PlainRoute(PATH, heard),)) as live:
+    route, seen = listening()
+    async with living(plain=(route,)) as live:
         _, writer = await asyncio.open_connection("127.0.0.1", live.port)
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         writer.write(f"{head}Content-Length: 10\r\n\r\nabc".encode())
@@ -105,16 +111,12 @@ async def test_who_leaves_in_the_middle_is_not_served() -> None:
 
 
 async def test_the_gate_is_asked_first() -> None:
-    seen = []
-
-    async def heard(sent: bytes) -> tuple[int, bytes]:
-        seen.append(sent)
-        return 200, b"{}"
+    route, seen = listening()
 
     async def gate() -> None:
         raise Unavailable("replaced by another worker")
 
-    async with living(plain=(PlainRoute(PATH, heard),), gate=gate) as live:
+    async with living(plain=(route,), gate=gate) as live:
         refused = await live.client.post(PATH, content=b"x")
         assert (refused.status_code, refused.json()["detail"]) == (503, "replaced by another worker")
         assert seen == []
@@ -124,17 +126,12 @@ async def test_creates_are_taken_from_members_alone() -> None:
     keys = SigningKeys({"k1": "s" * 32})
     tokens = AccessTokens(keys, lifetime_s=60.0)
     gate = TokenGate(keys, worker_id="w1", generation_of=lambda _: None)
-    seen = []
-
-    async def heard(sent: bytes) -> tuple[int, bytes]:
-        seen.append(sent)
-        return 200, b"{}"
-
+    route, seen = listening()
     session = Session(new_session_id(), "base", 0.0, 0.0)
     of_session = tokens.for_session(session, "http://w1", "w1")
     assert of_session is not None
     bearers = {of_session.token: 401, tokens.for_member("w2"): 401, KEY: 401, tokens.for_member("w1"): 200}
-    async with living(plain=(PlainRoute(PATH, heard),), tokens=gate) as live:
+    async with living(plain=(route,), tokens=gate) as live:
         for bearer, status in bearers.items():
             headers = {"Authorization": f"Bearer {bearer}"}
             assert (await live.client.post(PATH, content=b"x", headers=headers)).status_code == status
