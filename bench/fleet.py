@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from bench.fleet_rig import Fleet, fleet
-from bench.rig import p50, progress
+from bench.rig import ProcessorTime, p50, progress
 from bench.server import serving
 from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import Unavailable
@@ -81,8 +81,12 @@ async def measure_ways(rounds: int) -> dict[str, float]:
         for session in sessions.values():
             await session.delete()
         await all_warm()
+        before = ProcessorTime.now()
         samples |= await in_turn("create", rounds, {name: client.create for name, client in clients.items()})
+        stolen = ProcessorTime.now().stolen_since(before)
     figures = {f"{name}_p50_ms": p50(values) for name, values in samples.items()}
+    # What a host gives to others, a fleet misses most: each of its processes waits for its turn once more.
+    figures["create_stolen_share"] = stolen
     for what, name in (("create", "straight"), ("exec", "straight"), ("exec", "proxied")):
         figures[f"{what}_{name}_ratio"] = figures[f"{what}_{name}_p50_ms"] / figures[f"{what}_bare_p50_ms"]
     return figures

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.domain.environment import Environment, Tier
@@ -62,6 +63,27 @@ def rss_bytes(pid: int | str = "self") -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+@dataclass(frozen=True)
+class ProcessorTime:
+    """Of all processors since the machine started, in ticks. ``stolen``: wanted here, and given to others by the
+    machine's host.
+    """
+
+    used: int
+    stolen: int
+
+    @classmethod
+    def now(cls) -> ProcessorTime:
+        line = Path("/proc/stat").read_text().splitlines()[0]
+        user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, line.split()[1:9])
+        return cls(user + nice + system + interrupts + soft, stolen)
+
+    def stolen_since(self, before: ProcessorTime) -> float:
+        """As a part of what was wanted."""
+        stolen = self.stolen - before.stolen
+        return stolen / max(self.used - before.used + stolen, 1)
 
 
 async def run_on_tiers(description: str | None, measure: Measure, **defaults: int) -> None:

@@ -21,6 +21,7 @@ async def test_the_way_through_a_fleet() -> None:
         lambda figures: figures["create_straight_ratio"] < 3.0 and figures["exec_straight_ratio"] < 2.2,
     )
     assert figures["exec_proxied_p50_ms"] > 0
+    assert 0 <= figures["create_stolen_share"] < 1
 
 
 @pytest.mark.docker
