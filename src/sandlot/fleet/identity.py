@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class Identity:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock: int | None = None
+        # A write runs in a thread, which goes on after the task that waits for it was cancelled.
+        self._writing = threading.Lock()
         self.token = secrets.token_hex(16)
         self.epoch = 0
         self.newcomer = True
@@ -75,7 +78,12 @@ class Identity:
         self._keep()
 
     def _keep(self) -> None:
-        """On disk when it returns, or as it was: never half."""
+        """On disk when it returns, or as it was: never half. Writes nothing once the folder is released."""
+        with self._writing:
+            if self._lock is not None:
+                self._write()
+
+    def _write(self) -> None:
         text = msgspec.json.encode(_Kept(self.token, self.epoch, self._which(), self.newcomer))
         new = self._folder / f"{KEPT}.new"
         try:
@@ -90,9 +98,11 @@ class Identity:
             log.warning("the worker's epoch could not be kept", folder=str(self._folder), error=str(error))
 
     def release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Waits for a write that has begun: after this, the folder may be another process's, or gone."""
+        with self._writing:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def _recall(self) -> None:
         try:

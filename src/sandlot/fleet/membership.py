@@ -120,7 +120,7 @@ class Membership:
         if lease is not None:
             with contextlib.suppress(SandlotError):
                 await self._directory.leave(lease)
-        self._identity.release()
+        await asyncio.to_thread(self._identity.release)
 
     async def _join_first(self) -> None:
         deadline = time.monotonic() + JOIN_WITHIN_S

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,32 @@ def test_files_are_the_owners_alone(folder: Path) -> None:
     modes = {name: os.stat(folder / name).st_mode & 0o777 for name in (LOCK, KEPT)}
     assert modes == {LOCK: 0o600, KEPT: 0o600}
     identity.release()
+
+
+def test_release_waits_for_a_write_and_nothing_is_written_after_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing cancels the task that waits for a write, not the thread that writes."""
+    identity = Identity(folder)
+    identity.claim()
+    writing, go_on, synced = threading.Event(), threading.Event(), os.fsync
+
+    def slow_fsync(descriptor: int) -> None:
+        writing.set()
+        assert go_on.wait(20)
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_fsync)
+    with ThreadPoolExecutor() as threads:
+        kept = threads.submit(identity.keep_epoch, 3)
+        assert writing.wait(20)
+        released = threads.submit(identity.release)
+        with pytest.raises(TimeoutError):
+            released.result(0.2)
+        go_on.set()
+        released.result(20)
+        kept.result(20)
+    before = (folder / KEPT).read_bytes()
+    identity.keep_epoch(4)
+    assert (folder / KEPT).read_bytes() == before
+    assert not (folder / f"{KEPT}.new").exists()
