@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from sandlot.domain.environment import Environment
-from sandlot.domain.errors import SandboxLost, SandlotError
+from sandlot.domain.errors import ImageMissing, NotFound, SandboxLost
 from sandlot.domain.execution import ExecRequest, Output
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.base import Sandbox, SandboxSpec
+from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite.harness import Cases, Harness, ok, run
 
 
@@ -36,11 +37,16 @@ class DeathCases(Cases):
     async def test_destroy_ends_what_is_under_way(self, provider_harness: Harness) -> None:
         sandbox = await provider_harness.create()
         ran = asyncio.create_task(run(sandbox, "sleep 60", timeout_s=60))
-        await asyncio.sleep(0.3)
+
+        async def begun() -> bool:
+            return any(known.running for known in await sandbox.list_execs())
+
+        await eventually(begun, 20, "the command runs")
         await provider_harness.provider.destroy(sandbox.id)
-        with pytest.raises(SandlotError):
+        with pytest.raises(SandboxLost, match="destroyed") as caught:
             await asyncio.wait_for(ran, 30)
-        await asyncio.wait_for(sandbox.wait_lost(), 30)
+        assert caught.value.may_have_executed
+        assert "destroyed" in await asyncio.wait_for(sandbox.wait_lost(), 30)
 
     async def test_pause(self, fresh: Sandbox, provider_harness: Harness) -> None:
         execution = await fresh.start(ExecRequest(command="for i in $(seq 20); do echo $i; sleep 0.1; done"))
@@ -68,12 +74,14 @@ class DeathCases(Cases):
         assert await adopted.files.read_bytes("counter") == b"run\n"
 
     async def test_adopting_what_is_gone(self, provider_harness: Harness) -> None:
-        with pytest.raises(SandlotError):
+        with pytest.raises(NotFound):
             await provider_harness.provider.adopt(new_sandbox_id())
 
     async def test_missing_image_is_an_error(self, provider_harness: Harness) -> None:
         environment = Environment(
             name="absent", image="sandlot.invalid/no-such-image:none", tier=provider_harness.environment.tier
         )
-        with pytest.raises(SandlotError):
-            await provider_harness.provider.create(SandboxSpec(id=new_sandbox_id(), environment=environment))
+        spec = SandboxSpec(id=new_sandbox_id(), environment=environment)
+        with pytest.raises(ImageMissing, match="no-such-image"):
+            await provider_harness.provider.create(spec)
+        assert spec.id not in {found.id for found in await provider_harness.provider.list()}

@@ -10,6 +10,7 @@ import pytest
 from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound
 from sandlot.domain.execution import ExecRequest, Exited, Output, PtySize, Started, Verdict
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite.harness import Cases, ok, require, run
@@ -255,10 +256,11 @@ class ExecCases(Cases):
             assert (await asyncio.wait_for(execution.result(), 30)).exit_code == 0
 
     async def test_usage_is_told(self, sandbox: Sandbox) -> None:
-        result = await run(sandbox, "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done")
+        counting = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+        result = await run(sandbox, f"{counting}; dd if=/dev/zero of=/dev/null bs=30M count=1 2>/dev/null")
         assert result.exited.duration_ms > 20
         assert result.exited.user_ms > 10
-        assert result.exited.peak_memory_bytes >= 0
+        assert result.exited.peak_memory_bytes > 30 * MIB
 
     async def test_two_hundred_at_once(self, sandbox: Sandbox) -> None:
         results = await asyncio.gather(*(run(sandbox, f"echo {i}", timeout_s=60) for i in range(200)))
