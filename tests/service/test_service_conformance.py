@@ -36,7 +36,9 @@ def fake_harness(service: FakeService, client: object, *, direct: SandboxService
     async def lose(session_id: str) -> None:
         service.lose(session_id)
 
-    return ServiceHarness(cast(AsyncClient, client), lose, MAX_EXECS, direct, short_s=0.4)
+    return ServiceHarness(
+        cast(AsyncClient, client), lose, MAX_EXECS, direct, short_s=0.4, measures_memory=False
+    )
 
 
 def worker_harness(service: SandboxService, client: AsyncClient) -> ServiceHarness:

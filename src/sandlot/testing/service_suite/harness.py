@@ -23,7 +23,7 @@ class ServiceHarness:
 
     ``service`` is what the client speaks to, where it can be spoken to from the test's own event loop.
     ``never_allowed``: whether a session may ask to live for ever. ``short_s`` is a timeout for the cases that wait
-    for one: longer than it takes to make a sandbox, and to look twice.
+    for one: longer than it takes to make a sandbox, and to look twice. ``measures_memory``: whether commands use any.
     """
 
     client: AsyncClient
@@ -32,6 +32,7 @@ class ServiceHarness:
     service: SandboxService | None = None
     never_allowed: bool = True
     short_s: float = 1.5
+    measures_memory: bool = True
 
 
 @pytest.mark.asyncio(loop_scope="session")

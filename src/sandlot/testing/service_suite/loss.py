@@ -8,9 +8,10 @@ import pytest
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
+from sandlot.domain.errors import LinkInterrupted, NotFound, SandboxLost
 from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
+from sandlot.testing.service_suite.background import Listener
 from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,
@@ -80,16 +81,18 @@ class LossCases(Cases):
 
     async def test_reader_is_told(self, service_harness: ServiceHarness, fresh: AsyncSession) -> None:
         running = await fresh.start("echo begun; sleep 60")
-
-        async def read() -> None:
-            async for _ in running.events():
-                pass
-
-        reading = asyncio.create_task(read())
-        await asyncio.sleep(0.5)
+        listener = Listener(running.events())
+        await listener.until(b"begun")
         await service_harness.lose(fresh.id)
-        with pytest.raises(SandlotError):
-            await asyncio.wait_for(reading, TOLD + 7)
+        with pytest.raises((SandboxLost, LinkInterrupted)) as caught:
+            await asyncio.wait_for(listener.rest(), TOLD + 7)
+        if isinstance(caught.value, LinkInterrupted):
+            # The link broke before the engine told why. Whoever asks again by the exec's id is told.
+            assert (caught.value.retryable, caught.value.may_have_executed) == (True, True)
+            told = await raises_within(running.status, SandboxLost, TOLD)
+        else:
+            told = caught.value
+        assert told.details["loss"]["generation"] == 1
 
     async def test_recreate(self, service_harness: ServiceHarness, client: AsyncClient) -> None:
         async with await client.create(env={"KEPT": "yes"}, metadata={"m": "1"}) as session:

@@ -13,12 +13,12 @@ from sandlot.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
     NotFound,
-    SandlotError,
     SessionEnded,
 )
 from sandlot.domain.ids import is_sandbox_id, is_session_id
 from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import DEFAULT_ENVIRONMENT, NEVER, EndReason, SessionState
+from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, ok, unique
 
 
@@ -40,7 +40,7 @@ class SessionCases(Cases):
             assert await ok(session, "whoami") == "sandboxuser\n"
 
     async def test_unknown_environment(self, client: AsyncClient) -> None:
-        with pytest.raises((InvalidRequest, NotFound), match="no-such-environment"):
+        with pytest.raises(InvalidRequest, match="no-such-environment"):
             await client.create("no-such-environment")
 
     async def test_env_reaches_every_command(self, client: AsyncClient) -> None:
@@ -212,11 +212,17 @@ class SessionCases(Cases):
 
     async def test_delete_ends_what_runs(self, client: AsyncClient) -> None:
         session = await client.create()
-        running = asyncio.create_task(session.run("echo begun; sleep 60"))
-        await asyncio.sleep(0.5)
+        running = asyncio.create_task(session.run("echo x >begun; sleep 60"))
+
+        async def begun() -> bool:
+            return await session.files.exists("begun")
+
+        await eventually(begun, 20, "the command runs")
         await session.delete()
-        with pytest.raises(SandlotError):
+        with pytest.raises(SessionEnded) as caught:
             await asyncio.wait_for(running, 30)
+        assert caught.value.details["reason"] == EndReason.DELETED
+        assert caught.value.may_have_executed
 
     async def test_context_manager_deletes(self, client: AsyncClient) -> None:
         async with await client.create() as session:

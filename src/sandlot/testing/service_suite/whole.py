@@ -29,6 +29,13 @@ from sandlot.testing.service_suite.harness import (
 )
 
 
+def check_refusal(error: SandlotError) -> None:
+    """There is none, or there can be none: both are true, and nothing else is. Not that the session has ended."""
+    assert type(error) in (NotFound, InvalidRequest)
+    check_three_fields(error)
+    assert (error.retryable, error.may_have_executed) == (False, False)
+
+
 class ErrorCases(Cases):
     async def test_unknown_session(self, client: AsyncClient) -> None:
         with pytest.raises(NotFound) as caught:
@@ -40,18 +47,21 @@ class ErrorCases(Cases):
         "session_id", ["x", "ses_", "../..", "ses_" + "g" * 32, "x" * 1000, "a b", "%2e%2e"]
     )
     async def test_malformed_session_id(self, client: AsyncClient, session_id: str) -> None:
-        with pytest.raises((NotFound, InvalidRequest)):
+        with pytest.raises(NotFound) as caught:
             await client.get(session_id)
+        assert type(caught.value) is NotFound
 
     @pytest.mark.parametrize("exec_id", ["../..", "a b", "x" * 65, "ü"])
     async def test_malformed_exec_id(self, session: AsyncSession, exec_id: str) -> None:
-        with pytest.raises((NotFound, InvalidRequest)):
+        with pytest.raises((NotFound, InvalidRequest)) as caught:
             await (await session.exec(exec_id)).status()
+        check_refusal(caught.value)
 
     @pytest.mark.parametrize("name", ["../..", "a b", "x" * 65])
     async def test_malformed_shell_name(self, session: AsyncSession, name: str) -> None:
-        with pytest.raises((NotFound, InvalidRequest)):
+        with pytest.raises((NotFound, InvalidRequest)) as caught:
             await session.shell(name).close()
+        check_refusal(caught.value)
 
     @pytest.mark.parametrize(
         ("kind", "call"),
