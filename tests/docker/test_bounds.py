@@ -9,7 +9,7 @@ import time
 import pytest
 from bench.rig import rss_bytes
 
-from sandlot.domain.execution import ExecRequest, Output
+from sandlot.domain.execution import ExecRequest, Exited, Output
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
@@ -100,6 +100,11 @@ async def test_reader_of_one_byte_a_second(harness: Harness) -> None:
         assert await used(harness, sandbox) < AGENT_BOUND_BYTES
     assert taken > 0
     await sandbox.kill(slow.exec_id)
-    async for event in events:
-        assert event is not None
+    last = None
+    async for last in events:
+        if isinstance(last, Output):  # what it printed before it was killed comes whole
+            assert last.offset == taken
+            taken += len(last.data)
+    assert isinstance(last, Exited)
+    assert (last.reason, last.output_bytes) == ("killed", taken)
     await harness.destroy(sandbox.id)
