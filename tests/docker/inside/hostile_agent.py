@@ -46,6 +46,14 @@ def shake(s, proof=None):
     proof = proof or hmac.new(secret, message, hashlib.sha256).hexdigest()
     s.sendall(frame(0, 12, json.dumps({"proof": proof}).encode()))
 
+def started(s, stream):
+    s.sendall(frame(stream, 3, b'{"event":"started","pid":1,"existing":false}'))
+
+def exited(s, stream, output_bytes):
+    end = {"event": "exit", "code": 0, "signal": 0, "reason": "exited", "output_bytes": output_bytes}
+    used = {"duration_ms": 1.0, "user_ms": 1.0, "system_ms": 1.0, "peak_memory_bytes": 1}
+    s.sendall(frame(stream, 3, json.dumps({**end, **used}).encode()) + frame(stream, 6))
+
 def main():
     s = connect()
     if BEHAVIOUR == "silence":
@@ -74,23 +82,29 @@ def main():
             for n in range(200):
                 s.sendall(frame(stream, 4, b"\x01" + struct.pack(">Q", n * 60000) + b"x" * 60000))
         if what == "a wrong exit":
-            s.sendall(frame(stream, 3, b'{"event":"started","pid":1,"existing":false}'))
+            started(s, stream)
             s.sendall(frame(stream, 3, b'{"event":"exit","code":"zero","signal":[],"reason":7}'))
         if what == "deep json":
             s.sendall(frame(stream, 3, b'{"event":' + b"[" * 60000))
-        if what == "streams without end":
-            for n in range(2, 40000, 2):
+        if what == "streams that nobody asked for":
+            for n in range(2, 40002, 2):
                 s.sendall(frame(n, 1, b'{"op":"port.accepted"}'))
-        if what == "silence":
-            pass
-        if what == "endless output":
-            s.sendall(frame(stream, 3, b'{"event":"started","pid":1,"existing":false}'))
+            refused = 0
+            while refused < 20000:
+                _, kind, payload = read_frame(s)
+                refused += kind == 7 and json.loads(payload)["code"] == "unsupported"
+                if kind == 8:
+                    s.sendall(frame(0, 9, payload))
+            said = b"%d refused" % refused
+            started(s, stream)
+            s.sendall(frame(stream, 4, b"\x01" + struct.pack(">Q", 0) + said))
+            exited(s, stream, len(said))
+        if what == "far too much output":
+            started(s, stream)
             offset = 0
-            s.settimeout(0.001)
             credit = 262144
-            while True:
+            while offset < 120000000:
                 if credit > 60009:
-                    s.settimeout(5)
                     s.sendall(frame(stream, 4, b"\x01" + struct.pack(">Q", offset) + b"y" * 60000))
                     offset += 60000
                     credit -= 60009
@@ -100,6 +114,7 @@ def main():
                     credit += struct.unpack(">I", payload)[0]
                 if kind == 8:
                     s.sendall(frame(0, 9, payload))
+            exited(s, stream, offset)
     time.sleep(3600)
 
 try:
