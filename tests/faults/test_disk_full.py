@@ -60,20 +60,26 @@ async def test_no_room(disk: SmallDisk, server: ServerProcess) -> None:
         kept, doomed = await created_at_last(client), await created_at_last(client)
         await kept.files.write("kept.txt", "here")
         await asyncio.to_thread(disk.fill)
-        codes = set()
-        for _ in range(6):
+        refusals = 0
+        causes: set[str] = set()
+
+        async def refused_for_want_of_room() -> bool:
+            nonlocal refusals
             # What was freed and not yet written down when the disk was filled has become room since.
             await asyncio.to_thread(disk.fill)
-            answer = await http.post("/v1/sessions", json={})
-            body = problem(
-                answer,
-                answer.status_code,
-                {503: "unavailable", 507: "storage_full"}.get(answer.status_code, ""),
-            )
-            codes.add(body["code"])
-            assert body["retryable"]
-            assert not body["may_have_executed"]
-        assert codes
+            body = problem(await http.post("/v1/sessions", json={}), 503, "unavailable")
+            assert (body["retryable"], body["may_have_executed"]) == (True, False)
+            # While a sandbox is tried for, one waits in vain; between the tries the cause is told at once.
+            why = body["details"]
+            assert why["reason"] in ("queue", "environment_broken")
+            if why["reason"] == "environment_broken":
+                assert "no space left on device" in body["detail"]
+                causes.add(why["cause"])
+            refusals += 1
+            return refusals >= 6 and bool(causes)
+
+        await eventually(refused_for_want_of_room, 60, lambda: f"{refusals} refusals told {causes}")
+        assert causes == {"storage_full"}
         # What runs goes on; what it writes is its own trouble, and is told so.
         result = await kept.run("cat kept.txt; echo; seq 3 | sort -r | tr -d '\\n'")
         assert result.output == "here\n321"
