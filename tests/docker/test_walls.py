@@ -27,9 +27,8 @@ from tests.docker.conftest import BASE, SLIM, docker, harness_for
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 INSIDE = Path(__file__).parent / "inside"
-REFUSED = re.compile(
-    r"errno |signal (11|31)$|error "
-)  # 31 is SIGSYS, 11 what int 0x80 gives where there is none
+# 31 is SIGSYS, 11 what int 0x80 gives where there is none. An attack that broke by itself was not refused.
+REFUSED = re.compile(r"errno |signal (11|31)$")
 
 # System calls of kernels newer than the headers here may be.
 NEWER = {"cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453, "futex_wake": 454, "futex_wait": 455,
@@ -60,6 +59,13 @@ def refused(seen: dict[str, object], *names: str) -> None:
     assert not allowed
 
 
+def all_of(seen: dict[str, object], *beginnings: str) -> list[str]:
+    """The attacks whose names begin so; none would be refused in vain."""
+    names = [name for name in seen if name.startswith(beginnings)]
+    assert all(any(name.startswith(beginning) for name in names) for beginning in beginnings)
+    return names
+
+
 async def run(sandbox: Sandbox, command: str, timeout_s: float = 30) -> str:
     result = await sandbox.run(ExecRequest(command=command, timeout_s=timeout_s))
     return result.output.decode("utf-8", "replace")
@@ -84,7 +90,7 @@ async def test_agent_cannot_be_read_traced_or_impersonated(seen: dict[str, objec
     )
     refused(seen, "write /.sandlot/agent", "create /.sandlot/run/planted", "create /.sandlot/link/planted")
     # A second agent, started by the user, has no way to the socket and refuses to run without its walls.
-    assert "ok" not in str(seen["run agent as init"]) or "sandlot-agent:" in str(seen["run agent as init"])
+    assert seen["run agent as init"] == "ok sandlot-agent: capset: operation not permitted\n"
     if harness.environment.tier is Tier.RUNC:
         refused(seen, "read /proc/1/environ", "list /proc/1/fd", "read /proc/1/maps")
 
@@ -104,7 +110,7 @@ async def test_agent_environment_and_command_line_hold_no_secret(
 async def test_kernel_surface(seen: dict[str, object], harness: Harness) -> None:
     if seen["machine"] != "x86_64":
         pytest.skip("the numbers in attacks.py are those of x86_64")
-    calls = [name for name in seen if name.startswith("syscall ")]
+    calls = all_of(seen, "syscall ")
     if harness.environment.tier is Tier.RUNSC:
         # gVisor has a kernel of its own: what it allows there is done to that kernel. These would matter even so.
         harmless = {"ptrace", "process_vm_readv", "process_vm_writev", "personality", "io_setup", "io_submit", "vmsplice",
@@ -118,7 +124,7 @@ async def test_kernel_surface(seen: dict[str, object], harness: Harness) -> None
 
 
 async def test_sockets(seen: dict[str, object], harness: Harness) -> None:
-    families = [name for name in seen if name.startswith("socket ")]
+    families = all_of(seen, "socket ")
     refused(seen, *families)
     if harness.environment.tier is Tier.RUNC:
         # Another error would be the kernel's own, given after it has looked for a module to load.
@@ -129,16 +135,14 @@ async def test_sockets(seen: dict[str, object], harness: Harness) -> None:
 
 
 async def test_devices_and_kernel_files(seen: dict[str, object]) -> None:
-    refused(seen, "mknod device", *(name for name in seen if name.startswith("read /dev/")))
+    refused(seen, "mknod device", *all_of(seen, "read /dev/"))
     for name in ("read /proc/kcore", "read /proc/keys", "read /proc/timer_list", "read /proc/sched_debug"):
         assert str(seen[name]) == "ok " or REFUSED.match(str(seen[name])), name
-    refused(seen, *(name for name in seen if name.startswith(("write /proc/", "write /sys/"))))
+    refused(seen, *all_of(seen, "write /proc/", "write /sys/"))
 
 
 async def test_read_only_system(seen: dict[str, object], harness: Harness) -> None:
-    refused(
-        seen, *(name for name in seen if name.startswith("create ")), "write /etc/passwd", "rename workspace"
-    )
+    refused(seen, *all_of(seen, "create "), "write /etc/passwd", "rename workspace")
     assert seen["copied root shell"] == "ok 1000"
 
 
