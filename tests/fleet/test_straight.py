@@ -56,7 +56,7 @@ async def test_all_calls_of_a_session_go_straight(rig: Rig) -> None:
     terminal = ExecRequest(command="sleep 30", pty=PtySize(24, 80))
     held = await service.start_exec(session, terminal)
     await service.resize_exec(session, terminal.exec_id, rows=30, cols=90)
-    assert await service.signal_exec(session, terminal.exec_id, 15) >= 0
+    assert await service.signal_exec(session, terminal.exec_id, 15) == 1
     await service.kill_exec(session, terminal.exec_id)
     await held.detach()
     await service.get_exec(session, request.exec_id, wait_s=1)

@@ -13,6 +13,7 @@ import pytest
 from sandlot.client.http import service as http_service
 from sandlot.client.http import ways
 from sandlot.domain.errors import (
+    LinkInterrupted,
     SandlotError,
     Unavailable,
 )
@@ -177,7 +178,7 @@ async def test_what_a_proxy_may_have_passed_on_is_not_sent_again(rig: Rig) -> No
     async with answering("500 Oops") as url:
         rig.where = url
         session = await rig.session()
-        with pytest.raises(SandlotError) as told:
+        with pytest.raises(Unavailable, match="answered 500") as told:
             await rig.service.files(session).move("/workspace/a", "/workspace/b")
     assert told.value.may_have_executed
     assert rig.coordinator.since() == []
@@ -203,7 +204,7 @@ async def test_what_must_not_be_done_twice_is_not_sent_on_another_way(rig: Rig) 
     async with cutting(rig, {0: 0}) as cut:
         rig.where = cut.url
         session = await rig.session()
-        with pytest.raises(SandlotError) as broken:
+        with pytest.raises(LinkInterrupted) as broken:
             await rig.service.files(session).mkdir("/workspace/d", parents=False)
     assert broken.value.may_have_executed
     assert rig.worker.since() == ["files"]

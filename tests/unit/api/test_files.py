@@ -107,7 +107,8 @@ async def test_archives(live: Live) -> None:
     assert unpacked.json()["bytes"] == 10
     walked = (await live.client.get(files + "/walk", params={"path": "copy", "glob": "b.txt"})).json()
     assert len(walked["entries"]) == 1
-    assert (await live.client.put(files + "/archive", content=b"not a tar" * 200)).status_code in (400, 422)
+    broken = await live.client.put(files + "/archive", content=b"not a tar" * 200)
+    assert (broken.status_code, broken.json()["code"]) == (422, "invalid_request")
 
 
 async def test_changes(live: Live) -> None:
@@ -117,10 +118,9 @@ async def test_changes(live: Live) -> None:
         assert await anext(lines) == "event: ready"
         await live.client.put(files + "/content", params={"path": "new.txt"}, content=b"x")
         async with asyncio.timeout(20):
-            async for line in lines:
-                if line.startswith("data: ") and "new.txt" in line:
-                    assert json.loads(line[6:])["type"] in ("create", "write", "rename")
-                    break
+            while "new.txt" not in (line := await anext(lines)):
+                pass
+            assert json.loads(line[6:]) == {"type": "create", "path": "/workspace/new.txt"}
     assert (await live.client.get(files + "/watch", params={"path": "none"})).status_code == 404
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import tarfile
@@ -132,7 +131,7 @@ async def test_names(session: AsyncSession) -> None:
     found = await files.search("m", "needle 7", glob="f000*")
     assert [(match.line, match.text) for match in found.matches] == [(2, "needle 7")]
     assert len((await files.walk("m", glob="f00*")).entries) == 99
-    assert await files.remove("m", recursive=True) >= 1
+    assert await files.remove("m", recursive=True) == 1102
     assert await files.remove("m", missing_ok=True) == 0
     strange = "a b&c=d#e?f%41+ü"
     await files.write(strange, "x")
@@ -144,8 +143,7 @@ async def test_watch(session: AsyncSession) -> None:
     async with session.files.watch() as changes:
         await session.files.write("seen", "x")
         change = await anext(changes)
-        assert change.path.endswith("seen")
-        assert change.type in {FileChangeType.CREATE, FileChangeType.WRITE, FileChangeType.RENAME}
+        assert (change.type, change.path) == (FileChangeType.CREATE, "/workspace/seen")
 
 
 def test_packing_is_bounded_and_valid(project: Path) -> None:
@@ -237,9 +235,16 @@ def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["..", "d"])
 def test_nothing_is_written_through_a_link_of_the_archive(tmp_path: Path, target: str) -> None:
+    """A link that leads out is left out. For one that does not there is no place: a folder has its name."""
     (tmp_path / "in" / "d").mkdir(parents=True)
-    with contextlib.suppress(FileProblem):  # refused, or a folder of its own in the link's place
-        unpack_in(tmp_path, tar_of(entry("way", tarfile.SYMTYPE, target), entry("way/planted")))
+    archive = tar_of(entry("way", tarfile.SYMTYPE, target), entry("way/planted"))
+    if target == "..":
+        assert unpack_in(tmp_path, archive) == Downloaded(1, 7, ("way",))
+    else:
+        with pytest.raises(FileProblem) as refused:
+            unpack_in(tmp_path, archive)
+        assert refused.value.reason == "is_a_directory"
+    assert not (tmp_path / "in" / "way").is_symlink()
     assert outside(tmp_path) == {}
     assert not (tmp_path / "in" / "d" / "planted").exists()
 
@@ -293,11 +298,13 @@ def test_impossible_sizes_are_refused(tmp_path: Path, kind: bytes, size: int) ->
     info = entry("liar", kind, "d/f")
     info.size = size
     header = info.tobuf(tarfile.GNU_FORMAT)
-    done = None
-    with contextlib.suppress(FileProblem):
-        done = unpack_in(tmp_path, io.BytesIO(header + tar_of(entry("d/f")).getvalue()))
-    # A folder or link has no content, whatever its size says.
-    assert done is None or (size > 0 and kind in {tarfile.DIRTYPE, tarfile.SYMTYPE})
+    archive = io.BytesIO(header + tar_of(entry("d/f")).getvalue())
+    if size > 0 and kind in {tarfile.DIRTYPE, tarfile.SYMTYPE}:
+        # A folder or link has no content, whatever its size says.
+        assert unpack_in(tmp_path, archive) == Downloaded(1 + (kind == tarfile.SYMTYPE), 7)
+    else:
+        with pytest.raises(FileProblem, match=r"broken|more than 1000 entries or 1000000 bytes"):
+            unpack_in(tmp_path, archive)
 
 
 def test_archives_are_bounded(tmp_path: Path) -> None:

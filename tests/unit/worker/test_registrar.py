@@ -442,7 +442,7 @@ async def test_environment_that_cannot_be_made_offers_only_what_is_ready(scene: 
     worker = await start(scene, clerk)
     assert worker.room()["base"][1] == 1000
     scene.engine.creating.error = ImageMissing("there is no such image")
-    with pytest.raises(SandlotError):
+    with pytest.raises(Unavailable, match="no such image"):
         async with asyncio.timeout(30):
             await asyncio.gather(*(worker.create_session(CreateSession()) for _ in range(3)))
     await eventually(lambda: worker.room() == {"base": (0, 0)})

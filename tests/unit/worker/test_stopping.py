@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.unit.worker.conftest import Scene, full_disk
 
-from sandlot.domain.errors import EngineTimeout, SandlotError, Unavailable
+from sandlot.domain.errors import EngineTimeout, LinkInterrupted, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import CreateSession
@@ -78,7 +78,8 @@ async def test_close_during_creates_leaves_whole_sessions_or_nothing(scene: Scen
     kept = set()
     for answer in answers:
         if isinstance(answer, BaseException):
-            assert isinstance(answer, SandlotError), repr(answer)
+            assert isinstance(answer, Unavailable), repr(answer)
+            assert (answer.details["reason"], answer.may_have_executed) == ("stopping", False)
         else:
             kept.add(answer.session.sandbox_id)
     assert kept
@@ -112,7 +113,7 @@ async def test_call_that_waits_for_an_adoption_is_told_when_the_worker_closes(sc
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="x")))
     await asyncio.sleep(0.02)
     await worker.close()
-    with pytest.raises(SandlotError) as caught:
+    with pytest.raises(LinkInterrupted, match="being taken over") as caught:
         await running
     assert caught.value.retryable  # not that the sandbox is lost: it is not
     assert not caught.value.may_have_executed
