@@ -242,7 +242,9 @@ async def test_only_posts_are_answered_and_only_there(agent_server: ServerProces
             assert refused.status_code == 405
             assert refused.headers["allow"] == "POST"
         assert (await http.post("/mcp/made-up", **posted("tools/list"))).status_code == 404
-        assert (await http.post("/mcp", content=b"{", headers=ACCEPT)).status_code in (400, 415)
+        typed = ACCEPT | {"Content-Type": "application/json"}
+        broken = await http.post("/mcp", content=b"{", headers=typed)
+        assert (broken.status_code, broken.json()["error"]["code"]) == (400, -32700)
         figures = (await http.get("/metrics")).text
     assert 'sandlot_http_requests_total{method="DELETE",route="/mcp",status="405"}' in figures
     assert "made-up" not in figures

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.workspaces import (
@@ -224,5 +225,5 @@ async def test_a_conversation_of_its_own_has_a_sandbox_of_its_own(client: Client
 
 async def test_an_agent_leaves_the_refs_of_others_alone(client: Client) -> None:
     agent = agent_with(client)
-    with pytest.raises(Exception, match="elsewhere"):
+    with pytest.raises(UserError, match="elsewhere"):
         await agent.run("go", model=scripted(["ls"]), workspace=WorkspaceRef(provider="elsewhere", id="1"))
