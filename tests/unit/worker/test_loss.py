@@ -246,6 +246,8 @@ async def test_calls_around_a_delete_run_or_say_that_it_ended(scene: Scene) -> N
         for answer in answers:
             if isinstance(answer, BaseException):
                 assert isinstance(answer, SessionEnded), repr(answer)
+            else:
+                assert answer.exit_code == 0
 
 
 async def test_engine_that_fails_at_delete_is_told_and_the_sweep_finishes(scene: Scene) -> None:
