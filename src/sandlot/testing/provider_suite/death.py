@@ -52,8 +52,11 @@ class DeathCases(Cases):
         execution = await fresh.start(ExecRequest(command="for i in $(seq 20); do echo $i; sleep 0.1; done"))
         await asyncio.sleep(0.5)
         await provider_harness.provider.pause(fresh.id)
+        asked = asyncio.create_task(fresh.health())
         await asyncio.sleep(0.5)
+        assert not asked.done(), "nothing moves in it"
         await provider_harness.provider.unpause(fresh.id)
+        await asyncio.wait_for(asked, 30)
         assert (await execution.result()).output == "".join(f"{i}\n" for i in range(1, 21)).encode()
 
     async def test_restarted_worker_adopts(self, provider_harness: Harness) -> None:

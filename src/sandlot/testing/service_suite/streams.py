@@ -45,14 +45,15 @@ class StreamCases(Cases):
         assert (exited.code, exited.output_bytes) == (3, 8)
 
     async def test_output_arrives_while_it_runs(self, session: AsyncSession) -> None:
-        exec_id, heard = new_exec_id(), b""
+        exec_id, heard, code = new_exec_id(), b"", 0
         async for event in session.stream("echo early; sleep 60", exec_id=exec_id):
             if isinstance(event, Output):
                 heard += event.data
                 await (await session.exec(exec_id)).kill()
             elif isinstance(event, Exited):
-                assert event.code > 128, "it ran until it was heard"
+                code = event.code
         assert heard == b"early\n"
+        assert code > 128, "it ran until it was heard"
 
     async def test_silent_command(self, session: AsyncSession) -> None:
         events = [event async for event in session.stream("true")]
