@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -10,24 +13,34 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 START_SECONDS = 20.0
 
 
-_given: set[int] = set()
+# Below the range that the kernel gives to outgoing connections, which would take a port before its server listens.
+FIRST_PORT, LAST_PORT = 10_000, 32_000
+MOST_PROCESSES = 8
+
+
+def _own_ports() -> Iterator[int]:
+    """Those of this process: parallel test processes (pytest-xdist) must not be given each other's."""
+    each = (LAST_PORT - FIRST_PORT) // MOST_PROCESSES
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MOST_PROCESSES
+    begin = secrets.randbelow(each)  # two runs at the same time rarely meet
+    return (FIRST_PORT + process * each + (begin + number) % each for number in itertools.count())
+
+
+_ports = _own_ports()
 
 
 def free_port() -> int:
-    """Never one that this process was given before: whoever has that may not listen yet, or not just now."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _given:
-            _given.add(port)
+    """Not one that this process was given lately: whoever has that may not listen yet, or not just now."""
+    for port in _ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError("the ports never end")
 
 
 class RedisServer:
@@ -84,7 +97,7 @@ class RedisServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def redis_server(*options: str) -> Iterator[RedisServer]:
     server = RedisServer(*options)
     try:
