@@ -11,6 +11,7 @@ from bench import fleet
 from tests.measuring import best_of_three
 
 
+@pytest.mark.alone
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # thirty sandboxes are made before anything is measured
@@ -26,7 +27,7 @@ async def test_the_way_through_a_fleet() -> None:
 
 @pytest.mark.docker
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_sessions_spread_over_workers() -> None:
     """Bar: 20 % of 90 on 3; fewer here, but so many that it is more than one pool."""
     figures = await fleet.measure_spread(sessions=45, workers=3)

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,3 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """A provider on each tier."""
     async with harness_for(Tier(request.param)) as harness:
         yield harness
-
-
-@pytest.fixture
-def short_tmp() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's name."""
-    path = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)

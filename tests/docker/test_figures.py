@@ -10,7 +10,12 @@ from bench import exec as exec_bench
 from sandlot.domain.environment import Tier
 from tests.measuring import best_of_three
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.alone,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.mark.parametrize(("tier", "bar"), [("runc", 20), ("runsc", 4)])

@@ -156,6 +156,7 @@ async def listed(client: AsyncClient) -> list[str]:
     return [session.id async for session in client.sessions()]
 
 
+@pytest.mark.alone  # it measures memory
 @pytest.mark.parametrize("accept", [f"application/json, {PACKED}", "application/json"])
 async def test_large_results_at_once(fleet: Fleet, accept: str) -> None:
     """What sandboxes print through a coordinator, all at once, is not its end: deploy/compose gives it 512 MiB.

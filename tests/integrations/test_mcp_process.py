@@ -17,9 +17,9 @@ import pytest
 
 from sandlot import Client
 from sandlot.testing.eventually import eventually
-from tests.conftest import docker_json
 from tests.faults.rig import ServerProcess
 from tests.integrations.mcp_clients.official import BareLines, environ
+from tests.leaks import docker_json
 
 pytestmark = pytest.mark.docker
 

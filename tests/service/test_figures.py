@@ -16,7 +16,7 @@ from bench.server import serving
 
 from tests.measuring import best_of_three
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 async def bench_of_the_command_line() -> dict[str, float]:

@@ -19,6 +19,8 @@ from sandlot.cli import files
 from sandlot.cli.main import app
 from sandlot.domain.errors import FileProblem
 
+pytestmark = pytest.mark.slow  # each case starts a process of its own
+
 
 def failed(served: Served, *arguments: str, code: int = 1, **variables: str) -> str:
     ran = subprocess.run(

@@ -15,6 +15,8 @@ from sandlot.config.recipes import RecipeDefaults
 from sandlot.config.registry import load_registry
 from sandlot.domain.environment import Tier
 
+pytestmark = pytest.mark.slow  # each case starts a process of its own
+
 RECIPES = load_registry(defaults=RecipeDefaults()).recipes
 
 

@@ -35,6 +35,8 @@ from sandlot.domain.execution import Channel, ExecEvent, Exited, Output
 from sandlot.domain.service import ExecStatus
 from sandlot.wiring.http import listen
 
+pytestmark = pytest.mark.slow  # each case starts a process of its own
+
 
 def run(*arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
@@ -115,12 +117,12 @@ def test_an_empty_command_is_called_so() -> None:
         assert run(*command, code=1).stderr == "sandlot: the command is empty\n"
 
 
-def test_a_second_local_program_is_told_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "docker").mkdir()
-    with (tmp_path / "docker/lock").open("w") as lock:
+def test_a_second_local_program_is_told_what_to_do(short_tmp: Path) -> None:
+    (short_tmp / "docker").mkdir()
+    with (short_tmp / "docker/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ran = run(
-            "run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(tmp_path), SANDLOT_WORKER_ID="test-cli"
+            "run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(short_tmp), SANDLOT_WORKER_ID="test-cli"
         )
     assert "another worker uses the data directory" in ran.stderr
     assert "`sandlot serve`" in ran.stderr

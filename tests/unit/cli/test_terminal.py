@@ -67,7 +67,7 @@ def terminals(served: Served) -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-pytestmark = needs("setsid")
+pytestmark = [needs("setsid"), pytest.mark.slow]
 
 
 def test_shell_is_a_terminal_that_follows_ours(served: Served, terminals: list[Terminal]) -> None:

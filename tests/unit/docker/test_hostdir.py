@@ -17,10 +17,10 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_epochs_grow_and_one_life_at_a_time(tmp_path: Path) -> None:
-    first, second = HostDirectory(tmp_path / "d"), HostDirectory(tmp_path / "d")
+def test_epochs_grow_and_one_life_at_a_time(short_tmp: Path) -> None:
+    first, second = HostDirectory(short_tmp / "d"), HostDirectory(short_tmp / "d")
     assert first.open() == 1
-    assert mode(tmp_path / "d") == 0o700
+    assert mode(short_tmp / "d") == 0o700
     with pytest.raises(Conflict, match="another worker uses the data directory"):
         second.open()
     first.close()
@@ -28,8 +28,8 @@ def test_epochs_grow_and_one_life_at_a_time(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_sandboxs_folder(tmp_path: Path) -> None:
-    host = HostDirectory(tmp_path / "d")
+def test_a_sandboxs_folder(short_tmp: Path) -> None:
+    host = HostDirectory(short_tmp / "d")
     host.open()
     sandbox_id = new_sandbox_id()
     old_mask = os.umask(0o077)
@@ -49,8 +49,8 @@ def test_a_sandboxs_folder(tmp_path: Path) -> None:
     host.close()
 
 
-def test_a_half_written_secret_is_none(tmp_path: Path) -> None:
-    host = HostDirectory(tmp_path / "d")
+def test_a_half_written_secret_is_none(short_tmp: Path) -> None:
+    host = HostDirectory(short_tmp / "d")
     host.open()
     sandbox_id = new_sandbox_id()
     (host.make(sandbox_id).path / "secret").write_text("abcd")
@@ -59,21 +59,21 @@ def test_a_half_written_secret_is_none(tmp_path: Path) -> None:
     host.close()
 
 
-def test_too_long_a_path_is_refused_at_once(tmp_path: Path) -> None:
+def test_too_long_a_path_is_refused_at_once(short_tmp: Path) -> None:
     with pytest.raises(InvalidRequest, match="bytes too long"):
-        HostDirectory(tmp_path / ("x" * 100))
+        HostDirectory(short_tmp / ("x" * 100))
 
 
 @pytest.mark.parametrize("sandbox_id", ["", "../../etc", "sbx_..", "sbx_" + "g" * 32, "sbx_" + "0" * 33])
-def test_only_ids_become_paths(tmp_path: Path, sandbox_id: str) -> None:
+def test_only_ids_become_paths(short_tmp: Path, sandbox_id: str) -> None:
     with pytest.raises(InvalidRequest):
-        HostDirectory(tmp_path).make(sandbox_id)
+        HostDirectory(short_tmp).make(sandbox_id)
 
 
-def test_the_agents_copy_can_be_executed(tmp_path: Path) -> None:
-    host = HostDirectory(tmp_path / "d")
+def test_the_agents_copy_can_be_executed(short_tmp: Path) -> None:
+    host = HostDirectory(short_tmp / "d")
     host.open()
-    program = tmp_path / "agent"
+    program = short_tmp / "agent"
     program.write_bytes(b"elf")
     program.chmod(0o600)
     copy = host.install_agent(program)

@@ -1,0 +1,119 @@
+"""Runs the tests group by group, over several processes, in the order of the plan.
+
+``--until`` makes a run a gate: groups that are not needed by every change begin only if they end by then. What is left
+out is counted, listed, and can be run by the command that stands beside the list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gate import durations
+from tests.gate.changes import current_change
+from tests.gate.groups import group_of
+from tests.gate.plan import Planned, Rank, longest_first, plan
+
+LEFT_OUT = "left out: the gate's time is up"
+SHOWN = 60  # groups; a run that leaves out more has no use for their names
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gate")
+    group.addoption(
+        "--until",
+        type=float,
+        metavar="EPOCH",
+        help="leave out what this change does not need and what would not end by this time",
+    )
+    group.addoption(
+        "--record-durations",
+        type=Path,
+        metavar="FILE",
+        help="add how long each group took to this file (see `make durations`)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    parallel = getattr(config.option, "dist", "no") != "no"
+    if parallel or config.option.until is not None:
+        config.pluginmanager.register(Ordering(config.option.until), "gate-ordering")
+    if not hasattr(config, "workerinput"):  # which a process has that runs tests for another one
+        config.pluginmanager.register(Report(config.option.record_durations), "gate-report")
+
+
+class Ordering:
+    """In the processes that run tests: which comes next, and what there is no time for."""
+
+    def __init__(self, until: float | None) -> None:
+        self._until = until
+        self._planned: dict[str, Planned] = {}
+        self._begun: set[str] = set()
+
+    @pytest.hookimpl(trylast=True)  # after -m and -k have taken out what they do
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        groups = [group_of(item.nodeid) for item in items]
+        seconds = durations.recorded()
+        if self._until is None:
+            order = longest_first(groups, seconds)
+        else:
+            self._planned = plan(groups, seconds, current_change())
+            order = list(self._planned)
+        position = {group: number for number, group in enumerate(order)}
+        items.sort(key=lambda item: position[group_of(item.nodeid)])
+
+    @pytest.hookimpl(tryfirst=True)  # before any fixture is set up
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self._until is None:
+            return
+        one = self._planned[group_of(item.nodeid)]
+        left = self._until - time.time()
+        begun = one.group in self._begun
+        if one.rank is Rank.ALWAYS or (left > 0 and (begun or one.fits(left))):
+            self._begun.add(one.group)
+        else:
+            pytest.skip(LEFT_OUT)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object:
+        from xdist.scheduler import LoadScopeScheduling  # here: a run without -n need not have it
+
+        class ByGroup(LoadScopeScheduling):
+            def _split_scope(self, nodeid: str) -> str:
+                return group_of(nodeid)
+
+        return ByGroup(config, log)
+
+
+class Report:
+    """Where the run is reported: what was left out, and how long each group took."""
+
+    def __init__(self, record_to: Path | None) -> None:
+        self._record_to = record_to
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._left_out: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        group = group_of(report.nodeid)
+        self._seconds[group] += report.duration
+        if report.skipped and LEFT_OUT in str(report.longrepr):
+            self._left_out[group] += 1
+
+    def pytest_sessionfinish(self) -> None:
+        if self._record_to is not None:
+            durations.record(self._seconds, self._record_to)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._left_out:
+            return
+        known = durations.recorded()
+        terminalreporter.section(
+            f"left out of this gate: {sum(self._left_out.values())} tests in {len(self._left_out)} groups"
+        )
+        for group, tests in sorted(self._left_out.items())[:SHOWN]:
+            terminalreporter.line(f"{tests:5} tests {known.get(group, durations.UNKNOWN_S):7.1f} s  {group}")
+        terminalreporter.line("`make check-all` runs them all; `python -m pytest <name>` runs one.")
