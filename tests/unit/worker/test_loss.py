@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from tests.unit.worker.conftest import Scene, full_disk
@@ -232,22 +233,28 @@ async def test_delete_while_a_call_waits_for_the_limits(scene: Scene) -> None:
 
 async def test_calls_around_a_delete_run_or_say_that_it_ended(scene: Scene) -> None:
     worker = await scene.start()
-    for _ in range(10):
+    ran = cut = 0
+    for turns in range(20):  # of the loop, which the first ones have before the delete
         session = (await worker.create_session(CreateSession())).session
-        calls = [
-            asyncio.create_task(worker.execute(session.id, ExecRequest(command="sleep 0.001")))
-            for _ in range(5)
-        ]
-        await asyncio.sleep(0)
+        execute = partial(worker.execute, session.id)
+        before = [asyncio.create_task(execute(ExecRequest(command="x"))) for _ in range(5)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
         deleting = asyncio.create_task(worker.delete_session(session.id))
-        calls += [asyncio.create_task(worker.execute(session.id, ExecRequest(command="x"))) for _ in range(5)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        await deleting
-        for answer in answers:
+        after = [asyncio.create_task(execute(ExecRequest(command="x"))) for _ in range(5)]
+        for answer in await asyncio.gather(*before, return_exceptions=True):
             if isinstance(answer, BaseException):
                 assert isinstance(answer, SessionEnded), repr(answer)
+                cut += 1
             else:
                 assert answer.exit_code == 0
+                ran += 1
+        for answer in await asyncio.gather(*after, return_exceptions=True):
+            assert isinstance(answer, SessionEnded), repr(answer)
+            assert not answer.may_have_executed
+        await deleting
+    assert ran, "the delete always came first"
+    assert cut, "the delete always came last"
 
 
 async def test_engine_that_fails_at_delete_is_told_and_the_sweep_finishes(scene: Scene) -> None:
