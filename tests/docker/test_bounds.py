@@ -9,6 +9,7 @@ import time
 import pytest
 from bench.rig import rss_bytes
 
+from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Exited, Output
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 AGENT_BOUND_BYTES = 150 * MIB  # of the whole sandbox, with the flooding command in it
 WORKER_BOUND_BYTES = 48 * MIB
+# Many times what either side may keep. gVisor copies a tenth as fast.
+LONG_LINE_BYTES = {Tier.RUNC: 1_000_000_000, Tier.RUNSC: 300_000_000}
 
 
 async def comes_below(harness: Harness, sandbox: Sandbox, bound: int) -> None:
@@ -49,10 +52,10 @@ async def test_a_thousand_one_after_another(harness: Harness) -> None:
     await harness.destroy(sandbox.id)
 
 
-async def test_twenty_seconds_of_yes(harness: Harness) -> None:
+async def test_ten_seconds_of_yes(harness: Harness) -> None:
     sandbox = await harness.create()
     worker = rss_bytes()
-    flood = asyncio.create_task(sandbox.run(ExecRequest(command="yes", output_limit=1 * MIB, timeout_s=20)))
+    flood = asyncio.create_task(sandbox.run(ExecRequest(command="yes", output_limit=1 * MIB, timeout_s=10)))
     slowest = 0.0
     while not flood.done():
         begin = time.monotonic()
@@ -69,15 +72,15 @@ async def test_twenty_seconds_of_yes(harness: Harness) -> None:
     await harness.destroy(sandbox.id)
 
 
-async def test_one_line_of_a_gigabyte(harness: Harness) -> None:
+async def test_one_line_without_end(harness: Harness) -> None:
     sandbox = await harness.create(Limits(cpus=2.0))
-    worker = rss_bytes()
+    worker, length = rss_bytes(), LONG_LINE_BYTES[harness.environment.tier]
     request = ExecRequest(
-        command="head -c 1000000000 /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120
+        command=f"head -c {length} /dev/zero | tr '\\0' x", output_limit=4 * MIB, timeout_s=120
     )
     result = await sandbox.run(request)
     assert result.stdout == b"x" * (4 * MIB)
-    assert (result.truncated, result.exited.output_bytes) == (True, 1_000_000_000)
+    assert (result.truncated, result.exited.output_bytes) == (True, length)
     assert rss_bytes() - worker < WORKER_BOUND_BYTES
     await comes_below(harness, sandbox, AGENT_BOUND_BYTES)
     await harness.destroy(sandbox.id)

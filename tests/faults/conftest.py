@@ -1,4 +1,4 @@
-"""A server for each test, removed with all that it made."""
+"""A server for each file, whole and without sessions before each test, removed with all that it made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import pytest_asyncio
 from tests.faults.rig import ServerProcess
 
 
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[ServerProcess]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_server() -> AsyncIterator[ServerProcess]:
     process = ServerProcess()
     try:
         await process.start()
         yield process
     finally:
         await process.clean()
+
+
+@pytest_asyncio.fixture
+async def server(shared_server: ServerProcess) -> ServerProcess:
+    await shared_server.mend()
+    return shared_server
 
 
 @pytest.fixture

@@ -130,6 +130,16 @@ class ServerProcess:
         self.process = None
         return code
 
+    async def mend(self) -> None:
+        """After a test that failed half way, too: it runs, and no sessions are left."""
+        if self.process is None or self.process.poll() is not None:
+            await self.start()
+        else:
+            os.kill(self.pid, signal.SIGCONT)
+        async with self.client() as client:
+            async for session in client.sessions():
+                await session.delete()
+
     def client(self) -> AsyncClient:
         return AsyncClient(self.url, api_key=self.api_key)
 

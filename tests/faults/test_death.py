@@ -8,9 +8,11 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from sandlot import AsyncClient, AsyncSession, errors
 from sandlot.domain.execution import Exited, Output
@@ -24,6 +26,17 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow]
 DRAIN_S = 30
 AWAY_S = 6  # as one that is upgraded; clients that wait for a command are more patient than that
 DYING = [sys.executable, str(HERE / "dying_server.py")]
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[ServerProcess]:
+    """For each test: what an earlier death left undone must not be finished by the next one's start."""
+    process = ServerProcess()
+    try:
+        await process.start()
+        yield process
+    finally:
+        await process.clean()
 
 
 async def known(session: AsyncSession, exec_id: str) -> None:
