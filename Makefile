@@ -8,7 +8,7 @@ PY := .venv/bin/python
 GOBIN = $$($(PY) -c 'import importlib.util as u; print(u.find_spec("go").submodule_search_locations[0])')/bin
 FUZZ_SECONDS := 6
 # More than this machine has cores: most tests wait for sandboxes more than they compute.
-PROCESSES := 3
+PROCESSES ?= 3
 
 .PHONY: help engine stop venv lock agent format lint test-go quick check check-all durations clean
 
@@ -54,6 +54,7 @@ lint: venv ## formats, rules, types, floors
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+	.venv/bin/uv pip check -q
 	@unformatted=$$($(GOBIN)/gofmt -l agent); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	cd agent && $(CURDIR)/.venv/bin/go vet ./...
 

@@ -13,8 +13,11 @@ SETTLE_SECONDS = 90.0  # the engine removes what it was told to remove later, an
 OWNER_PREFIX = "test-"  # every provider in the tests has an owner that begins so
 
 
-def docker_json(*arguments: str) -> list[dict[str, object]]:
-    """What the docker command lists, one JSON object a line; nothing where there is no engine."""
+SILENT = "an engine that no longer answers, with whatever it holds"
+
+
+def docker_json(*arguments: str) -> list[dict[str, object]] | None:
+    """What the docker command lists, one JSON object a line; None where no engine answers."""
     client = "/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker"
     try:
         ran = subprocess.run(
@@ -24,8 +27,8 @@ def docker_json(*arguments: str) -> list[dict[str, object]]:
             timeout=120,
             check=True,
         )
-    except (OSError, subprocess.CalledProcessError):
-        return []
+    except (OSError, subprocess.SubprocessError):
+        return None
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
@@ -35,8 +38,11 @@ def ours(labels: object) -> bool:
 
 def on_the_machine() -> set[str]:
     """Containers, volumes, sockets and mounts, of whichever test process."""
-    found = {f"container {row['Names']}" for row in docker_json("ps", "-a") if ours(row["Labels"])}
-    found |= {f"volume {row['Name']}" for row in docker_json("volume", "ls") if ours(row["Labels"])}
+    containers, volumes = docker_json("ps", "-a"), docker_json("volume", "ls")
+    # On a machine without an engine it is there before the run as well as after it.
+    found = {SILENT} if containers is None or volumes is None else set()
+    found |= {f"container {row['Names']}" for row in containers or [] if ours(row["Labels"])}
+    found |= {f"volume {row['Name']}" for row in volumes or [] if ours(row["Labels"])}
     for line in Path("/proc/net/unix").read_text().splitlines():
         if "/sandlot-test-" in line:
             found.add(f"socket {line.split()[-1]}")

@@ -14,7 +14,7 @@ from tests.gate.rules import ALWAYS, suites_of
 
 
 class Rank(IntEnum):
-    """Why a group runs. All but ``ALWAYS`` run as far as the time reaches."""
+    """Why a group runs. All but ``ALWAYS`` begin only if they will end in time."""
 
     ALWAYS = 0
     CHANGED_TESTS = 1

@@ -24,19 +24,44 @@ ALWAYS = (
 FLEET = ("tests/fleet", FLEET_CONFORMANCE, "tests/fleet_faults", "tests/chaos")
 INTEGRATIONS = ("tests/integrations", "tests/docs/test_agent_pages.py")
 
+# Changing these proves nothing and breaks nothing that a suite of its own would show.
+WITHOUT_SUITES = (
+    ".dockerignore",
+    ".editorconfig",
+    ".gitignore",
+    "LICENSE",
+    # For every suite alike: none is more concerned than the others.
+    "tests/__init__.py",
+    "tests/conftest.py",
+    "tests/durations.json",
+    "tests/gate",
+    "tests/leaks.py",
+)
+
 # Source → the suites that prove it. The longest matching path counts.
 SUITES: dict[str, tuple[str, ...]] = {
+    ".ci": ("tests/deploy",),
+    "ARCHITECTURE.md": ("tests/docs",),
+    "CHANGELOG.md": ("tests/docs",),
+    "CONTRIBUTING.md": ("tests/docs",),
+    "Makefile": ("tests/deploy",),
+    "PROMISES.md": ("tests/docs",),
     "README.md": ("tests/docs",),
+    "SCOPE.md": ("tests/docs",),
+    "SECURITY.md": ("tests/docs",),
     "agent": ("tests/docker", CONFORMANCE),
     "bench": ("tests/docker/test_figures.py", "tests/service/test_figures.py", "tests/chaos"),
     "deploy": ("tests/deploy",),
     "docs": ("tests/docs", "tests/deploy/test_pages.py"),
     "examples": ("tests/docs",),
     "images": ("tests/docker", "tests/deploy"),
+    "quickstart.sh": ("tests/docs", "tests/deploy"),
     "registry": ("tests/docker", CONFORMANCE),
+    "requirements": (*INTEGRATIONS, "tests/test_package.py", "tests/fleet"),
     "scripts": ("tests/deploy",),
     "hatch_build.py": ("tests/test_package.py",),
     "pyproject.toml": ("tests/test_package.py",),
+    "src/sandlot": ("tests/test_package.py", "tests/docs"),
     "src/sandlot/api": (CONFORMANCE, "tests/service", "tests/seed_examples", "tests/fleet", "tests/faults"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (
@@ -45,6 +70,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         FLEET_CONFORMANCE,
         "tests/seed_examples",
         "tests/faults",
+        *INTEGRATIONS,
     ),
     "src/sandlot/config": ("tests/docs", "tests/deploy", "tests/test_package.py"),
     "src/sandlot/domain": (CONFORMANCE, PROVIDER, *FLEET, "tests/faults"),
@@ -60,20 +86,30 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/integrations/openai_agents": ("tests/integrations/test_openai_agents.py",),
     "src/sandlot/integrations/pydantic_ai.py": ("tests/integrations/test_pydantic_ai.py",),
     "src/sandlot/providers": ("tests/docker", CONFORMANCE, "tests/faults"),
-    "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet"),
-    "src/sandlot/wire": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),
+    "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),
+    "src/sandlot/wire": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE, *INTEGRATIONS),
     "src/sandlot/wiring": (CONFORMANCE, FLEET_CONFORMANCE, "tests/test_package.py", "tests/faults"),
     "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE),
+    "tests/cutting_proxy.py": ("tests/fleet",),
+    "tests/faults/rig.py": ("tests/faults", "tests/service/test_hostile_files.py"),
+    "tests/fleet_faults/rig.py": ("tests/fleet_faults", FLEET_CONFORMANCE),
+    "tests/measuring.py": ("tests/docker/test_figures.py", "tests/service/test_figures.py", "tests/chaos"),
+    "tests/golden": ("tests/docker/test_golden.py", "tests/unit"),
 }
 
 
 def suites_of(paths: Iterable[str]) -> frozenset[str]:
-    """The suites that prove the changed paths. A test folder's own support code is proved by the whole folder."""
-    suites: set[str] = set()
-    for path in paths:
-        sources = [source for source in SUITES if within(path, [source])]
-        if sources:
-            suites.update(SUITES[max(sources, key=len)])
-        elif path.startswith("tests/") and not path.rpartition("/")[2].startswith("test_"):
-            suites.add(path.rpartition("/")[0])
-    return frozenset(suites)
+    """The suites that prove the changed paths."""
+    return frozenset(suite for path in paths for suite in _suites_of(path))
+
+
+def _suites_of(path: str) -> tuple[str, ...]:
+    if within(path, WITHOUT_SUITES):
+        return ()
+    sources = [source for source in SUITES if within(path, [source])]
+    if sources:
+        return SUITES[max(sources, key=len)]
+    folders = path.split("/")
+    if len(folders) > 2 and folders[0] == "tests" and not folders[-1].startswith("test_"):
+        return (f"tests/{folders[1]}",)  # a suite's own support code, however deep
+    return ()

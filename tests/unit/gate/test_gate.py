@@ -6,18 +6,21 @@ import json
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.gate import durations
 from tests.gate.changes import Change
-from tests.gate.groups import within
+from tests.gate.groups import group_of, within
 from tests.gate.plan import Rank, plan
-from tests.gate.rules import ALWAYS, SUITES
+from tests.gate.rules import ALWAYS, SUITES, WITHOUT_SUITES, suites_of
 
 pytestmark = pytest.mark.slow  # each case starts a process of its own
 
 ROOT = Path(__file__).parents[3]
+CHECK = (ROOT / "scripts" / "check").read_text()
 
 
 def run_pytest(*arguments: str) -> str:
@@ -27,39 +30,65 @@ def run_pytest(*arguments: str) -> str:
     return ran.stdout
 
 
-def every_group() -> set[str]:
-    """As pytest names them, read from the files: collecting them takes half a minute."""
-    groups = set()
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        name, text = str(path.relative_to(ROOT)), path.read_text()
-        groups |= {
-            f"{name}::{found}" for found in re.findall(r"^(?:class )?(Test\w+)[(:\s]", text, re.MULTILINE)
-        }
-        if re.search(r"^(async )?def test_", text, re.MULTILINE):
-            groups.add(name)
-    return groups
+@pytest.fixture(scope="module")
+def collected() -> set[str]:
+    """Every group that pytest finds when no phase and no path is named, as in `make check-all`."""
+    lines = run_pytest("--collect-only").splitlines()
+    return {group_of(line) for line in lines if line.startswith("tests/")}
 
 
-def test_gate_and_rotation_are_everything() -> None:
-    groups = every_group()
-    assert len(groups) > 150
-    planned = plan(groups, {}, Change(seed="", paths=frozenset()))
-    always = {group for group, one in planned.items() if one.rank is Rank.ALWAYS}
-    rotated = {group for group, one in planned.items() if one.rank is Rank.ROTATED}
-    assert always | rotated == groups
-    assert len(always) > 50
-    assert len(rotated) > 50
+def test_gate_and_rotation_are_everything_that_is_collected(collected: set[str]) -> None:
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {group.partition("::")[0] for group in collected} == files, "a folder is missing in `testpaths`"
+    planned = plan(collected, {}, Change(seed="", paths=frozenset()))
+    ranks = Counter(one.rank for one in planned.values())
+    assert ranks.keys() == {Rank.ALWAYS, Rank.ROTATED}
+    assert ranks.total() == len(collected)
+    assert min(ranks.values()) > 50
+    # What both phases leave to each other, together, is everything.
+    assert re.findall(r"^    (?:parallel|alone)\).* -m ('not alone'|alone)", CHECK, re.MULTILINE) == [
+        "'not alone'",
+        "alone",
+    ]
 
 
-def test_no_rule_names_what_is_not_there() -> None:
+def test_no_rule_names_what_is_not_there(collected: set[str]) -> None:
     named = {*ALWAYS, *(suite for suites in SUITES.values() for suite in suites)}
-    groups = every_group()
-    assert [place for place in sorted(named) if not any(within(group, [place]) for group in groups)] == []
+    assert [place for place in sorted(named) if not any(within(group, [place]) for group in collected)] == []
 
 
-def test_every_group_that_was_measured_is_still_there() -> None:
+def test_every_group_that_was_measured_is_still_there(collected: set[str]) -> None:
     """Otherwise a renamed suite is planned as one that nobody knows: `make durations` measures anew."""
-    assert durations.recorded().keys() - every_group() == set()
+    for phase in (durations.PARALLEL, durations.ALONE):
+        assert durations.recorded(phase).keys() - collected == set()
+
+
+def test_every_file_has_a_suite(collected: set[str]) -> None:
+    """Or is said to need none."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    without = [
+        path
+        for path in listed.stdout.splitlines()
+        if not within(path, WITHOUT_SUITES)
+        and not any(within(group, [*suites_of([path]), path]) for group in collected)
+    ]
+    assert without == []
+
+
+def test_processes_keep_to_the_plan() -> None:
+    """xdist on its own begins with the groups that have the most tests."""
+    printed = run_pytest(
+        "-vv",
+        "-n1",
+        "tests/fleet/test_rules.py",
+        "tests/unit/fleet/test_fleet_health.py",
+        f"--until={time.time() + 600}",
+    )
+    begun = list(dict.fromkeys(re.findall(r"PASSED (tests/\S+?\.py)", printed)))
+    assert begun == ["tests/unit/fleet/test_fleet_health.py", "tests/fleet/test_rules.py"]
+    assert printed.count("test_rules.py::") > printed.count("test_fleet_health.py::"), (
+        "it would begin otherwise"
+    )
 
 
 def test_without_time_only_what_must_run_does(tmp_path: Path) -> None:
@@ -74,4 +103,4 @@ def test_without_time_only_what_must_run_does(tmp_path: Path) -> None:
     assert "tests/fleet/test_rules.py" in printed
     assert "11 skipped" in printed
     assert " passed" in printed
-    assert json.loads(record.read_text())["tests/unit/domain/test_limits.py"] > 0
+    assert json.loads(record.read_text())["parallel"]["tests/unit/domain/test_limits.py"] > 0

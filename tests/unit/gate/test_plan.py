@@ -67,6 +67,10 @@ def test_ranks() -> None:
     assert rank(FAULTS, "tests/faults/test_load.py") is Rank.ROTATED
     assert rank(STRAIGHT, "src/sandlot/fleet/scripts/place.lua") is Rank.CHANGED_CODE
     assert rank(STRAIGHT, "docs/benchmarks.md") is Rank.ROTATED
+    assert rank(STRAIGHT, "tests/conftest.py", "tests/durations.json") is Rank.ROTATED
+    assert (
+        rank("tests/integrations/test_mcp_a.py", "tests/integrations/mcp_clients/b.py") is Rank.CHANGED_CODE
+    )
 
 
 def test_an_adapter_is_proved_by_its_own_suite() -> None:
