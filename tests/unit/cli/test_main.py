@@ -178,6 +178,7 @@ def test_registry_check_names_the_place(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # an engine with much to do takes minutes to build an image
 def test_images_build() -> None:
     docker = "/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker"
     repository = "sandlot-test-images"
@@ -186,7 +187,7 @@ def test_images_build() -> None:
             [*SANDLOT, "images", "build", "slim", "--repository", repository],
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=570,
             env=environment(),
         )
         assert ran.returncode == 0, ran.stderr
