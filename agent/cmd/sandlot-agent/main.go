@@ -62,9 +62,18 @@ type agent struct {
 	opening  sync.Mutex // one files link is made at a time
 }
 
+// settle is done at first contact, before any command runs.
+func (a *agent) settle(setup *link.Setup) {
+	if err := walls.Own(setup.Workspace, int(setup.UID), int(setup.GID)); err != nil {
+		fmt.Fprintln(os.Stderr, "sandlot-agent: the workspace cannot be given to its user:", err)
+		os.Exit(1) // with it goes the sandbox; nobody has it yet
+	}
+	a.registry = exec.NewRegistry(*setup, os.Environ())
+}
+
 // serve is one core link's life.
 func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
-	a.once.Do(func() { a.registry = exec.NewRegistry(*setup, os.Environ()) })
+	a.once.Do(func() { a.settle(setup) })
 	ops := a.registry.Ops()
 	ops["info"] = a.info
 	ops["files.open"] = a.openFiles

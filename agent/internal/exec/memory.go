@@ -3,28 +3,34 @@ package exec
 import (
 	"bytes"
 	"os"
+	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"sandlot.dev/agent/internal/walls"
 )
 
 const (
 	watchCalm   = 100 * time.Millisecond // while less than half of the memory is used
 	watchClose  = 10 * time.Millisecond
-	watchIdle   = time.Second // no exec runs, but something that one left behind does
-	settles     = time.Second // until what was killed has given its memory back
+	watchIdle   = time.Second            // no exec runs, but something that one left behind does
+	settles     = time.Second            // until what was killed has given its memory back
+	comesBack   = 500 * time.Millisecond // for which all others stand still
 	fullBytes   = 64 << 10
 	memoryFiles = 2
 )
 
 var oomFiles = [memoryFiles]string{"/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"}
 var usedFiles = [memoryFiles]string{"/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory.current"}
+var statFiles = [memoryFiles]string{"/sys/fs/cgroup/memory/memory.stat", "/sys/fs/cgroup/memory.stat"}
 var limitFiles = [memoryFiles]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"}
 
 // memory knows whether commands died for want of it. On Linux the kernel kills and counts; on gVisor the host's kernel
-// would kill the whole sandbox, so the agent watches and kills the largest process before that.
+// would kill the whole sandbox, so the agent watches and kills the largest process before that. On Linux it watches for
+// commands that would have the kernel kill the agent in their place.
 type memory struct {
 	limit    atomic.Int64 // watched by the agent; 0: the kernel does it
 	watched  atomic.Int64
@@ -34,11 +40,15 @@ type memory struct {
 
 func (m *memory) watches() bool { return m.limit.Load() > 0 }
 
-// kills is the number of out-of-memory kills so far.
+// kills is the number of out-of-memory kills so far, by the agent and by the kernel.
 func (m *memory) kills() int64 {
 	if m.watches() {
 		return m.watched.Load()
 	}
+	return m.watched.Load() + kernelKills()
+}
+
+func kernelKills() int64 {
 	buf := make([]byte, 4096)
 	for _, path := range oomFiles {
 		for line := range bytes.Lines(readSmall(path, buf)) {
@@ -112,23 +122,30 @@ func (m *memory) watch(busy func() bool) {
 	for {
 		running := busy()
 		if !running && len(scan(0)) == 0 {
+			crowded.Store(false)
 			<-m.wake
 			continue
 		}
-		used := m.used()
-		if last.another(used, m.limit.Load(), time.Now()) {
-			m.killLargest()
+		used, limit := m.used(), m.limitBytes()
+		if !m.watches() {
+			if limit > 0 && used > limit/4*3 && unreclaimable() > limit/4*3 {
+				m.killShielded()
+			}
+		} else if last.another(used, limit, time.Now()) {
+			m.killLargest(used, limit)
 			last = kill{at: time.Now(), used: used}
 		}
 		pause := watchIdle
-		if used > m.limit.Load()/2 {
+		if limit > 0 && used > limit/2 {
 			pause = watchClose
 		} else if running {
 			pause = watchCalm
 		}
+		slept := time.Now()
 		select {
 		case <-m.wake:
 		case <-time.After(pause):
+			crowded.Store(time.Since(slept) > pause+crowdedAfter)
 		}
 	}
 }
@@ -141,20 +158,70 @@ func (m *memory) poke() {
 	}
 }
 
-func (m *memory) killLargest() {
-	var largest process
+// killLargest kills the largest processes until what is left fits. Everything stands still meanwhile, and until their
+// memory has come back: nobody allocates in their place.
+func (m *memory) killLargest(used, limit int64) {
+	defer freeze()()
+	found := scan(0)
+	sort.Slice(found, func(i, j int) bool { return found[i].rssKB > found[j].rssKB })
+	target := limit / 10 * 9
+	for _, p := range found {
+		if used <= target || p.rssKB == 0 {
+			break
+		}
+		if p.ended() || len(p.tags) == 0 {
+			continue
+		}
+		m.watched.Add(1)
+		m.onVictim(p.tags)
+		_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
+		used -= p.rssKB << 10
+	}
+	for range comesBack / watchClose {
+		if m.used() <= limit {
+			return
+		}
+		time.Sleep(watchClose)
+	}
+}
+
+// killShielded kills the commands that have lowered their OOM score. Those that hold memory which no process maps, such
+// as a memfd, are small for the kernel, and it would kill the agent before them.
+func (m *memory) killShielded() {
+	buf := make([]byte, 64)
 	for _, p := range scan(0) {
-		if !p.zombie && p.rssKB > largest.rssKB && len(p.tags) > 0 {
-			largest = p
+		score := bytes.TrimSpace(readSmall("/proc/"+strconv.Itoa(p.pid)+"/oom_score_adj", buf))
+		if n, err := strconv.Atoi(string(score)); err != nil || n >= walls.CommandOOMScore || len(p.tags) == 0 || p.ended() {
+			continue
+		}
+		m.watched.Add(1)
+		m.onVictim(p.tags)
+		_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
+	}
+}
+
+// unreclaimable is the memory that the kernel cannot take back as it takes back cached files.
+func unreclaimable() (bytesUsed int64) {
+	buf := make([]byte, 8192)
+	for _, path := range statFiles {
+		stat := readSmall(path, buf)
+		for line := range bytes.Lines(stat) {
+			name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+			switch string(name) {
+			case "anon", "shmem", "total_rss", "total_shmem":
+				n, _ := strconv.ParseInt(string(value), 10, 64) // 0 when unreadable
+				bytesUsed += n
+			}
+		}
+		if stat != nil {
+			break
 		}
 	}
-	if largest.pid == 0 {
-		return
-	}
-	m.watched.Add(1)
-	m.onVictim(largest.tags)
-	_ = syscall.Kill(largest.pid, syscall.SIGKILL) // gone already is as good
+	return bytesUsed
 }
+
+// noSpace is how programs report ENOSPC and EDQUOT.
+var noSpace = []string{"No space left on device", "ENOSPC", "Disk quota exceeded", "no space left on device"}
 
 // diskFull says whether one of the folders has no room left.
 func diskFull(paths ...string) bool {

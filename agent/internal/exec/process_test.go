@@ -214,3 +214,30 @@ func TestCPUTimeOfAnOddName(t *testing.T) {
 		t.Fatalf("%+v", cpu)
 	}
 }
+
+// S2: a process whose first thread has exited shows as a zombie while its other threads run.
+func TestTimeoutEndsAProcessWithoutItsFirstThread(t *testing.T) {
+	const exitThread = `import ctypes, threading, time, os
+threading.Thread(target=time.sleep, args=(600,)).start()
+print(os.getpid(), flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
+	r := testRegistry(t)
+	for i, command := range []string{`exec python3 -c "$CODE"`, `setsid python3 -c "$CODE" & sleep 600`} {
+		e := start(t, r, Request{ExecID: strconv.Itoa(i), Command: command, Env: map[string]string{"CODE": exitThread}, TimeoutMS: 1000})
+		tag := e.tag
+		until(t, "a first thread that has exited", func() bool {
+			for _, p := range scan(tag) {
+				if p.state == 'Z' && p.threads == 2 {
+					return p.rssKB > 0
+				}
+			}
+			return false
+		})
+		if got := wait(t, e); got.Reason != "timeout" {
+			t.Fatalf("%+v", got)
+		}
+		if left := alive(tag); len(left) > 0 {
+			t.Fatalf("%s: left: %+v", command, left)
+		}
+	}
+}

@@ -5,11 +5,13 @@ import (
 	"container/list"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"sandlot.dev/agent/internal/link"
+	"sandlot.dev/agent/internal/walls"
 )
 
 const defaultMaxExecs = 256
@@ -24,6 +26,15 @@ type bounds struct {
 
 var defaultBounds = bounds{known: 10_000, ringBytes: 48 << 20, allRings: 128 << 20, lingers: 512}
 
+// Of the sandbox's memory, output may take at most these parts: the rest is for commands and for the agent itself.
+const (
+	ringsPart    = 8
+	finishedPart = 16
+	heapPart     = 4 // of the Go runtime, which then collects harder
+	leastHeap    = 8 << 20
+	limitIsFresh = time.Second // a session may change its limits; asking the kernel for each exec would cost 20 µs
+)
+
 // Refusal is an answer for the worker: a RESET code and why.
 type Refusal struct{ Code, Message string }
 
@@ -37,19 +48,24 @@ type Exec struct {
 	sum     [32]byte
 	ring    *ring
 	begun   chan struct{} // closed when it runs, or has ended without running
+	// A disk was full before it began.
+	foundFull bool
 
-	mu       sync.Mutex
-	pid      int
-	tag      uint32
-	reason   string // why it is being ended, if it is
-	oom      bool
-	stdin    io.WriteCloser
-	terminal *os.File
-	finished bool
-	cancel   func()        // ends it; set once it runs
-	place    *list.Element // in done and in kept, under the registry's lock
-	output   *list.Element
-	held     int
+	mu        sync.Mutex
+	pid       int
+	tag       uint32
+	reason    string // why it is being ended, if it is
+	oom       bool
+	stdin     io.WriteCloser
+	terminal  *os.File
+	over      bool           // the command has ended in its shell: no signal may reach what the shell runs next
+	ending    sync.WaitGroup // signals under way
+	finished  bool
+	cancel    func()        // ends it; set once it runs
+	cancelled bool          // it was called
+	place     *list.Element // in done and in kept, under the registry's lock
+	output    *list.Element
+	held      int
 }
 
 // Registry holds every exec of the sandbox.
@@ -74,6 +90,8 @@ type Registry struct {
 	heldSum  int
 	shells   map[string]*shell
 	lingers  *list.List
+	fitted   time.Time // when the rings' bounds were last compared with the sandbox's memory
+	maxHeld  int       // output of finished execs, all together
 }
 
 // NewRegistry may be called once in a process: its reaper waits for every child.
@@ -88,10 +106,10 @@ func newRegistry(setup link.Setup, environ []string, reaper *reaper) *Registry {
 	}
 	r.bash = firstFile("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 	r.sh = firstFile("/bin/sh", "/usr/bin/sh", "/bin/busybox")
-	r.rings.max = r.bounds.allRings
 	r.memory = &memory{onVictim: r.markOOM, wake: make(chan struct{}, 1)}
 	r.memory.limit.Store(setup.MemoryBytes)
-	if setup.MemoryBytes > 0 {
+	r.fitRings(time.Now())
+	if os.Getpid() == 1 { // elsewhere the processes and the memory are not ours to watch
 		go r.memory.watch(func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.running > 0 })
 	}
 	return r
@@ -130,11 +148,15 @@ func (r *Registry) Start(q Request) (e *Exec, existing bool, err error) {
 		}
 		return e, true, nil
 	}
+	r.fitRings(time.Now())
 	if r.running >= r.maxExecs {
 		r.mu.Unlock()
 		return nil, false, refuse("busy", "too many execs are running")
 	}
-	e = &Exec{request: q, sum: sum, ring: newRing(q.OutputLimit, &r.rings), begun: make(chan struct{})}
+	e = &Exec{
+		request: q, sum: sum, ring: newRing(q.OutputLimit, &r.rings), begun: make(chan struct{}),
+		foundFull: diskFull(r.setup.Workspace, "/tmp"),
+	}
 	r.execs[q.ExecID] = e
 	r.running++
 	r.mu.Unlock()
@@ -195,12 +217,28 @@ func (r *Registry) ended(e *Exec) {
 		e.held, e.output = held, r.kept.PushBack(e)
 		r.heldSum += held
 	}
-	for r.heldSum > r.bounds.ringBytes {
+	for r.heldSum > r.maxHeld {
 		r.dropOutput(r.kept.Front().Value.(*Exec))
 	}
 	for r.done.Len() > r.bounds.known {
 		r.drop(r.done.Front().Value.(*Exec))
 	}
+}
+
+// fitRings bounds output by the sandbox's memory. In the lock, or before anybody else has the registry.
+func (r *Registry) fitRings(now time.Time) {
+	if now.Sub(r.fitted) < limitIsFresh {
+		return
+	}
+	r.fitted = now
+	r.maxHeld = r.bounds.ringBytes
+	all := r.bounds.allRings
+	if limit := r.memory.limitBytes(); limit > 0 {
+		r.maxHeld = min(r.maxHeld, int(limit/finishedPart))
+		all = min(all, limit/ringsPart)
+		debug.SetMemoryLimit(min(walls.MemoryLimit, max(leastHeap, limit/heapPart)))
+	}
+	r.rings.max.Store(all)
 }
 
 func (r *Registry) dropOutput(e *Exec) {
@@ -301,8 +339,9 @@ func (r *Registry) finish(e *Exec, exit *Exit, began time.Time, oomBefore int64)
 	if stdin != nil && stdin != io.WriteCloser(terminal) {
 		stdin.Close()
 	}
-	if exit.Code != 0 {
-		exit.DiskFull = diskFull(r.setup.Workspace, "/tmp")
+	if exit.Code != 0 && diskFull(r.setup.Workspace, "/tmp") {
+		// A disk that was full already is not why a command failed that says nothing of it.
+		exit.DiskFull = !e.foundFull || e.ring.mentions(noSpace...)
 	}
 	r.ended(e) // first: who reads the exit may at once start another, or forget this one
 	e.ring.finish(exit)

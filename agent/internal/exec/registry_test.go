@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sandlot.dev/agent/internal/mux"
 )
@@ -27,7 +28,7 @@ func TestResultsAreKeptWithinBounds(t *testing.T) {
 
 func TestOutputIsKeptWithinBounds(t *testing.T) {
 	r := testRegistry(t)
-	r.bounds.ringBytes = 10_000
+	r.maxHeld, r.fitted = 10_000, time.Now().Add(time.Hour)
 	for i := range 3 {
 		run(t, r, Request{ExecID: strconv.Itoa(i), Command: "head -c 4000 /dev/zero", OutputLimit: 4000})
 	}
@@ -38,7 +39,7 @@ func TestOutputIsKeptWithinBounds(t *testing.T) {
 			t.Errorf("%d: %d bytes, %+v", i, len(got.out), got.Exit)
 		}
 	}
-	if r.heldSum > r.bounds.ringBytes {
+	if r.heldSum > r.maxHeld {
 		t.Errorf("holds %d", r.heldSum)
 	}
 }
@@ -166,6 +167,23 @@ func recvUntil(t *testing.T, s *mux.Stream, part string) {
 		must(t, err)
 		if strings.Contains(string(item.Payload), part) {
 			return
+		}
+	}
+}
+
+// R3: a small sandbox has no room for the rings of a large one.
+func TestRingsFitTheSandboxesMemory(t *testing.T) {
+	r := testRegistry(t)
+	for _, row := range []struct{ memory, all, held int64 }{
+		{32 << 20, 4 << 20, 2 << 20},
+		{512 << 20, 64 << 20, 32 << 20},
+		{4 << 30, 128 << 20, 48 << 20},
+	} {
+		r.memory.limit.Store(row.memory)
+		r.fitted = time.Time{}
+		r.fitRings(time.Now())
+		if all, held := r.rings.max.Load(), int64(r.maxHeld); all != row.all || held != row.held {
+			t.Errorf("%d MiB: %d and %d bytes", row.memory>>20, all, held)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"bytes"
 	"sync"
 	"sync/atomic"
 )
@@ -13,7 +14,7 @@ const (
 // budget is the memory that all rings of a sandbox may take together.
 type budget struct {
 	used atomic.Int64
-	max  int64
+	max  atomic.Int64
 }
 
 // segment: from this offset on, bytes are of this channel.
@@ -58,7 +59,7 @@ func (r *ring) write(channel byte, p []byte) (over bool) {
 	r.produced += uint64(len(p))
 	if r.limit > 0 {
 		room := max(0, r.limit-len(r.data))
-		if len(r.segments) >= maxSegments || r.shared.used.Load() > r.shared.max {
+		if len(r.segments) >= maxSegments || r.shared.used.Load() > r.shared.max.Load() {
 			room = 0
 		}
 		if len(p) > room {
@@ -116,6 +117,18 @@ func (r *ring) append(channel byte, p []byte) {
 	r.data = append(r.data, p...)
 	r.count()
 	r.changed.Broadcast()
+}
+
+// mentions says whether the output that is held contains one of the texts.
+func (r *ring) mentions(texts ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, text := range texts {
+		if bytes.Contains(r.data, []byte(text)) {
+			return true
+		}
+	}
+	return false
 }
 
 // count settles with the budget what the ring takes now.

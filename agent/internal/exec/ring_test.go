@@ -6,10 +6,16 @@ import (
 	"time"
 )
 
-func roomy() *budget { return &budget{max: 1 << 40} }
+func budgetOf(bytes int64) *budget {
+	b := &budget{}
+	b.max.Store(bytes)
+	return b
+}
+
+func roomy() *budget { return budgetOf(1 << 40) }
 
 func TestRingsShareABudget(t *testing.T) {
-	shared := &budget{max: 100_000}
+	shared := budgetOf(100_000)
 	rings := []*ring{newRing(1<<20, shared), newRing(1<<20, shared)}
 	piece := make([]byte, 1000)
 	for range 500 {

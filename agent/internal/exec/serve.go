@@ -315,7 +315,8 @@ func (r *Registry) Numbers() (running, known, processes int, used, limit, kills 
 	r.mu.Lock()
 	running, known = r.running, len(r.execs)
 	r.mu.Unlock()
-	return running, known, len(scan(0)), r.memory.used(), r.memory.limitBytes(), r.memory.kills()
+	found, _ := scanWithin(0, scanPatience) // as many as can be seen in time
+	return running, known, len(found), r.memory.used(), r.memory.limitBytes(), r.memory.kills()
 }
 
 // StartHelper runs a program of the agent's own as the sandbox user.

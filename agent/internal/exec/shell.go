@@ -233,6 +233,9 @@ func (r *Registry) runInShell(e *Exec, sh *shell, began time.Time) error {
 	stop := e.arm()
 	code, cwd, ended := waitStatus(d.status, gone)
 	stop()
+	if e.settle() && !ended {
+		<-gone // a kill came as the command ended: the next one must not be given to a bash that dies
+	}
 	if d.in != nil {
 		close(d.in.over)
 	}

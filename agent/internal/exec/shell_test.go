@@ -1,12 +1,15 @@
 package exec
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func inShell(id, command string) Request { return Request{ExecID: id, Command: command, Shell: "s"} }
@@ -232,5 +235,22 @@ func TestShellIsClosedAtAnyMoment(t *testing.T) {
 	}
 	if err := r.closeShell("s"); refused(err) != "not_found" {
 		t.Fatal(err)
+	}
+}
+
+// R6: a kill that comes as a command ends must not reach the command after it.
+func TestKillThatComesAsACommandEndsSparesTheNext(t *testing.T) {
+	r := testRegistry(t)
+	for i := range 300 {
+		n := strconv.Itoa(i)
+		e := start(t, r, inShell("killed"+n, "builtin :"))
+		<-e.begun
+		time.Sleep(rand.N(2 * time.Millisecond))
+		go e.Kill()
+		go func() { _, _ = e.Signal(syscall.SIGKILL) }()
+		if got := run(t, r, inShell("next"+n, "sleep .002; echo next")); got.out != "next\n" || got.Code != 0 || got.Reason != "exited" {
+			t.Fatalf("round %d: %+v", i, got)
+		}
+		wait(t, e)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -255,4 +256,34 @@ func TestArchiveWriteWhileFoldersAreSwapped(t *testing.T) {
 		t.Errorf("%v", results)
 	}
 	t.Log(results)
+}
+
+// S9: a small archive of a huge sparse file takes no more room than the file did.
+func TestSparseFilesStaySparse(t *testing.T) {
+	c := start(t)
+	path := c.put("src/huge", "begin")
+	must(t, os.Truncate(path, 1<<28))
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = file.WriteAt([]byte("middle"), 200_000_000)
+	must(t, err)
+	must(t, file.Close())
+	archive, err := osexec.Command("tar", "-C", filepath.Dir(path), "-S", "-cf", "-", "huge").Output()
+	must(t, err)
+	if len(archive) > 1<<20 {
+		t.Fatalf("the archive itself has %d bytes", len(archive))
+	}
+	c.want("", c.do(fields{"op": "archive.write", "path": "dst"}, archive))
+	var st syscall.Stat_t
+	must(t, syscall.Stat(filepath.Join(c.dir, "dst/huge"), &st))
+	if st.Size != 1<<28 || st.Blocks*512 > 1<<20 {
+		t.Fatalf("%d bytes in %d blocks", st.Size, st.Blocks)
+	}
+	if same, err := osexec.Command("cmp", path, filepath.Join(c.dir, "dst/huge")).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v", same, err)
+	}
+	must(t, os.Truncate(path, defaultUnpacked+1))
+	archive, err = osexec.Command("tar", "-C", filepath.Dir(path), "-S", "-cf", "-", "huge").Output()
+	must(t, err)
+	c.want("too_large", c.do(fields{"op": "archive.write", "path": "dst"}, archive))
 }

@@ -2,6 +2,7 @@ package files
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -13,7 +14,11 @@ import (
 const (
 	ownerOnly  = 0o700  // what a folder needs so that its owner can fill it
 	maxClosing = 100000 // folders of an archive that may lack it
+	// What an archive unpacks to, unless the request says otherwise.
+	defaultUnpacked = 10 << 30
 )
+
+var zeroBlock [4096]byte
 
 // unpacker unpacks a tar under a folder. A confinement finds the folder of each entry, so no name and no link leads
 // out of it; the entry itself is then made by its bare name in that folder, new and never through a link.
@@ -26,7 +31,7 @@ type unpacker struct {
 	closing  []closedFolder // folders to be closed to their owner in the end
 	files    int64
 	bytes    int64
-	maxFiles int64 // 0 = no limit, as of maxBytes
+	maxFiles int64 // 0 = no limit
 	maxBytes int64
 }
 
@@ -51,6 +56,9 @@ func (c *call) archiveWrite() error {
 	}
 	if q.MaxBytes < 0 || q.MaxFiles < 0 {
 		return fail("bad_request", "max_bytes and max_files must not be negative")
+	}
+	if q.MaxBytes == 0 {
+		q.MaxBytes = defaultUnpacked
 	}
 	if err := makeFolder(path, true, newDirMode); err != nil {
 		if hasCode(err, "exists") {
@@ -221,7 +229,7 @@ func (u *unpacker) closeFolders() error {
 }
 
 func (u *unpacker) makeFile(name string, header *tar.Header, content io.Reader) error {
-	if u.maxBytes > 0 && header.Size > u.maxBytes-u.bytes {
+	if header.Size > u.maxBytes-u.bytes {
 		return fail("too_large", "the archive unpacks to more than %d bytes", u.maxBytes)
 	}
 	return u.make(name, func(dirfd int, base string) error {
@@ -239,12 +247,28 @@ func (u *unpacker) makeFile(name string, header *tar.Header, content io.Reader) 
 	})
 }
 
+// fill leaves out what is zero: a sparse file stays sparse, and a small archive of a huge one takes no room.
 func (u *unpacker) fill(fd int, header *tar.Header, content io.Reader) error {
+	var size, hole int64
 	for {
-		n, err := content.Read(u.content)
-		if writeErr := writeAll(fd, u.content[:n]); writeErr != nil {
-			return writeErr
+		n, err := io.ReadFull(content, u.content)
+		if err == io.ErrUnexpectedEOF && size+int64(n) == header.Size {
+			err = io.EOF
 		}
+		if isZero(u.content[:n]) {
+			hole += int64(n)
+		} else {
+			if hole > 0 {
+				if _, seekErr := syscall.Seek(fd, hole, io.SeekCurrent); seekErr != nil {
+					return seekErr
+				}
+				hole = 0
+			}
+			if writeErr := writeAll(fd, u.content[:n]); writeErr != nil {
+				return writeErr
+			}
+		}
+		size += int64(n)
 		u.bytes += int64(n)
 		if err == io.EOF {
 			break
@@ -253,7 +277,22 @@ func (u *unpacker) fill(fd int, header *tar.Header, content io.Reader) error {
 			return err
 		}
 	}
+	if hole > 0 {
+		if err := syscall.Ftruncate(fd, size); err != nil {
+			return err
+		}
+	}
 	return setTimes(fd, header.ModTime)
+}
+
+func isZero(p []byte) bool {
+	for len(p) >= len(zeroBlock) {
+		if !bytes.Equal(p[:len(zeroBlock)], zeroBlock[:]) {
+			return false
+		}
+		p = p[len(zeroBlock):]
+	}
+	return bytes.Equal(p, zeroBlock[:len(p)])
 }
 
 // makeHardLink links to a regular file that is in the root already.

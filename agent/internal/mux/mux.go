@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"sandlot.dev/agent/internal/frame"
 )
@@ -19,6 +20,10 @@ const (
 	maxStreams = 4096    // open at once, as the protocol says
 	maxRequest = 4 << 20 // bytes of one request with its PARTs
 	maxCredit  = 1 << 31 // a peer that grants more breaks the rules
+	// Streams that we open. Programs inside decide how many connections they make, and the worker takes twice as
+	// many for abuse.
+	openEvery = time.Second / 200
+	openBurst = 512
 )
 
 var ErrClosed = errors.New("link closed")
@@ -43,6 +48,7 @@ type Link struct {
 	streams  map[uint32]*Stream
 	lastPeer uint32 // highest id that the peer opened
 	nextOwn  uint32
+	nextOpen time.Time // when the next stream of ours is due; openBurst of them may come early
 	err      error
 	done     chan struct{}
 }
@@ -188,6 +194,7 @@ func (l *Link) Open(request any) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	time.Sleep(l.openDelay(time.Now()))
 	l.wmu.Lock() // ids must reach the wire in growing order
 	defer l.wmu.Unlock()
 	l.mu.Lock()
@@ -211,6 +218,16 @@ func (l *Link) Open(request any) (*Stream, error) {
 		raw = raw[frame.MaxPayload:]
 	}
 	return s, l.writeLocked(id, frame.Open, raw, nil)
+}
+
+func (l *Link) openDelay(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nextOpen.Before(now) {
+		l.nextOpen = now
+	}
+	l.nextOpen = l.nextOpen.Add(openEvery)
+	return l.nextOpen.Add(-openBurst * openEvery).Sub(now)
 }
 
 func (l *Link) forget(id uint32) {

@@ -219,3 +219,24 @@ func TestPanicCostsItsStreamOnly(t *testing.T) {
 		t.Fatal(item, err)
 	}
 }
+
+// S1: programs inside must not be able to make the agent open streams so fast that the worker takes it for abuse.
+func TestOwnStreamsAreOpenedAtABoundedRate(t *testing.T) {
+	l, now := New(nil, Agent, nil), time.Now()
+	var last time.Duration
+	for range openBurst {
+		last = l.openDelay(now)
+	}
+	if last > 0 {
+		t.Fatalf("the last of a burst waits for %v", last)
+	}
+	for range 200 {
+		last = l.openDelay(now)
+	}
+	if last != time.Second {
+		t.Fatalf("200 more wait for %v", last)
+	}
+	if got := l.openDelay(now.Add(time.Hour)); got > 0 {
+		t.Fatalf("an hour later one waits for %v", got)
+	}
+}

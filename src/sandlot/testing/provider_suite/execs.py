@@ -296,7 +296,8 @@ class ExecCases(Cases):
         assert (result.exit_code, result.exited.reason) == (126, "start_failed")
 
     async def test_user_and_descriptors(self, sandbox: Sandbox) -> None:
-        assert await ok(sandbox, "id -u; id -g") == "1000\n1000\n"
+        user, group, name = (await ok(sandbox, "id -u; id -g; id -un")).split()
+        assert (user == group, user != "0", name) == (True, True, "sandboxuser")
         assert (
             await ok(sandbox, "grep Cap /proc/self/status | sort -u | grep -v '0000000000000000$' | wc -l")
         ) == "0\n"

@@ -48,6 +48,9 @@ class LimitCases(Cases):
         result = await run(fresh, "head -c 300000000 /dev/zero >/tmp/fill", timeout_s=60)
         assert result.exit_code != 0
         assert result.verdict is Verdict.DISK_FULL, result
+        # U5: what fails later for another reason is not blamed on the disk.
+        assert (await run(fresh, "false")).verdict is Verdict.NONZERO
+        assert (await run(fresh, "echo more >/tmp/another")).verdict is Verdict.DISK_FULL
         await ok(fresh, "rm /tmp/fill; echo room >/tmp/again")
 
     async def test_process_bomb_leaves_the_agent_answering(self, provider_harness: Harness) -> None:
