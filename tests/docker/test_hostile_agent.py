@@ -12,10 +12,17 @@ import pytest
 from bench.rig import rss_bytes
 
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import EngineProblem, LinkInterrupted, SandboxLost, SandboxQuarantined
+from sandlot.domain.errors import (
+    EngineProblem,
+    LinkInterrupted,
+    SandboxLost,
+    SandboxQuarantined,
+    SandlotError,
+)
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.base import SandboxSpec
+from sandlot.providers.docker import hostdir
 from sandlot.providers.docker import provider as provider_module
 from sandlot.providers.docker.provider import DockerProvider
 from sandlot.providers.link import mux
@@ -37,6 +44,7 @@ BEFORE = {
     "wrong proof": "failed the handshake",
 }
 AFTER = ["garbage", "a stream never opened", "more than the credit", "a wrong exit", "deep json"]
+FLOODS = ["of pings", "of streams", "for a stream that has ended", "of connections"]
 LIMIT = 1000
 FLOOD_BYTES = 120_000_000  # of "far too much output"
 MEMORY_BOUND_BYTES = 64 * 1024 * 1024
@@ -47,10 +55,12 @@ async def hostile(folder: Path, behaviour: str) -> AsyncIterator[DockerProvider]
     program = folder / "agent.py"
     program.write_text(SCRIPT.replace('BEHAVIOUR = "silence"', f"BEHAVIOUR = {behaviour!r}"))
     program.chmod(0o755)
+    hostdir.AGENT_MODES[Tier.RUNC] = 0o555  # a script has to be read by its interpreter
     provider = DockerProvider(owner=f"test-{secrets.token_hex(4)}", data_dir=folder / "d", agent_path=program)
     try:
         yield provider
     finally:
+        hostdir.AGENT_MODES[Tier.RUNC] = 0o111
         for found in await provider.list():
             await destroy(provider, found.id)
         await provider.close()
@@ -115,13 +125,29 @@ async def test_far_too_much_output_is_dropped(harness: Harness, short_tmp: Path)
 
 
 async def test_streams_that_nobody_asked_for_are_refused(harness: Harness, short_tmp: Path) -> None:
-    memory = rss_bytes()
     async with hostile(short_tmp, "then streams that nobody asked for") as provider:
         sandbox = await provider.create(spec(harness.environment.tier))
         result = await asyncio.wait_for(sandbox.run(ExecRequest(command="echo hi")), 120)
-        assert result.stdout == b"20000 refused"
-        assert rss_bytes() - memory < MEMORY_BOUND_BYTES
+        assert result.stdout == b"500 refused"
         await provider.destroy(sandbox.id)
+
+
+@pytest.mark.parametrize("behaviour", FLOODS)
+async def test_flood_is_cut_off(harness: Harness, short_tmp: Path, behaviour: str) -> None:
+    """S1: frames that the protocol allows, as fast as they can be sent."""
+    neighbour = await harness.create()
+    memory = rss_bytes()
+    async with hostile(short_tmp, "then flood " + behaviour) as provider:
+        sandbox = await provider.create(spec(harness.environment.tier))
+        with pytest.raises(SandlotError):  # the flood may come before or after the answer
+            await asyncio.wait_for(sandbox.run(ExecRequest(command="echo hi")), 60)
+        assert "protocol abuse" in await asyncio.wait_for(sandbox.wait_lost(), 20)
+        with pytest.raises(SandboxQuarantined):
+            await sandbox.run(ExecRequest(command="echo again"))
+        await provider.destroy(sandbox.id)
+    assert (await neighbour.run(ExecRequest(command="echo fine"))).stdout == b"fine\n"
+    assert rss_bytes() - memory < MEMORY_BOUND_BYTES
+    await harness.destroy(neighbour.id)
 
 
 async def test_silence_is_noticed(harness: Harness, short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,10 @@ class ProtocolViolation(Exception):
     """The other side broke a rule of the protocol. It never leaves the link: callers see a domain error."""
 
 
+class ProtocolAbuse(ProtocolViolation):
+    """The other side did what the protocol allows so often that it can only mean harm."""
+
+
 class Kind(IntEnum):
     OPEN = 1
     PART = 2

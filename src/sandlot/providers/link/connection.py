@@ -4,13 +4,19 @@ The only module here that knows asyncio's transports. Reading goes straight into
 is written in one turn of the loop leaves in one write. Outgoing memory is bounded twice: whoever sends bulk
 waits for ``drained``, and a peer that makes us answer (PING, CREDIT) without ever reading loses the
 connection.
+
+All sandboxes share one event loop, so none may fill it. A connection handles a share of frames in one turn of
+the loop, and has an allowance of frames per second. Beyond either, reading pauses: the peer waits, and
+everybody else is served.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Final, Protocol, cast
 
+from sandlot.providers.link.allowance import Allowance
 from sandlot.wire.frames import Frame, FrameDecoder, ProtocolViolation
 
 HIGH_WATER_BYTES: Final = 256 * 1024  # unsent bytes above which senders of bulk wait
@@ -18,6 +24,9 @@ MAX_UNSENT_BYTES: Final = (
     12 * 1024 * 1024
 )  # two requests of the largest size and room to spare; then we hang up
 FLUSH_BYTES: Final = 64 * 1024  # held back for one turn of the loop at most this much
+TURN_FRAMES: Final = 64  # handled in one turn of the loop: less than a millisecond
+FRAMES_PER_S: Final = 10_000  # 655 MB of output a second, or a tenth of a core if the frames are tiny
+FRAMES_BURST: Final = 5_000
 
 
 class FrameReceiver(Protocol):
@@ -38,6 +47,9 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._frames: Iterator[Frame] = iter(())  # received and not handled yet
+        self._allowance = Allowance(per_s=FRAMES_PER_S, burst=FRAMES_BURST, now=self._loop.time())
+        self._next_turn: asyncio.Handle | None = None  # set while reading is paused
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._flush_planned = False
@@ -80,6 +92,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._over = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self._writable.set()
@@ -113,13 +127,38 @@ class Connection(asyncio.BufferedProtocol):
         return self._decoder.free()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._frames = self._decoder.received(nbytes)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        handled = 0
         try:
-            for frame in self._decoder.received(nbytes):
+            for frame in self._frames:
                 if self._over:  # also when the frame before this one ended it
                     return
                 self.receiver.on_frame(frame)
+                handled += 1
+                if handled == TURN_FRAMES:
+                    break
         except ProtocolViolation as violation:
             self.receiver.on_violation(violation)
+            return
+        overdrawn_s = self._allowance.take(handled, self._loop.time())
+        if overdrawn_s or handled == TURN_FRAMES:
+            self._pause_reading(overdrawn_s)
+        elif self._next_turn is not None:
+            self._next_turn = None
+            assert self._transport is not None
+            self._transport.resume_reading()
+
+    def _pause_reading(self, seconds: float) -> None:
+        if self._over or self._transport is None:
+            return
+        if self._next_turn is None:
+            self._transport.pause_reading()
+        # ``call_later(0)`` would do for both, but is a heap's work on every large answer.
+        plan = self._loop.call_later(seconds, self._take_turn) if seconds else None
+        self._next_turn = plan or self._loop.call_soon(self._take_turn)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -129,5 +168,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self._writable.set()
         self.receiver.on_lost("the agent's connection ended" if exc is None else f"connection lost: {exc}")

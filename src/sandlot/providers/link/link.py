@@ -4,8 +4,9 @@ The agent dials; we listen, shake hands and keep the newest core link and the ne
 connection is nothing: the agent redials and callers wait for it within a bound. A broken *rule* on the core
 link is the end: the sandbox is quarantined, its socket shut for good, and every pending and later call
 fails. The files link is served by a process that user code may get hold of, so there a broken rule costs
-that link, and the sandbox only after several. A stranger who cannot prove the secret is refused and changes
-nothing, except on first contact, where whoever speaks nonsense stands in the real agent's place.
+that link, and the sandbox only after several, unless it is abuse, which no accident explains. A stranger
+who cannot prove the secret is refused and changes nothing, except on first contact, where whoever speaks
+nonsense stands in the real agent's place.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import stat
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from sandlot.domain.errors import (
@@ -27,16 +29,19 @@ from sandlot.domain.errors import (
     SandlotError,
     Unsupported,
 )
+from sandlot.providers.link.allowance import Allowance
 from sandlot.providers.link.connection import Connection
 from sandlot.providers.link.handshake import SECRET_BYTES, Agreed, Handshake, Refused, Role, refusal
 from sandlot.providers.link.mux import Mux
 from sandlot.providers.link.problems import domain_error
 from sandlot.providers.link.stream import LinkClosed, Message, StreamReset
-from sandlot.wire.frames import Frame, ProtocolViolation
+from sandlot.wire.frames import Frame, ProtocolAbuse, ProtocolViolation
 
 SOCKET_NAME: Final = "agent.sock"
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_STRANGERS: Final = 4  # connections that have not shaken hands yet
+DIALS_PER_S: Final = 100  # a redial waits at least 10 ms, and longer each time
+DIALS_BURST: Final = 300
 REDIAL_TIMEOUT_S: Final = 30.0  # how long a call waits for an agent that is not connected
 FILES_TIMEOUT_S: Final = 15.0  # from asking for a files link to having it
 MAX_FILES_VIOLATIONS: Final = 5  # broken rules on files links before the sandbox is quarantined
@@ -68,6 +73,7 @@ class AgentLink:
         self._server: asyncio.Server | None = None
         self._inode = 0
         self._strangers: set[_Stranger] = set()
+        self._dials = Allowance(per_s=DIALS_PER_S, burst=DIALS_BURST, now=monotonic())
         self._links: dict[Role, Mux] = {}
         self._files_violations = 0
         self._files_opening: asyncio.Task[Mux] | None = None
@@ -208,6 +214,8 @@ class AgentLink:
 
     def greet(self, stranger: _Stranger) -> Handshake | None:
         """None: not now."""
+        if self._dials.take(1, monotonic()):
+            self.fail(SandboxQuarantined(f"protocol abuse: more than {DIALS_BURST} connections at once"))
         if self.failure is not None or len(self._strangers) >= MAX_STRANGERS:
             return None
         self._strangers.add(stranger)
@@ -247,7 +255,7 @@ class AgentLink:
             del self._links[role]
         if closed.violation is None:
             return
-        if role is Role.FILES:
+        if role is Role.FILES and not isinstance(closed.violation, ProtocolAbuse):
             self._files_violations += 1
             if self._files_violations < MAX_FILES_VIOLATIONS:
                 return

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sandlot.domain.errors import Busy, InvalidRequest
+from sandlot.providers.link.allowance import Allowance
 from sandlot.providers.link.connection import Connection
 from sandlot.providers.link.stream import LinkClosed, Stream
 from sandlot.wire.agent_messages import parse_problem
 from sandlot.wire.frames import (
+    DATA_HEAD_BYTES,
     MAX_REQUEST_BYTES,
     Frame,
     Kind,
+    ProtocolAbuse,
     ProtocolViolation,
     encode,
     encode_object,
@@ -34,6 +37,13 @@ MAX_STREAM_ID: Final = 2**32 - 1
 PING_INTERVAL_S: Final = 10.0
 PINGS_MISSED: Final = 2  # intervals that a ping may stay unanswered: a frozen or throttled sandbox has 20 s
 
+# What an agent may do before it is abuse. Ours never pings, and keeps its streams below half of this.
+AGENT_PINGS_PER_S: Final = 1
+AGENT_PINGS_BURST: Final = 20
+AGENT_STREAMS_PER_S: Final = 400
+AGENT_STREAMS_BURST: Final = 1024
+STRAY_BYTES: Final = 4096  # beyond the credit of a stream that is over: its END, RESET and CREDITs on the way
+
 _OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
     Kind.OPEN,
     Kind.PART,
@@ -45,6 +55,8 @@ _OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
     Kind.PING,
     Kind.PONG,
 )
+
+_STRAY_COST_BYTES: Final = DATA_HEAD_BYTES  # of a frame beside its body
 
 
 def refuse_every_stream(stream: Stream) -> None:
@@ -65,6 +77,10 @@ class Mux:
         self._agents_last_id = 0
         self._parts = bytearray()
         self._parts_stream = 0  # whose request is coming in parts; 0 = nobody's
+        now = self.loop.time()
+        self._agent_pings = Allowance(per_s=AGENT_PINGS_PER_S, burst=AGENT_PINGS_BURST, now=now)
+        self._agent_streams = Allowance(per_s=AGENT_STREAMS_PER_S, burst=AGENT_STREAMS_BURST, now=now)
+        self._stray_bytes = 0  # that may still come for streams that are over
         self._ping = 0
         self._ping_missed = 0
         self._ping_answered = True
@@ -121,7 +137,8 @@ class Mux:
 
     def violated(self, violation: ProtocolViolation) -> LinkClosed:
         """The agent broke a rule: closes the link, and returns what to raise."""
-        self.close(f"the agent broke the protocol: {violation}", violation)
+        rule = "protocol abuse" if isinstance(violation, ProtocolAbuse) else "the agent broke the protocol"
+        self.close(f"{rule}: {violation}", violation)
         assert self.closed is not None
         return self.closed
 
@@ -138,7 +155,8 @@ class Mux:
         self._connection.send(encoded)
 
     def forget(self, stream: Stream) -> None:
-        self._streams.pop(stream.id, None)
+        if self._streams.pop(stream.id, None) is not None:
+            self._stray_bytes += stream.credit_left + STRAY_BYTES
 
     # the connection's side
 
@@ -165,7 +183,8 @@ class Mux:
         if stream is None:
             if stream_id >= self._next_id if stream_id & 1 else stream_id > self._agents_last_id:
                 raise ProtocolViolation(f"{kind.name} for stream {stream_id}, which was never opened")
-            return  # it is over; this was under way
+            self._on_stray(len(body))
+            return
         if kind is _DATA:
             stream.on_data(channel, offset, body)
         elif kind is _MESSAGE:
@@ -177,8 +196,16 @@ class Mux:
         else:
             stream.on_reset(*parse_problem(parse_object(body)))
 
+    def _on_stray(self, size: int) -> None:
+        """For a stream that is over: it was under way. No more of it can be than credit was given."""
+        self._stray_bytes -= size + _STRAY_COST_BYTES
+        if self._stray_bytes < 0:
+            raise ProtocolAbuse("more was sent for streams that had ended than could be under way")
+
     def _on_link_frame(self, kind: Kind, body: bytes) -> None:
         if kind is _PING:
+            if self._agent_pings.take(1, self.loop.time()):
+                raise ProtocolAbuse(f"more than {AGENT_PINGS_BURST} PINGs at once")
             self.send(encode(_PONG, 0, body))
         elif kind is _PONG:
             self._ping_answered = self._ping_answered or read_u64(body) == self._ping
@@ -198,6 +225,8 @@ class Mux:
         self._parts.clear()
         self._parts_stream = 0
         self._agents_last_id = stream_id
+        if self._agent_streams.take(1, self.loop.time()):
+            raise ProtocolAbuse(f"more than {AGENT_STREAMS_BURST} streams opened at once")
         stream = Stream(self, stream_id, request, half_close=True)
         self._streams[stream_id] = stream
         if len(self._streams) > MAX_STREAMS:

@@ -100,6 +100,11 @@ class Stream:
         self._credit_given: asyncio.Event | None = None
         self._sent = 0  # bytes of DATA, for offsets
 
+    @property
+    def credit_left(self) -> int:
+        """Bytes that the agent may still send."""
+        return self._allowed
+
     # the application's side
 
     async def receive(self) -> Message | Data | None:
