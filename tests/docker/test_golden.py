@@ -44,7 +44,7 @@ def inspected(sandbox_id: str, data_dir: str, owner: str, image: str) -> dict[st
     (agent,) = [mount for mount in plain["Mounts"] if mount["Destination"] == "/.sandlot/agent"]
     text = text.replace(agent["Source"], "AGENT")
     (link,) = [mount for mount in plain["Mounts"] if mount["Destination"] == "/.sandlot/link/host"]
-    text = text.replace(link["Source"], "LINK")
+    text = text.replace(link["Source"], "LINK").replace(str(Path(link["Source"]).parent), "FOLDER")
     volume = [mount for mount in plain["Mounts"] if mount["Type"] == "volume"]
     text = text.replace(volume[0]["Source"], "VOLUME")
     plain = json.loads(text)

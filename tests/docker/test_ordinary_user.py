@@ -29,10 +29,12 @@ async def main(data_dir, tier):
     spec = SandboxSpec(id=new_sandbox_id(), environment=environment)
     try:
         sandbox = await provider.create(spec)
-        result = await sandbox.run(ExecRequest(command="id -u; python3 -c \\"import socket; socket.socket(1).connect('/.sandlot/link/host/agent.sock')\\""))
-        assert result.stdout == b"1000\\n", result
+        result = await sandbox.run(ExecRequest(command="id -un; python3 -c \\"import socket; socket.socket(1).connect('/.sandlot/link/host/agent.sock')\\""))
+        assert result.stdout == b"sandboxuser\\n", result
         assert b"PermissionError" in result.stderr, result
         await sandbox.files.write("f", b"written")
+        owner = await sandbox.run(ExecRequest(command="stat -c %u f; id -u"))
+        assert len(set(owner.stdout.split())) == 1 and owner.stdout.split()[0] != b"1000", owner
         assert await sandbox.files.read_bytes("f") == b"written"
         assert (await sandbox.run(ExecRequest(command="kill -9 1"))).exit_code != 0
         print("fine")

@@ -141,9 +141,14 @@ async def test_devices_and_kernel_files(seen: dict[str, object]) -> None:
     refused(seen, *all_of(seen, "write /proc/", "write /sys/"))
 
 
-async def test_read_only_system(seen: dict[str, object], harness: Harness) -> None:
+def uid_of(harness: Harness, sandbox: Sandbox) -> int:
+    found: int = harness.provider._host.find(sandbox.id).uid  # type: ignore[attr-defined]
+    return found
+
+
+async def test_read_only_system(seen: dict[str, object], harness: Harness, sandbox: Sandbox) -> None:
     refused(seen, *all_of(seen, "create "), "write /etc/passwd", "rename workspace")
-    assert seen["copied root shell"] == "ok 1000"
+    assert seen["copied root shell"] == f"ok {uid_of(harness, sandbox)}"
 
 
 async def test_no_setuid_file_anywhere(sandbox: Sandbox) -> None:
@@ -168,7 +173,8 @@ async def test_capabilities_seen_from_the_host(sandbox: Sandbox, harness: Harnes
 
     await eventually(sleeping, 20, "it has become sleep")
     command = sleeping()[0]
-    for line in ("NoNewPrivs:\t1", "Seccomp:\t2", "Uid:\t1000\t1000\t1000\t1000", "CapEff:\t0000000000000000",
+    uid = uid_of(harness, sandbox)
+    for line in ("NoNewPrivs:\t1", "Seccomp:\t2", f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}", "CapEff:\t0000000000000000",
                  "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000"):  # fmt: skip
         assert line in command, line
     status = Path(f"/proc/{agent}/status").read_text()

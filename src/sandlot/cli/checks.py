@@ -168,6 +168,17 @@ def check_data_dir(folder: str, problem: str | None) -> Check:
     )
 
 
+def check_users(users: str, taken_by: str | None) -> Check:
+    """``taken_by``: who else uses some of these user ids."""
+    if taken_by is None:
+        return ok("users", f"{users}: one for each sandbox, and nobody else's")
+    return warn(
+        "users",
+        f"{users} overlap with {taken_by}: whoever has one of these ids can signal that sandbox's processes",
+        "give sandboxes another range with SANDLOT_SANDBOX_USERS",
+    )
+
+
 def check_port(address: str, *, free: bool, worker: str | None) -> Check:
     if free:
         return ok("port", f"{address} is free")

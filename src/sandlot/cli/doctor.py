@@ -10,8 +10,9 @@ import os
 import shutil
 import socket
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -93,6 +94,18 @@ def _settings() -> ServerSettings:
     return settings
 
 
+def _check_users(settings: ServerSettings, info: Mapping[str, Any]) -> Check:
+    from sandlot.cli import checks
+    from sandlot.providers.docker import users
+
+    if users.remapped(info):
+        return checks.ok("users", "the engine maps the users of containers to others on this machine")
+    chosen = users.DEFAULT_USERS
+    if settings.sandbox_users is not None:
+        chosen = users.UserRange.parse(settings.sandbox_users)
+    return checks.check_users(str(chosen), users.taken_by(chosen))
+
+
 async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[Check]:
     from sandlot.cli import checks
     from sandlot.domain.session import DEFAULT_ENVIRONMENT
@@ -118,6 +131,7 @@ async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[
         found.append(checks.check_memory(int(info.get("MemTotal") or 0), recipe))
         pids = recipe.environment.limits.pids
         found.append(checks.check_processes(_pid_max(), settings.max_sessions, pids))
+        found.append(_check_users(settings, info))
         images = sorted({r.environment.image for r in registry.recipes.values()})
         present = {image: await _has_image(engine, image) for image in images}
         return found + checks.check_images(present, registry.recipes)

@@ -129,6 +129,16 @@ class ServerSettings(BaseSettings):
         ),
     )
 
+    sandbox_users: str | None = Field(
+        None,
+        pattern=r"^[0-9]{1,10}-[0-9]{1,10}$",
+        description=(
+            "Range of user ids for sandboxes; each gets one of its own. None is 1879048192-2147483647, which "
+            "neither systemd nor /etc/subuid uses, or 20000-60000 where the engine has user namespaces. "
+            "Nothing else on this machine may use these ids; `sandlot doctor` looks."
+        ),
+    )
+
     # --- how many -----------------------------------------------------------------------------
 
     pool_size: int = Field(

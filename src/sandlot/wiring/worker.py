@@ -8,6 +8,7 @@ from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
+from sandlot.providers.docker.users import UserRange
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
 
@@ -21,8 +22,11 @@ def worker_parts(settings: ServerSettings) -> dict[str, Any]:
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     data_dir = settings.data_dir.absolute()
     engine = Engine(settings.docker_host)
+    users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
     return {
-        "provider": DockerProvider(owner=settings.worker_id, data_dir=data_dir / "docker", engine=engine),
+        "provider": DockerProvider(
+            owner=settings.worker_id, data_dir=data_dir / "docker", engine=engine, users=users
+        ),
         "database": data_dir / "worker.db",
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,

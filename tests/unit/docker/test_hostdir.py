@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandlot.domain.environment import Tier
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.docker.hostdir import HostDirectory
@@ -76,9 +77,10 @@ def test_the_agents_copy_can_be_executed(short_tmp: Path) -> None:
     program = short_tmp / "agent"
     program.write_bytes(b"elf")
     program.chmod(0o600)
-    copy = host.install_agent(program)
-    assert (copy.read_bytes(), mode(copy)) == (b"elf", 0o555)
-    assert host.install_agent(program) == copy
+    copies = host.install_agent(program)
+    assert {tier: mode(copy) for tier, copy in copies.items()} == {Tier.RUNC: 0o111, Tier.RUNSC: 0o555}
+    assert {copy.read_bytes() for copy in copies.values()} == {b"elf"}
+    assert host.install_agent(program) == copies
     program.write_bytes(b"newer")
-    assert host.install_agent(program) != copy
+    assert not copies.items() & host.install_agent(program).items()
     host.close()

@@ -25,7 +25,11 @@ def build(tier: Tier = Tier.RUNC, limits: Limits | None = None, **changes: Any) 
         "spec": SandboxSpec(id=ID, environment=environment, labels={"session": "s1"}),
         "owner": "worker-1",
         "image_id": "sha256:1234",
-        "paths": HostPaths(agent="/data/agent-1", link="/data/s/0123/link"),
+        "paths": HostPaths(
+            agent="/data/agent-1",
+            link="/data/s/0123/link",
+            etc={name: f"/data/s/0123/etc/{name}" for name in ("passwd", "group")},
+        ),
         "workspace": {"Type": "volume", "Source": container_name(ID), "Target": "/sandbox"},
         "seccomp": "<profile>",
     } | changes
@@ -45,7 +49,11 @@ def test_the_hash_does_not_depend_on_what_belongs_to_one_sandbox() -> None:
     second = build(
         spec=SandboxSpec(id=other_id, environment=environment, labels={"session": "s2", "more": "x"}),
         owner="worker-2",
-        paths=HostPaths(agent="/elsewhere/agent", link="/elsewhere/link"),
+        paths=HostPaths(
+            agent="/elsewhere/agent",
+            link="/elsewhere/link",
+            etc={name: f"/elsewhere/{name}" for name in ("passwd", "group")},
+        ),
         workspace={"Type": "volume", "Source": container_name(other_id), "Target": "/sandbox"},
     )
     assert first["Labels"]["sandlot.spec"] == second["Labels"]["sandlot.spec"]
@@ -79,7 +87,7 @@ def test_nothing_weakens_the_wall() -> None:
         body = build(tier)
         host = body["HostConfig"]
         assert host["CapDrop"] == ["ALL"]
-        assert set(host["CapAdd"]) == {"SETUID", "SETGID", "KILL", "SETPCAP"}
+        assert set(host["CapAdd"]) == {"CHOWN", "SETUID", "SETGID", "KILL", "SETPCAP"}
         assert "no-new-privileges" in host["SecurityOpt"]
         assert host["ReadonlyRootfs"] is True
         assert host["NetworkMode"] == "none"
@@ -96,7 +104,7 @@ def test_gvisor_gets_room_for_its_own_kernel() -> None:
     limits = replace(Limits(), memory_bytes=512 * MIB, pids=100)
     runc, runsc = resource_limits(Tier.RUNC, limits), resource_limits(Tier.RUNSC, limits)
     assert (runc["Memory"], runc["PidsLimit"]) == (512 * MIB, 100)
-    assert (runsc["Memory"], runsc["PidsLimit"]) == (640 * MIB, 2048)
+    assert (runsc["Memory"], runsc["PidsLimit"]) == (768 * MIB, 2048)
     assert all(values["Memory"] == values["MemorySwap"] for values in (runc, runsc))
     nproc = [u for u in build(Tier.RUNSC, limits)["HostConfig"]["Ulimits"] if u["Name"] == "nproc"]
     assert nproc == [{"Name": "nproc", "Soft": 100, "Hard": 100}]

@@ -31,6 +31,7 @@ from sandlot.domain.errors import (
     TierMissing,
 )
 from sandlot.providers.docker.spec import LABEL_SANDBOX
+from sandlot.providers.docker.users import remapped
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -99,6 +100,10 @@ class Engine:
 
     async def runtimes(self) -> frozenset[str]:
         return frozenset((await self.info()).get("Runtimes") or {})
+
+    async def remaps_users(self) -> bool:
+        """Whether containers have a user namespace, by userns-remap or because the engine is not root."""
+        return remapped(await self.info())
 
     # --- containers ---------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
     <data_dir>/lock             held while a provider lives: two must never answer the same agents
     <data_dir>/epoch            grows with every life; agents refuse a worker from an earlier one
-    <data_dir>/agent-<hash>     the agent's program, mounted into every sandbox
+    <data_dir>/agent-<hash>-<tier>  the agent's program, mounted into every sandbox
     <data_dir>/s/<id>/secret    what this sandbox's agent proves to know
+    <data_dir>/s/<id>/uid       the number of the user and group that only this sandbox has
+    <data_dir>/s/<id>/etc/      mounted read-only, file by file: passwd and group, which name that user
     <data_dir>/s/<id>/link/     mounted read-only into the sandbox; holds the socket that its agent dials
 
 A sandbox sees ``link`` alone and cannot write there, so nothing in here is ever named by a sandbox.
@@ -16,11 +18,15 @@ import hashlib
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
+from sandlot.domain.environment import Tier
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
 from sandlot.domain.ids import is_sandbox_id
+from sandlot.providers.docker.users import DEFAULT_USERS, IMAGE_UID, UserRange, accounts_for
 from sandlot.providers.link.handshake import SECRET_BYTES
 from sandlot.providers.link.link import SOCKET_NAME
 
@@ -28,16 +34,26 @@ from sandlot.providers.link.link import SOCKET_NAME
 MAX_SOCKET_PATH_BYTES = 107
 # 64 random bits of the sandbox's id: short enough for the socket's path, and a clash is noticed.
 _SHORT_ID_LENGTH = 16
+# On runc the agent can be executed and not read. So the kernel lets nobody into the memory of the agent's
+# helper, which runs as the sandbox's user, from its first instruction on; and no sandbox can lock or watch
+# the file that all of them share. gVisor loads only what it can read. There one process cannot open another's
+# memory, and locks and watches stay inside the sandbox.
+AGENT_MODES = {Tier.RUNC: 0o111, Tier.RUNSC: 0o555}
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxDirectory:
     path: Path
     secret: bytes
+    uid: int
 
     @property
     def link(self) -> Path:
         return self.path / "link"
+
+    @property
+    def etc(self) -> Path:
+        return self.path / "etc"
 
 
 class HostDirectory:
@@ -51,6 +67,8 @@ class HostDirectory:
                 f"{MAX_SOCKET_PATH_BYTES} bytes in their path"
             )
         self._lock: int | None = None
+        self._uids: dict[str, int] = {}  # by the name of the sandbox's folder
+        self._choosing = Lock()  # sandboxes are made in threads
 
     def open(self) -> int:
         """Takes the lock and returns this life's epoch; ``Conflict`` if another worker has it."""
@@ -66,6 +84,7 @@ class HostDirectory:
                 f"another worker uses the data directory {self.path}; give each worker its own"
             ) from error
         self._lock = lock
+        self._uids = {folder.name: _uid_in(folder) for folder in (self.path / "s").iterdir()}
         return self._next_epoch()
 
     def close(self) -> None:
@@ -73,32 +92,47 @@ class HostDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def install_agent(self, program: Path) -> Path:
-        """A copy of the agent with a name of its own.
+    def install_agent(self, program: Path) -> dict[Tier, Path]:
+        """For each tier a copy of the agent with a name of its own.
 
         An installed package may lack the executable bit, may be replaced while sandboxes run, and if the
         worker itself runs in a container the engine cannot see it; the data directory is the engine's and
         ours.
         """
         content = program.read_bytes()
-        copy = self.path / f"agent-{hashlib.sha256(content).hexdigest()[:16]}"
-        if not copy.exists():
-            _write_durably(copy, content, 0o555)
-        return copy
+        name = f"agent-{hashlib.sha256(content).hexdigest()[:16]}"
+        copies = {tier: self.path / f"{name}-{tier}" for tier in AGENT_MODES}
+        for tier, copy in copies.items():
+            if not copy.exists():
+                _write_durably(copy, content, AGENT_MODES[tier])
+        return copies
 
-    def make(self, sandbox_id: str) -> SandboxDirectory:
-        """The secret is on the disk before the sandbox starts: the worker's next life can take it over."""
+    def make(
+        self, sandbox_id: str, users: UserRange = DEFAULT_USERS, accounts: Mapping[str, bytes] | None = None
+    ) -> SandboxDirectory:
+        """The secret is on the disk before the sandbox starts: the worker's next life can take it over.
+
+        ``accounts``: the image's files in /etc that name users.
+        """
         folder = self._folder(sandbox_id)
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
             raise Conflict(f"sandbox {sandbox_id} exists already") from error
         secret = secrets.token_bytes(SECRET_BYTES)
+        with self._choosing:
+            uid = self._uids[folder.name] = users.choose(self._uids.values())
         (folder / "link").mkdir()
         (folder / "link").chmod(0o755)
+        made = SandboxDirectory(folder, secret, uid)
+        made.etc.mkdir()
+        for name, content in (accounts or {}).items():
+            (made.etc / name).write_bytes(accounts_for(content, uid))
+            (made.etc / name).chmod(0o644)
+        _write_durably(folder / "uid", str(uid).encode())
         _write_durably(folder / "secret", secret.hex().encode())
         _sync_folder(folder.parent)
-        return SandboxDirectory(folder, secret)
+        return made
 
     def find(self, sandbox_id: str) -> SandboxDirectory:
         folder = self._folder(sandbox_id)
@@ -108,13 +142,14 @@ class HostDirectory:
             raise NotFound(f"no secret of sandbox {sandbox_id} is kept here") from error
         if len(secret) != SECRET_BYTES:
             raise NotFound(f"the secret of sandbox {sandbox_id} was not written to its end")
-        return SandboxDirectory(folder, secret)
+        return SandboxDirectory(folder, secret, _uid_in(folder))
 
     def remove(self, sandbox_id: str) -> None:
         folder = self._folder(sandbox_id)
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():  # as without a free descriptor: told, so that it is tried again
             raise OSError(f"{folder} could not be removed")
+        self._uids.pop(folder.name, None)
 
     def _folder(self, sandbox_id: str) -> Path:
         if not is_sandbox_id(sandbox_id):
@@ -129,6 +164,14 @@ class HostDirectory:
             epoch = 1
         _write_durably(path, str(epoch).encode())
         return epoch
+
+
+def _uid_in(folder: Path) -> int:
+    """Sandboxes made before each had a user of its own have the image's."""
+    try:
+        return int((folder / "uid").read_text("ascii"))
+    except (OSError, ValueError):
+        return IMAGE_UID
 
 
 def _write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:

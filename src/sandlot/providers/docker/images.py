@@ -9,6 +9,7 @@ processes that race make the same image twice.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import secrets
 import tarfile
@@ -24,18 +25,20 @@ import aiohttp
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.domain.limits import MIB
 from sandlot.providers.docker.engine import PULL_SECONDS, Engine, shared, uncut
-from sandlot.providers.docker.layer import Survey, survey, write_layer
+from sandlot.providers.docker.layer import GROUP, PASSWD, Survey, survey, write_layer
 from sandlot.providers.docker.spec import (
     LABEL_CALLER,
     LABEL_ENVIRONMENT,
+    LABEL_GROUP,
     LABEL_OWNER,
+    LABEL_PASSWD,
     LABEL_SANDBOX,
     LABEL_SPEC,
     LABEL_TIER,
 )
 
 # To be raised when the layer's content changes: every image is then prepared anew.
-PREPARER_VERSION = "1"
+PREPARER_VERSION = "2"
 REPOSITORY = "sandlot-prepared"
 LABEL_PREPARED_FROM = "sandlot.prepared-from"
 LABEL_PREPARER = "sandlot.preparer"
@@ -56,13 +59,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PreparedImage:
-    """``user``, ``home``: what the image's /etc/passwd says of uid 1000, by itself or by our layer."""
+    """``user``, ``home``: what the image's /etc/passwd says of uid 1000, by itself or by our layer.
+
+    ``passwd``, ``group``: the files themselves; None if they are not plain small files.
+    """
 
     id: str
     source_id: str
     user: str
     home: str
     has_bash: bool
+    passwd: bytes | None
+    group: bytes | None
 
 
 class ImagePreparer:
@@ -163,6 +171,8 @@ def _labels(source_id: str, found: Survey) -> dict[str, str]:
         LABEL_USER: found.user,
         LABEL_HOME: found.home,
         LABEL_BASH: "1" if found.has_bash else "0",
+        LABEL_PASSWD: base64.b64encode(found.accounts.get(PASSWD, b"")).decode(),
+        LABEL_GROUP: base64.b64encode(found.accounts.get(GROUP, b"")).decode(),
     }
 
 
@@ -178,6 +188,8 @@ def _facts(image: Mapping[str, Any], source_id: str) -> PreparedImage:
         user=labels[LABEL_USER],
         home=labels[LABEL_HOME],
         has_bash=labels[LABEL_BASH] == "1",
+        passwd=base64.b64decode(labels[LABEL_PASSWD]) or None,
+        group=base64.b64decode(labels[LABEL_GROUP]) or None,
     )
 
 

@@ -24,18 +24,19 @@ from sandlot.providers.docker.spec import (
     AGENT_TARGET,
     LINK_TARGET,
     RUN_TARGET,
-    SANDBOX_GID,
-    SANDBOX_UID,
     VOLUME_TARGET,
     WORKSPACE_LINK,
     WORKSPACE_TARGET,
 )
+from sandlot.providers.docker.users import IMAGE_UID
 
 USER_NAME = "sandboxuser"
 SPECIAL_BITS = 0o7000
 PRIVILEGE_BITS = 0o6000
-# Read into memory, so bounded; a real one has a few kilobytes.
-MAX_ACCOUNTS_BYTES = 1 * MIB
+# Read into memory and kept in a label of the prepared image, so bounded; a real one has a few kilobytes.
+MAX_ACCOUNTS_BYTES = 64 * 1024
+PASSWD = "etc/passwd"
+GROUP = "etc/group"
 # Far above any real image; a list of names is held for each kind.
 MAX_PRIVILEGED_FILES = 10_000
 READ_BYTES = 1 * MIB
@@ -61,11 +62,22 @@ class Survey:
 
     @property
     def user(self) -> str:
-        return _field_of(self.passwd, SANDBOX_UID, 0) or _free_name(self.passwd)
+        return _field_of(self.passwd, IMAGE_UID, 0) or _free_name(self.passwd)
 
     @property
     def home(self) -> str:
-        return _field_of(self.passwd, SANDBOX_UID, 5) or WORKSPACE_LINK
+        return _field_of(self.passwd, IMAGE_UID, 5) or WORKSPACE_LINK
+
+    @property
+    def accounts(self) -> dict[str, bytes]:
+        """What /etc/passwd and /etc/group have to say, so that uid and gid 1000 have a name."""
+        shell = "/bin/bash" if self.has_bash else "/bin/sh"
+        user = f"{self.user}:x:{IMAGE_UID}:{IMAGE_UID}::{WORKSPACE_LINK}:{shell}"
+        found = {
+            PASSWD: _naming(self.passwd, IMAGE_UID, user),
+            GROUP: _naming(self.group, IMAGE_UID, f"{self.user}:x:{IMAGE_UID}:"),
+        }
+        return {name: content for name, content in found.items() if name not in self.foreign_accounts}
 
 
 def survey(stream: IO[bytes]) -> Survey:
@@ -89,11 +101,11 @@ def survey(stream: IO[bytes]) -> Survey:
             found.privileged.add(name)
             if len(found.privileged) > MAX_PRIVILEGED_FILES:
                 raise InvalidRequest(f"the image has more than {MAX_PRIVILEGED_FILES} setuid or setgid files")
-        if name in ("etc/passwd", "etc/group"):
+        if name in (PASSWD, GROUP):
             content = _read_accounts(tar, member)
             if content is None:
                 found.foreign_accounts.add(name)
-            elif name == "etc/passwd":
+            elif name == PASSWD:
                 found.passwd = content
             else:
                 found.group = content
@@ -116,7 +128,7 @@ def write_layer(stream: IO[bytes], found: Survey, output: IO[bytes], *, max_byte
                 )
             if name in found.borrowed and member.isfile():
                 first, *others = found.borrowed[name]
-                _add(layer, tar, member, _moved(first), owner=SANDBOX_UID)
+                _add(layer, tar, member, _moved(first), owner=IMAGE_UID)
                 for other in others:
                     layer.addfile(_hard_link(other, first, member))
             if name == _WORKSPACE:
@@ -125,8 +137,12 @@ def write_layer(stream: IO[bytes], found: Survey, output: IO[bytes], *, max_byte
                 _move_into_workspace(layer, tar, member, name)
             elif name in found.privileged:
                 _add(layer, tar, member, name, owner=None)
-        for member, content in _accounts(found):
-            layer.addfile(member, io.BytesIO(content))
+        for name, content in found.accounts.items():
+            if content == {PASSWD: found.passwd, GROUP: found.group}[name]:
+                continue
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.size = 0o644, len(content)
+            layer.addfile(entry, io.BytesIO(content))
         # Last: this replaces the image's own /workspace, folder or not, once its content has been written
         # elsewhere.
         layer.addfile(_symlink(_WORKSPACE, WORKSPACE_TARGET))
@@ -172,7 +188,7 @@ def _move_into_workspace(
         return  # a borrowed one was written where its content came by
     if member.isdev() and not member.isfifo():
         return
-    _add(layer, tar, member, _moved(name), owner=SANDBOX_UID)
+    _add(layer, tar, member, _moved(name), owner=IMAGE_UID)
 
 
 def _add(
@@ -199,7 +215,7 @@ def _hard_link(name: str, target: str, member: tarfile.TarInfo) -> tarfile.TarIn
     entry = tarfile.TarInfo(_moved(name))
     entry.type, entry.linkname = tarfile.LNKTYPE, _moved(target)
     entry.mode, entry.mtime = member.mode & ~SPECIAL_BITS, member.mtime
-    entry.uid, entry.gid = SANDBOX_UID, SANDBOX_GID
+    entry.uid, entry.gid = IMAGE_UID, IMAGE_UID
     return entry
 
 
@@ -217,7 +233,7 @@ def _folders() -> Iterator[tarfile.TarInfo]:
         (LINK_TARGET, 0o755, 0),
         (RUN_TARGET, 0o711, 0),
         (VOLUME_TARGET, 0o755, 0),
-        (WORKSPACE_TARGET, 0o755, SANDBOX_UID),
+        (WORKSPACE_TARGET, 0o755, IMAGE_UID),
     ):
         entry = tarfile.TarInfo(path.lstrip("/"))
         entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, mode, owner, owner
@@ -237,28 +253,13 @@ def _read_accounts(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | Non
     return content.read() if content is not None else None
 
 
-def _accounts(found: Survey) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    shell = "/bin/bash" if found.has_bash else "/bin/sh"
-    user = found.user
-    lines = (
-        (
-            "etc/passwd",
-            found.passwd,
-            SANDBOX_UID,
-            f"{user}:x:{SANDBOX_UID}:{SANDBOX_GID}::{WORKSPACE_LINK}:{shell}",
-        ),
-        ("etc/group", found.group, SANDBOX_GID, f"{user}:x:{SANDBOX_GID}:"),
-    )
-    for name, content, number, line in lines:
-        if name in found.foreign_accounts or _field_of(content, number, 0) is not None:
-            continue
-        content = content or b""
-        if content and not content.endswith(b"\n"):
-            content += b"\n"
-        content += line.encode() + b"\n"
-        entry = tarfile.TarInfo(name)
-        entry.mode, entry.size = 0o644, len(content)
-        yield entry, content
+def _naming(content: bytes | None, number: int, line: str) -> bytes:
+    content = content or b""
+    if _field_of(content, number, 0) is not None:
+        return content
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
+    return content + line.encode() + b"\n"
 
 
 def _field_of(content: bytes | None, number: int, index: int) -> str | None:
@@ -272,4 +273,4 @@ def _field_of(content: bytes | None, number: int, index: int) -> str | None:
 
 def _free_name(content: bytes | None) -> str:
     taken = {line.split(b":")[0] for line in (content or b"").splitlines()}
-    return USER_NAME if USER_NAME.encode() not in taken else f"{USER_NAME}{SANDBOX_UID}"
+    return USER_NAME if USER_NAME.encode() not in taken else f"{USER_NAME}{IMAGE_UID}"

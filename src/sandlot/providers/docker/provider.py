@@ -46,8 +46,6 @@ from sandlot.providers.docker.spec import (
     LABEL_TIER,
     RUN_TARGET,
     RUNTIMES,
-    SANDBOX_GID,
-    SANDBOX_UID,
     WORKSPACE_LINK,
     HostPaths,
     container_name,
@@ -55,6 +53,7 @@ from sandlot.providers.docker.spec import (
     fixed_limits,
     resource_limits,
 )
+from sandlot.providers.docker.users import DEFAULT_USERS, NAMESPACED_USERS, UserRange
 from sandlot.providers.docker.workspace import VolumeStore, WorkspaceStore
 from sandlot.providers.link.link import AgentLink
 
@@ -82,11 +81,14 @@ class DockerProvider:
         engine: Engine | None = None,
         workspaces: WorkspaceStore | None = None,
         pull_images: bool = False,
+        users: UserRange | None = None,
     ) -> None:
         self._owner = owner
         self._host = HostDirectory(data_dir)
         self._agent_source = agent_path or packaged_agent()
-        self._agent = self._agent_source
+        self._agents: dict[Tier, Path] = {}
+        self._users = users or DEFAULT_USERS
+        self._users_chosen = users is not None
         self._engine = engine or Engine()
         self._workspaces = workspaces or VolumeStore(self._engine, owner)
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
@@ -107,8 +109,10 @@ class DockerProvider:
                 return
             try:
                 self._epoch = await uncut(asyncio.to_thread(self._host.open))
-                self._agent = await asyncio.to_thread(self._install_agent)
+                self._agents = await asyncio.to_thread(self._install_agent)
                 await self._preparer.remove_leftovers()
+                if not self._users_chosen and await self._engine.remaps_users():
+                    self._users = NAMESPACED_USERS
             except BaseException:
                 self._host.close()
                 raise
@@ -157,7 +161,7 @@ class DockerProvider:
         self._creations.add(ended)
         try:
             with _host_errors(f"make sandbox {spec.id}"):
-                directory = await self._make_directory(spec.id)
+                directory = await self._make_directory(spec.id, image)
                 try:
                     return await self._create(spec, image, directory)
                 except BaseException as error:
@@ -285,7 +289,7 @@ class DockerProvider:
             pids=int((sample.get("pids_stats") or {}).get("current", 0)),
         )
 
-    def _install_agent(self) -> Path:
+    def _install_agent(self) -> dict[Tier, Path]:
         try:
             return self._host.install_agent(self._agent_source)
         except OSError as error:
@@ -303,7 +307,7 @@ class DockerProvider:
             directory.link,
             secret=directory.secret,
             epoch=self._epoch,
-            setup=_setup(spec.environment, image),
+            setup=_setup(spec.environment, image, directory.uid),
             first_contact=True,
         )
         sandbox = DockerSandbox(spec.id, tier, link)
@@ -314,7 +318,11 @@ class DockerProvider:
             spec,
             owner=self._owner,
             image_id=image.id,
-            paths=HostPaths(agent=str(self._agent), link=str(directory.link)),
+            paths=HostPaths(
+                agent=str(self._agents[tier]),
+                link=str(directory.link),
+                etc={path.name: str(path) for path in directory.etc.iterdir()},
+            ),
             workspace=self._workspaces.mount_for(spec.id),
         )
         name = container_name(spec.id)
@@ -334,8 +342,10 @@ class DockerProvider:
             ) from error
         return sandbox
 
-    async def _make_directory(self, sandbox_id: str) -> SandboxDirectory:
-        making = asyncio.ensure_future(asyncio.to_thread(self._host.make, sandbox_id))
+    async def _make_directory(self, sandbox_id: str, image: PreparedImage) -> SandboxDirectory:
+        accounts = {"passwd": image.passwd, "group": image.group}
+        known = {name: content for name, content in accounts.items() if content is not None}
+        making = asyncio.ensure_future(asyncio.to_thread(self._host.make, sandbox_id, self._users, known))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -450,10 +460,10 @@ def packaged_agent() -> Path:
     return Path(str(files("sandlot.providers.link").joinpath("bin", name)))
 
 
-def _setup(environment: Environment, image: PreparedImage) -> dict[str, Any]:
+def _setup(environment: Environment, image: PreparedImage, uid: int) -> dict[str, Any]:
     return {
-        "uid": SANDBOX_UID,
-        "gid": SANDBOX_GID,
+        "uid": uid,
+        "gid": uid,
         "user": image.user,
         # Not the image's: the root file system is read-only, and a home must be writable.
         "home": WORKSPACE_LINK,

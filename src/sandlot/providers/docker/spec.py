@@ -20,7 +20,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot.domain.environment import Tier
@@ -29,9 +29,6 @@ from sandlot.domain.ids import is_sandbox_id
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.seccomp import seccomp_json
-
-SANDBOX_UID = 1000
-SANDBOX_GID = 1000
 
 AGENT_TARGET = "/.sandlot/agent"
 LINK_TARGET = "/.sandlot/link/host"
@@ -46,25 +43,32 @@ LABEL_ENVIRONMENT = "sandlot.environment"
 LABEL_TIER = "sandlot.tier"
 LABEL_SPEC = "sandlot.spec"
 LABEL_CALLER = "sandlot.label."
+# Of prepared images: their /etc/passwd and /etc/group, in base64.
+LABEL_PASSWD = "sandlot.passwd"
+LABEL_GROUP = "sandlot.group"
 
 # The names under which the engine knows the tiers' runtimes.
 RUNTIMES = {Tier.RUNC: "runc", Tier.RUNSC: "runsc"}
 
-# What the agent needs: to start commands as another user, to kill them, and to empty the bounding set at its
-# start.
-AGENT_CAPABILITIES = ["KILL", "SETGID", "SETPCAP", "SETUID"]
+# What the agent needs: to start commands as another user, to kill them, to give the workspace to that user,
+# and to empty the bounding set. The last two it drops before any command runs.
+AGENT_CAPABILITIES = ["CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"]
 
 # A short period throttles in smaller steps but doubles the start-up time of interpreters and ruins gVisor's.
 CPU_PERIOD_US = 100_000
 RUN_BYTES = 16 * MIB
 MEMLOCK_BYTES = 64 * 1024
+SIGNALS_PENDING = 4096  # POSIX timers count, too
+MESSAGE_QUEUE_BYTES = 819_200  # the kernel's own default: ten queues of the usual size
 # Under memory pressure of the host, sandboxes die before the worker and the engine.
 OOM_SCORE_ADJ = 500
 # gVisor's own kernel lives inside the container's limits. Its threads count as processes and it panics when
 # it cannot have one, so there the processes of commands are bounded by the nproc limit instead, which its
 # kernel enforces.
 RUNSC_PIDS = 2048
-RUNSC_MEMORY_OVERHEAD_BYTES = 128 * MIB
+# What its kernel itself needs, about 5 MB a process, and what commands may take before the agent has stopped
+# them: with 128 MiB, twenty processes that allocate at once are faster.
+RUNSC_MEMORY_OVERHEAD_BYTES = 256 * MIB
 
 # Variables that steer the agent's own Go runtime. An entry without "=" removes what the image sets.
 _AGENT_RUNTIME_VARIABLES = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK"]
@@ -72,10 +76,11 @@ _AGENT_RUNTIME_VARIABLES = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTR
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """What the engine mounts from the host, both read-only."""
+    """What the engine mounts from the host, read-only. ``etc``: by name, files that replace the image's."""
 
     agent: str
     link: str
+    etc: Mapping[str, str] = field(default_factory=dict)
 
 
 def container_name(sandbox_id: str) -> str:
@@ -120,6 +125,9 @@ def container_spec(
         LABEL_ENVIRONMENT: environment.name,
         LABEL_TIER: environment.tier.value,
         LABEL_SPEC: spec_hash(body),
+        # A container would inherit the image's, and with them make every list of containers long.
+        LABEL_PASSWD: "",
+        LABEL_GROUP: "",
     }
     return {**body, "Labels": labels}
 
@@ -174,6 +182,7 @@ def _host_config(
         "Mounts": [
             _read_only_bind(paths.agent, AGENT_TARGET),
             _read_only_bind(paths.link, LINK_TARGET),
+            *(_read_only_bind(source, f"/etc/{name}") for name, source in sorted(paths.etc.items())),
             dict(workspace),
         ],
         "IpcMode": "private",
@@ -194,6 +203,9 @@ def _ulimits(tier: Tier, limits: Limits) -> list[dict[str, Any]]:
         {"Name": "nofile", "Soft": limits.open_files, "Hard": 4 * limits.open_files},
         {"Name": "core", "Soft": 0, "Hard": 0},
         {"Name": "memlock", "Soft": MEMLOCK_BYTES, "Hard": MEMLOCK_BYTES},
+        # Counted per user: so for this sandbox alone.
+        {"Name": "sigpending", "Soft": SIGNALS_PENDING, "Hard": SIGNALS_PENDING},
+        {"Name": "msgqueue", "Soft": MESSAGE_QUEUE_BYTES, "Hard": MESSAGE_QUEUE_BYTES},
     ]
     if tier is Tier.RUNSC:
         ulimits.append({"Name": "nproc", "Soft": limits.pids, "Hard": limits.pids})
