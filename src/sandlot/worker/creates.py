@@ -13,15 +13,16 @@ from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnde
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, SessionState, due, ended_error
 from sandlot.worker.live import Live
+from sandlot.worker.opening import Opening
 from sandlot.worker.registrar import Registrar
-from sandlot.worker.sessions import Sessions
 
 NO_ASSIGNMENT = Assignment()
 
 
 class Creates:
-    def __init__(self, sessions: Sessions, registrar: Registrar, tenant: str) -> None:
-        self._sessions = sessions
+    def __init__(self, opening: Opening, registrar: Registrar, tenant: str) -> None:
+        self._openings = opening
+        self._sessions = opening.sessions
         self._registrar = registrar
         self._tenant = tenant
         self._opening: set[asyncio.Task[Live]] = set()
@@ -60,7 +61,7 @@ class Creates:
         self, request: CreateSession, digest: str, names: list[tuple[str, str]], assignment: Assignment
     ) -> Live:
         # A task of its own: whoever asked first may go away while others wait for the same.
-        task = asyncio.create_task(self._sessions.open(self._tenant, request, digest, assignment))
+        task = asyncio.create_task(self._openings.open(self._tenant, request, digest, assignment))
         self._opening.add(task)
         self._flights.update(dict.fromkeys(names, task))
 
@@ -119,7 +120,7 @@ class Creates:
         """Once, however many ask: those who find it done are content."""
         generation = live.session.generation
         try:
-            await self._sessions.recreate(live)
+            await self._openings.recreate(live)
         except SandlotError:
             if live.session.generation == generation:
                 raise

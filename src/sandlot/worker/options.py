@@ -4,7 +4,10 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.execution import ExecRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,18 @@ class WorkerOptions:
     remember_ended_s: float = 30 * 24 * 3600.0
     # How long a stopping worker waits for calls under way. Their commands go on without it.
     drain_timeout_s: float = 30.0
+
+    def bounded(self, request: ExecRequest) -> ExecRequest:
+        """Every exec ends by itself at some time: a session whose time is over waits for it no longer than
+        that.
+        """
+        ceiling = self.max_exec_timeout_s
+        if request.timeout_s is None:
+            # Somebody sits at a terminal, or has started what is meant to go on, and does not know of a
+            # timeout that they did not ask for.
+            open_ended = request.pty is not None or request.output_limit is None
+            usual = ceiling if open_ended else self.default_exec_timeout_s
+            return replace(request, timeout_s=min(usual, ceiling))
+        if request.timeout_s > ceiling:
+            raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")
+        return request

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -43,17 +42,21 @@ from sandlot.domain.session import (
 )
 from sandlot.providers.base import Provider, Sandbox
 from sandlot.worker.creates import NO_ASSIGNMENT, Creates
+from sandlot.worker.equipping import Equipping
 from sandlot.worker.executions import SessionExecution, named
 from sandlot.worker.live import Live
+from sandlot.worker.opening import Opening
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
 from sandlot.worker.reaper import Reaper
 from sandlot.worker.registrar import Registrar, Unregistered
+from sandlot.worker.removals import Removals
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.session_files import SessionFiles
 from sandlot.worker.sessions import Sessions
 from sandlot.worker.startup import recover
 from sandlot.worker.store import SessionRecord, Store
+from sandlot.worker.transitions import Transitions
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -100,15 +103,26 @@ class WorkerService:
             )
             for name, recipe in self._recipes.items()
         }
+        removals, transitions = Removals(self._sandboxes), Transitions(self._store)
         self._sessions = Sessions(
             store=self._store,
+            removals=removals,
+            transitions=transitions,
+            options=self._options,
+            registrar=self._registrar,
+        )
+        self._opening = Opening(
+            self._sessions,
+            equipping=Equipping(
+                self._store, self._sandboxes, self._pools, self._options, removals, transitions
+            ),
+            transitions=transitions,
             sandboxes=self._sandboxes,
-            pools=self._pools,
             recipes=self._recipes,
             options=self._options,
             registrar=self._registrar,
         )
-        self._creates = Creates(self._sessions, self._registrar, self._tenant)
+        self._creates = Creates(self._opening, self._registrar, self._tenant)
         self._reaper = Reaper(self._sessions, self._sandboxes, self._pools, self._store, self._options)
         self._closed = False
         self._stopping = False
@@ -121,7 +135,7 @@ class WorkerService:
         """Recovers what an earlier life left, and begins to fill the pools."""
         await self._provider.open()
         await self._store.open()
-        await recover(self._sessions, self._sandboxes, self._store, self._options, time.time())
+        await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
         self._open = True
         for pool in self._pools.values():
@@ -193,7 +207,7 @@ class WorkerService:
 
     def room(self) -> Mapping[str, tuple[int, int]]:
         """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
-        free = 0 if self.draining or not self._open else self._sessions.free
+        free = 0 if self.draining or not self._open else self._opening.free
         return {
             name: (min(pool.ready, free), min(pool.ready, free) if pool.broken else free)
             for name, pool in self._pools.items()
@@ -266,7 +280,7 @@ class WorkerService:
 
     async def recreate_session(self, session_id: str) -> Session:
         live = self._sessions.table.get(self._tenant, session_id)
-        await self._sessions.recreate(live)
+        await self._opening.recreate(live)
         return live.session
 
     async def delete_session(self, session_id: str) -> None:
@@ -280,7 +294,7 @@ class WorkerService:
     # --- execs --------------------------------------------------------------------------------
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        bounded = self._bounded(request)
+        bounded = self._options.bounded(request)
         async with self._sessions.use(self._tenant, session_id) as (live, sandbox):
             generation = live.session.generation
             return named(await sandbox.run(bounded, stdin), live, generation)
@@ -290,12 +304,12 @@ class WorkerService:
     ) -> ThreadRun:
         if create.thread is None:
             raise InvalidRequest("say which thread")
-        bounded = self._bounded(request)
+        bounded = self._options.bounded(request)
         opened = await self.create_session(create)
         return ThreadRun(opened, await self.execute(opened.session.id, bounded, stdin))
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
-        bounded = self._bounded(request)
+        bounded = self._options.bounded(request)
         async with self._sessions.use(self._tenant, session_id) as (live, sandbox):
             return self._execution(await sandbox.start(bounded, offset=offset), live, sandbox, offset)
 
@@ -339,21 +353,6 @@ class WorkerService:
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
         async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
             await sandbox.resize(exec_id, rows=rows, cols=cols)
-
-    def _bounded(self, request: ExecRequest) -> ExecRequest:
-        """Every exec ends by itself at some time: a session whose time is over waits for it no longer than
-        that.
-        """
-        ceiling = self._options.max_exec_timeout_s
-        if request.timeout_s is None:
-            # Somebody sits at a terminal, or has started what is meant to go on, and does not know of a
-            # timeout that they did not ask for.
-            open_ended = request.pty is not None or request.output_limit is None
-            usual = ceiling if open_ended else self._options.default_exec_timeout_s
-            return replace(request, timeout_s=min(usual, ceiling))
-        if request.timeout_s > ceiling:
-            raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")
-        return request
 
     # --- shells and files ---------------------------------------------------------------------
 

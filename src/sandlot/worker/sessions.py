@@ -1,4 +1,4 @@
-"""What becomes of sessions: opened, used, changed, lost, made anew, ended.
+"""What becomes of sessions once they are there: used, changed, lost, ended. ``opening`` makes them.
 
 The rules are in ``domain.session``. This performs them: what is decided is written down first and done then,
 so that a worker that dies in between finds on its next start what remains to be done.
@@ -9,27 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
-from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import (
-    InvalidRequest,
-    SandboxLost,
-    SandlotError,
-    StorageFull,
-    Unavailable,
-    Unsupported,
-)
-from sandlot.domain.ids import new_session_id
+from sandlot.domain.errors import SandboxLost, SandlotError, StorageFull, Unavailable
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
-    DEFAULT_ENVIRONMENT,
-    Assignment,
-    CreateSession,
     EndReason,
     Session,
     SessionChange,
@@ -38,24 +25,18 @@ from sandlot.domain.session import (
     due,
     end,
     ended_error,
-    latest,
     lose,
     loss_report,
     lost_error,
-    recreate,
     resolve_timeout,
-    without_worker,
 )
 from sandlot.providers.base import Sandbox
-from sandlot.worker.equipping import Equipping, Tell
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.pool import Pool
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.removals import Removals
-from sandlot.worker.sandboxes import Sandboxes
-from sandlot.worker.store import SessionRecord, Store
+from sandlot.worker.store import Store
 from sandlot.worker.table import SessionTable
 from sandlot.worker.transitions import Transitions
 
@@ -72,23 +53,19 @@ class Sessions:
         self,
         *,
         store: Store,
-        sandboxes: Sandboxes,
-        pools: Mapping[str, Pool],
-        recipes: Mapping[str, Recipe],
+        removals: Removals,
+        transitions: Transitions,
         options: WorkerOptions,
         registrar: Registrar,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.table = SessionTable(clock)
         self._store = store
-        self._sandboxes = sandboxes
-        self._recipes = recipes
+        self._removals = removals
+        self._transitions = transitions
         self._options = options
         self._registrar = registrar
         self._clock = clock
-        self._removals = Removals(sandboxes)
-        self._transitions = Transitions(store)
-        self._equipping = Equipping(store, sandboxes, pools, options, self._removals, self._transitions)
 
     @property
     def calls(self) -> int:
@@ -100,181 +77,11 @@ class Sessions:
         """Whether anybody waits for an answer or reads a command's events."""
         return any(live.calls or live.readers for live in self.table)
 
-    @property
-    def free(self) -> int:
-        """How many more may be opened."""
-        return max(0, self._options.max_sessions - len(self.table) - len(self.table.opening))
-
-    # --- opening ------------------------------------------------------------------------------
-
-    async def open(self, tenant: str, request: CreateSession, digest: str, assignment: Assignment) -> Live:
-        if self.free == 0:
-            raise Unavailable(
-                f"this worker holds {self._options.max_sessions} sessions and takes no more; delete some",
-                retry_after_s=5.0,
-                details={"reason": "capacity"},
-            )
-        session_id = new_session_id() if assignment.lost is None else assignment.lost.id
-        self.table.opening.add(session_id)
-        try:
-            if assignment.lost is None:
-                session = self._new(session_id, tenant, request, assignment)
-                equipped = self._equipped_new
-            else:
-                session, equipped = await self._taken_over(assignment.lost), self._equipped_anew
-            recipe = self._recipe(session.environment)
-            record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
-            # In the table last: nobody is to find a session that may turn out never to have been.
-            with self._registrar.opening(session_id, new=assignment.lost is None):
-                record, sandbox = await equipped(
-                    record, recipe, partial(self._record, assignment.reservation)
-                )
-                live = self.table.add(record)
-        finally:
-            self.table.opening.discard(session_id)
-        live.reservation = assignment.reservation
-        self._start(live, sandbox, recipe)
-        return live
-
-    async def _equipped_new(
-        self, record: SessionRecord, recipe: Recipe, tell: Tell
-    ) -> tuple[SessionRecord, Sandbox]:
-        return await self._equipping.equip(record, recipe, self._born, before=None, tell=tell)
-
-    async def _equipped_anew(
-        self, record: SessionRecord, recipe: Recipe, tell: Tell
-    ) -> tuple[SessionRecord, Sandbox]:
-        """Told when it has its sandbox: what was told of a take-over cannot be taken back."""
-        record, sandbox = await self._equipping.equip(record, recipe, self._made_anew, before=None)
-        try:
-            await tell(record)
-        except BaseException:
-            await self._lose_again(record)
-            raise
-        return record, sandbox
-
-    async def _record(self, reservation: str | None, record: SessionRecord) -> None:
-        try:
-            await self._registrar.opened(record.session, record.idempotency_key, reservation)
-        except SandlotError:
-            raise
-        except Exception as error:
-            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
-
-    def _new(self, session_id: str, tenant: str, request: CreateSession, assignment: Assignment) -> Session:
-        recipe = self._recipe(request.environment)
-        now = self._clock()
-        return Session(
-            id=session_id,
-            environment=recipe.environment.name,
-            created_at=now,
-            last_active_at=now,
-            tenant=tenant,
-            thread=request.thread,
-            idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
-            lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
-            limits=request.limits.apply(recipe.environment.limits),
-            metadata=dict(request.metadata),
-            predecessor=latest(self.table.before_in_thread(tenant, request.thread), assignment.predecessor),
-        )
-
-    def _born(self, session: Session, sandbox_id: str) -> Session:
-        """Its time begins when it has a sandbox, not when it began to wait for one."""
-        now = self._clock()
-        return replace(session, sandbox_id=sandbox_id, created_at=now, last_active_at=now)
-
-    async def _taken_over(self, lost: Session) -> Session:
-        """A session whose worker is gone, as it is before it gets a sandbox here."""
-        known = self.table.ended(lost.id)
-        if known is not None and known.generation >= lost.generation:
-            raise ended_error(known)
-        now = self._clock()
-        lost = without_worker(lost, now)
-        if due(lost, now) is EndReason.LIFETIME:
-            # Nobody else is left who could say so.
-            lost = end(lost, EndReason.LIFETIME, now)
-            self.table.remember(SessionRecord(lost))
-            await self._transitions.save(SessionRecord(lost), None)
-            await self._registrar.changed(lost, None)
-        if lost.state is SessionState.ENDED:
-            raise ended_error(lost)
-        return lost
-
-    def _made_anew(self, session: Session, sandbox_id: str) -> Session:
-        return recreate(session, sandbox_id, self._clock())
-
-    async def _lose_again(self, record: SessionRecord) -> None:
-        """One that was taken over stays, without a sandbox: the fleet may think that it is here already, and
-        its loss would be told to nobody if it were not.
-        """
-        # As it was lost, with that report: this generation never was, and must not stand before a worker that
-        # is back.
-        generation = record.session.generation - 1
-        lost = replace(record.session, state=SessionState.LOST, generation=generation, sandbox_id=None)
-        live = self.table.add(replace(record, session=lost))
-        await self._equipping.undo(record, live.record)
-        await self._tell(live)
-
-    async def recreate(self, live: Live) -> None:
-        """A create, to a fleet: a generation that it has not heard of may be made on another worker too."""
-        async with live.changing:
-            self._check_here(live)
-            recipe = self._recipe(live.session.environment)
-            if live.session.state is not SessionState.LOST:
-                recreate(live.session, "", self._clock())  # says why not
-            record, sandbox = await self._equipping.equip(
-                live.record, recipe, self._made_anew, before=live.record
-            )
-            try:
-                await self._record(None, record)
-            except BaseException:
-                await self._equipping.undo(record, live.record)
-                raise
-            live.record = record
-            self._start(live, sandbox, recipe)
-
-    async def _tell(self, live: Live) -> None:
+    async def tell(self, live: Live) -> None:
         await self._registrar.changed(live.session, live.record.idempotency_key)
 
-    def _start(self, live: Live, sandbox: Sandbox, recipe: Recipe) -> None:
-        """From here the session is used. Limits other than the pool's are set before its first call is let
-        in.
-        """
-        live.sandbox = sandbox
-        limits, made_with = live.session.limits, recipe.environment.limits
-        if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
-            live.preparing = asyncio.create_task(self._set_limits(live, sandbox))
-        self.watch(live)
-
-    async def _set_limits(self, live: Live, sandbox: Sandbox) -> None:
-        try:
-            await self._sandboxes.update_limits(sandbox.id, live.session.limits)
-        except SandlotError as error:
-            await self.lost(live, sandbox, f"its limits could not be set: {error.message}")
-        finally:
-            if live.preparing is asyncio.current_task():  # not that of a later sandbox
-                live.preparing = None
-
-    def _recipe(self, name: str | None) -> Recipe:
-        recipe = self._recipes.get(name or DEFAULT_ENVIRONMENT)
-        if recipe is None:
-            known = ", ".join(sorted(self._recipes))
-            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {known}")
-        return recipe
-
-    def _timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
+    def timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
         return resolve_timeout(asked, configured, never_allowed=self._options.allow_never)
-
-    async def restore_limits(self, live: Live, sandbox: Sandbox) -> None:
-        """After a restart: they may not have been set when the worker died."""
-        recipe = self._recipes.get(live.session.environment)
-        if recipe is None or live.session.limits == recipe.environment.limits:
-            return
-        if self._sandboxes.can_update(recipe.environment, live.session.limits):
-            try:
-                await self._sandboxes.update_limits(sandbox.id, live.session.limits)
-            except Unsupported as error:  # the recipe has changed since; it keeps what it was made with
-                log.warning("limits stay as they are", session=live.session.id, error=error.message)
 
     # --- using --------------------------------------------------------------------------------
 
@@ -320,9 +127,9 @@ class Sessions:
         async with live.changing:
             if live.session.state is SessionState.ENDED:
                 raise ended_error(live.session)
-            self._check_here(live)
-            idle_timeout_s = self._timeout(change.idle_timeout_s, live.session.idle_timeout_s)
-            lifetime_s = self._timeout(change.lifetime_s, live.session.lifetime_s)
+            self.check_here(live)
+            idle_timeout_s = self.timeout(change.idle_timeout_s, live.session.idle_timeout_s)
+            lifetime_s = self.timeout(change.lifetime_s, live.session.lifetime_s)
             metadata = live.session.metadata if change.metadata is None else dict(change.metadata)
 
             def changed(session: Session) -> Session:
@@ -334,7 +141,7 @@ class Sessions:
             self._transitions.superseded(live.session.id)
             live.session = changed(live.session)  # a call may have touched it meanwhile
         live.touch()
-        await self._tell(live)
+        await self.tell(live)
         return live.session
 
     # --- ending -------------------------------------------------------------------------------
@@ -362,7 +169,7 @@ class Sessions:
             self._removals.let_go(live.session.id, removing)
             await self._transitions.save(live.record, removing)
             reached(Step.LOSS_RECORDED)
-        await self._tell(live)
+        await self.tell(live)
 
     async def end(self, live: Live, reason: EndReason) -> None:
         """When it returns, no process of the session is left."""
@@ -374,7 +181,7 @@ class Sessions:
         async with live.changing:
             if live.session.state is SessionState.ENDED:
                 return
-            self._check_here(live)
+            self.check_here(live)
             if reason is not EndReason.DELETED and due(live.session, self._clock()) is None:
                 return  # extended while this waited
             removing = live.sandbox_record(Purpose.REMOVING)
@@ -388,9 +195,9 @@ class Sessions:
             log.info("session ended", session=live.session.id, reason=reason.value)
             if tasks:
                 await asyncio.wait(tasks)
-        await self._tell(live)
+        await self.tell(live)
 
-    def _check_here(self, live: Live) -> None:
+    def check_here(self, live: Live) -> None:
         """It may have been given up while a call waited for its turn."""
         if live.given_up:
             raise Unavailable(

@@ -16,9 +16,9 @@ from sandlot.domain.recovery import Purpose, plan
 from sandlot.domain.session import SessionState, rested
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.live import Live
+from sandlot.worker.opening import Opening
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.sandboxes import Sandboxes
-from sandlot.worker.sessions import Sessions
 from sandlot.worker.store import Store
 
 log = structlog.get_logger("sandlot.startup")
@@ -29,8 +29,9 @@ ADOPT_AGAIN_S = 1.0
 
 
 async def recover(
-    sessions: Sessions, sandboxes: Sandboxes, store: Store, options: WorkerOptions, now: float
+    opening: Opening, sandboxes: Sandboxes, store: Store, options: WorkerOptions, now: float
 ) -> None:
+    sessions = opening.sessions
     records = {record.session.id: record for record in await store.sessions()}
     made = await store.sandboxes()
     for sandbox in made:
@@ -46,7 +47,7 @@ async def recover(
     for session in what.adopt:
         live = lives[session.id]
         live.preparing = asyncio.create_task(
-            _adopt(live, sessions, sandboxes, options, slots), name=f"adopt the sandbox of {session.id}"
+            _adopt(live, opening, sandboxes, options, slots), name=f"adopt the sandbox of {session.id}"
         )
     for session, reason in what.lose:
         await sessions.lost(lives[session.id], None, reason)
@@ -56,7 +57,7 @@ async def recover(
 
 
 async def _adopt(
-    live: Live, sessions: Sessions, sandboxes: Sandboxes, options: WorkerOptions, slots: asyncio.Semaphore
+    live: Live, opening: Opening, sandboxes: Sandboxes, options: WorkerOptions, slots: asyncio.Semaphore
 ) -> None:
     """Until it answers or is known to be lost: an agent that is slow to redial is no reason to give it up."""
     owned = live.sandbox_record(Purpose.SESSION)
@@ -67,10 +68,10 @@ async def _adopt(
                 sandbox = await sandboxes.adopt(owned.id)
                 # Again: the worker may have died between the record and the binding.
                 await sandbox.bind(env=live.record.env, max_execs=options.max_execs)
-                await sessions.restore_limits(live, sandbox)
+                await opening.restore_limits(live, sandbox)
         except (SandboxLost, NotFound) as error:
             live.preparing = None
-            await sessions.lost(live, None, error.message)
+            await opening.sessions.lost(live, None, error.message)
             return
         except Exception as error:  # noqa: BLE001  # whatever it is, the sandbox is not known to be lost
             log.warning("sandbox not adopted yet", session=live.session.id, error=str(error))
@@ -79,5 +80,5 @@ async def _adopt(
         reached(Step.ADOPTED)
         live.sandbox = sandbox
         live.preparing = None
-        sessions.watch(live)
+        opening.sessions.watch(live)
         return
