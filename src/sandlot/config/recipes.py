@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import LimitChange, Limits
+from sandlot.domain.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
@@ -34,21 +34,24 @@ class RecipeDefaults:
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
     lifetime_s: float | None = DEFAULT_LIFETIME_S
+    ceilings: Limits = DEFAULT_CEILINGS
 
 
 def recipe_of(document: Mapping[str, Any], defaults: RecipeDefaults) -> Recipe:
     name = document["name"]
     idle_timeout_s = _timeout(document, "idle_timeout", defaults.idle_timeout_s)
     lifetime_s = _timeout(document, "lifetime", defaults.lifetime_s)
+    limits = _limits(document.get("limits", {}), Limits())
     return Recipe(
         environment=Environment(
             name=name,
             image=document["image"],
             tier=Tier(document.get("tier", Tier.RUNC)),
-            limits=_limits(document.get("limits", {})),
+            limits=limits,
         ),
         description=document["description"],
         languages=tuple(document.get("languages", ())),
+        ceilings=_ceilings(document.get("max_limits", {}), limits, defaults.ceilings),
         pool=_pool(document.get("pool"), defaults.pool, is_default=name == DEFAULT_ENVIRONMENT),
         idle_timeout_s=idle_timeout_s,
         lifetime_s=lifetime_s,
@@ -84,7 +87,7 @@ def _timeout(document: Mapping[str, Any], key: str, default: float | None) -> fl
     return seconds
 
 
-def _limits(document: Mapping[str, Any]) -> Limits:
+def _limits(document: Mapping[str, Any], others: Limits) -> Limits:
     def size(key: str) -> int | None:
         return bytes_of_size(document[key]) if key in document else None
 
@@ -96,7 +99,17 @@ def _limits(document: Mapping[str, Any]) -> Limits:
         shm_bytes=size("shm"),
         open_files=document.get("open_files"),
     )
-    return change.apply(Limits())
+    return change.apply(others)
+
+
+def _ceilings(document: Mapping[str, Any], limits: Limits, others: Limits) -> Limits:
+    """What the environment says, else the server's; never below what its sandboxes have anyway."""
+    own = _limits(document, limits)
+    for name, value in asdict(own).items():
+        if value < getattr(limits, name):
+            raise InvalidRequest(f"max_limits: {name}={value} is below the environment's own limit")
+    stated = _limits(document, others)
+    return Limits(**{name: max(value, getattr(limits, name)) for name, value in asdict(stated).items()})
 
 
 def _pool(document: Mapping[str, Any] | None, defaults: PoolPolicy, *, is_default: bool) -> PoolPolicy:

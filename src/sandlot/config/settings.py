@@ -10,11 +10,13 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings
 
+from sandlot.config.ceiling_settings import CeilingSettings
+from sandlot.config.front_door_settings import PREFIX
 from sandlot.config.recipes import RecipeDefaults
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.pool import (
@@ -27,7 +29,6 @@ from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, M
 
 S = TypeVar("S", bound=BaseSettings)
 
-PREFIX = "SANDLOT_"
 MAX_KEY_BYTES = 4096
 MIN_KEY_CHARACTERS = 16
 # What an HTTP header carries unchanged.
@@ -39,60 +40,9 @@ def default_data_dir() -> Path:
     return Path("/var/lib/sandlot") if os.geteuid() == 0 else Path.home() / ".local/share/sandlot"
 
 
-class ServerSettings(BaseSettings):
+class ServerSettings(CeilingSettings):
     # Whether an address beyond loopback needs an API key; a fleet's workers ask for signed tokens instead.
     needs_key: ClassVar[bool] = True
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="ignore"
-    )
-
-    # --- the front door -----------------------------------------------------------------------
-
-    host: str = Field(
-        "127.0.0.1",
-        description=(
-            "Address to listen on. Loopback by default, because whoever reaches the server runs commands; "
-            "any other address needs an API key."
-        ),
-    )
-    port: int = Field(
-        8000,
-        ge=1,
-        le=65535,
-        validation_alias=AliasChoices("SANDLOT_PORT", "PORT"),
-        description="TCP port to listen on.",
-    )
-    api_key: SecretStr | None = Field(
-        None,
-        description=(
-            "The key that clients must show: at least 16 visible ASCII characters, none of them a space. "
-            "None: no key is asked for, on loopback only."
-        ),
-    )
-    api_key_file: Path | None = Field(
-        None,
-        description=(
-            "A file that holds the key, for secrets that should not stand in a process's environment. Not "
-            "together with SANDLOT_API_KEY."
-        ),
-    )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (),
-        description=(
-            "Host names that requests may carry beside the loopback ones, separated by commas. A server on "
-            "loopback takes no others, so that a web page cannot reach it under a name of its own: give the "
-            "public name here where a reverse proxy passes it on. None on any other address: any name."
-        ),
-    )
-    max_upload_bytes: int = Field(
-        1024**3,
-        ge=1024,
-        description=(
-            "Bytes in one uploaded file or archive. 1 GiB: a dataset passes, a disk is not filled by one "
-            "request."
-        ),
-    )
 
     # --- this worker --------------------------------------------------------------------------
 
@@ -277,11 +227,6 @@ class ServerSettings(BaseSettings):
         "text", description="`text` for people, `json` for a log collector; one event a line in both."
     )
 
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return split(value)
-
     @field_validator("api_key_file", "data_dir", "registry_dir")
     @classmethod
     def _expand(cls, path: Path | None) -> Path | None:
@@ -332,7 +277,7 @@ class ServerSettings(BaseSettings):
 
     @property
     def recipe_defaults(self) -> RecipeDefaults:
-        return RecipeDefaults(self.pool, self.idle_timeout_s, self.lifetime_s)
+        return RecipeDefaults(self.pool, self.idle_timeout_s, self.lifetime_s, self.ceilings)
 
 
 def server_settings(**given: Any) -> ServerSettings:
@@ -353,13 +298,6 @@ def variables(field: str, kind: type[BaseSettings] = ServerSettings) -> tuple[st
     if isinstance(alias, AliasChoices):
         return tuple(str(choice) for choice in alias.choices)
     return (PREFIX + field.upper(),)
-
-
-def split(value: Any) -> Any:
-    """A list as a variable has it: separated by commas."""
-    if not isinstance(value, str):
-        return value
-    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def is_loopback(host: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sandlot.domain.limits import Limits
+from sandlot.domain.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 
@@ -29,12 +29,14 @@ class Environment:
 class Recipe:
     """An environment as the registry declares it: what a sandbox is, and how sessions on it are kept.
 
-    A timeout of None never comes.
+    A timeout of None never comes. ``ceilings``: the most that a session may ask for instead of the
+    environment's own limits.
     """
 
     environment: Environment
     description: str = ""
     languages: tuple[str, ...] = ()
+    ceilings: Limits = DEFAULT_CEILINGS
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
     lifetime_s: float | None = DEFAULT_LIFETIME_S

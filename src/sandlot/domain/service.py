@@ -69,7 +69,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentInfo:
-    """An environment as users see it. Timeouts: None is never."""
+    """An environment as users see it. Timeouts: None is never. ``ceilings``: the most that a session may ask
+    for instead of ``limits``; None from a server that does not say.
+    """
 
     name: str
     image: str
@@ -79,6 +81,7 @@ class EnvironmentInfo:
     limits: Limits
     idle_timeout_s: float | None
     lifetime_s: float | None
+    ceilings: Limits | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -91,6 +94,7 @@ class EnvironmentInfo:
             limits=recipe.environment.limits,
             idle_timeout_s=recipe.idle_timeout_s,
             lifetime_s=recipe.lifetime_s,
+            ceilings=recipe.ceilings,
         )
 
 

@@ -9,6 +9,7 @@ from sandlot.config.settings import ServerSettings
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.users import UserRange
+from sandlot.wiring.machine import this_machine
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
 
@@ -40,6 +41,7 @@ def worker_options(settings: ServerSettings) -> WorkerOptions:
         create_concurrency=settings.create_concurrency,
         queue_timeout_s=settings.queue_timeout_s,
         max_sessions=settings.max_sessions,
+        machine=this_machine(settings.overcommit),
         default_exec_timeout_s=settings.exec_timeout_s,
         max_exec_timeout_s=settings.max_exec_timeout_s,
         max_execs=settings.max_execs,

@@ -64,7 +64,8 @@ class Live:
         if self.sandbox is None or self.preparing is not None:
             # Not done in time, or the worker stops: no reason to call it lost.
             raise LinkInterrupted(
-                f"session {self.session.id} is being taken over after a restart; try again",
+                f"the sandbox of session {self.session.id} is still being prepared, or the server is "
+                "stopping; try again",
                 may_have_executed=False,
                 retry_after_s=1.0,
             )

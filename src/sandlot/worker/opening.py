@@ -6,8 +6,9 @@ What is decided is written down first and done then. What becomes of a session a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +17,7 @@ import structlog
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unavailable, Unsupported
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.limits import Limits, granted
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     Assignment,
@@ -65,14 +67,40 @@ class Opening:
         self._options = options
         self._registrar = registrar
         self._clock = clock
+        self._promised: dict[str, Limits] = {}  # to sessions that are about to have a sandbox
+
+    def free(self, recipe: Recipe) -> int:
+        """How many more sessions may be opened in this environment."""
+        free, machine = self._free, self._options.machine
+        return (
+            free if machine is None else min(free, machine.room_for(recipe.environment.limits, self._all()))
+        )
 
     @property
-    def free(self) -> int:
-        """How many more may be opened."""
+    def _free(self) -> int:
         return max(0, self._options.max_sessions - len(self._table) - len(self._table.opening))
 
+    def _all(self) -> Iterator[Limits]:
+        yield from self._promised.values()
+        for live in self._table:
+            if live.session.state is SessionState.ACTIVE:
+                yield live.session.limits
+
+    @contextlib.contextmanager
+    def _admitted(self, session: Session) -> Iterator[None]:
+        """Against what the machine has, until the session stands in the table with its sandbox."""
+        machine = self._options.machine
+        if machine is not None:
+            machine.check_one(session.limits)
+            machine.check_room(session.limits, self._all())
+        self._promised[session.id] = session.limits
+        try:
+            yield
+        finally:
+            del self._promised[session.id]
+
     async def open(self, tenant: str, request: CreateSession, digest: str, assignment: Assignment) -> Live:
-        if self.free == 0:
+        if self._free == 0:
             raise Unavailable(
                 f"this worker holds {self._options.max_sessions} sessions and takes no more; delete some",
                 retry_after_s=5.0,
@@ -89,7 +117,8 @@ class Opening:
             recipe = self._recipe(session.environment)
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
             # In the table last: nobody is to find a session that may turn out never to have been.
-            with self._registrar.opening(session_id, new=assignment.lost is None):
+            opening = self._registrar.opening(session_id, new=assignment.lost is None)
+            with self._admitted(session), opening:
                 record, sandbox = await equipped(
                     record, recipe, partial(self._record, assignment.reservation)
                 )
@@ -137,7 +166,9 @@ class Opening:
             thread=request.thread,
             idle_timeout_s=self.sessions.timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self.sessions.timeout(request.lifetime_s, recipe.lifetime_s),
-            limits=request.limits.apply(recipe.environment.limits),
+            limits=granted(
+                request.limits, recipe.environment.limits, recipe.ceilings, recipe.environment.name
+            ),
             metadata=dict(request.metadata),
             predecessor=latest(self._table.before_in_thread(tenant, request.thread), assignment.predecessor),
         )
@@ -186,35 +217,39 @@ class Opening:
             recipe = self._recipe(live.session.environment)
             if live.session.state is not SessionState.LOST:
                 recreate(live.session, "", self._clock())  # says why not
-            record, sandbox = await self._equipping.equip(
-                live.record, recipe, self._made_anew, before=live.record
-            )
-            try:
-                await self._record(None, record)
-            except BaseException:
-                await self._equipping.undo(record, live.record)
-                raise
-            live.record = record
+            with self._admitted(live.session):
+                record, sandbox = await self._equipping.equip(
+                    live.record, recipe, self._made_anew, before=live.record
+                )
+                try:
+                    await self._record(None, record)
+                except BaseException:
+                    await self._equipping.undo(record, live.record)
+                    raise
+                live.record = record
             self._start(live, sandbox, recipe)
 
     def _start(self, live: Live, sandbox: Sandbox, recipe: Recipe) -> None:
         """From here the session is used. Limits other than the pool's are set before its first call is let
         in.
         """
-        live.sandbox = sandbox
+        live.sandbox, live.preparing = sandbox, None
         limits, made_with = live.session.limits, recipe.environment.limits
         if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
             live.preparing = asyncio.create_task(self._set_limits(live, sandbox))
         self.sessions.watch(live)
 
     async def _set_limits(self, live: Live, sandbox: Sandbox) -> None:
+        """Nobody is let in before: a sandbox with other limits than its session's is given up instead."""
         try:
             await self._sandboxes.update_limits(sandbox.id, live.session.limits)
-        except SandlotError as error:
-            await self.sessions.lost(live, sandbox, f"its limits could not be set: {error.message}")
-        finally:
-            if live.preparing is asyncio.current_task():  # not that of a later sandbox
-                live.preparing = None
+        except Exception as error:
+            why = error.message if isinstance(error, SandlotError) else repr(error)
+            log.exception("limits could not be set", session=live.session.id)
+            await self.sessions.lost(live, sandbox, f"its limits could not be set: {why}")
+        # Not in a finally: where this is cut short, ``preparing`` stays, and keeps calls out.
+        if live.preparing is asyncio.current_task():  # not that of a later sandbox
+            live.preparing = None
 
     def _recipe(self, name: str | None) -> Recipe:
         recipe = self._recipes.get(name or DEFAULT_ENVIRONMENT)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.limits import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class WorkerOptions:
     queue_timeout_s: float = 30.0
     max_waiting: int = 1000
     max_sessions: int = 1000
+    # What the sessions' limits are admitted against; None: only their number counts.
+    machine: Machine | None = None
     default_exec_timeout_s: float = 300.0
     max_exec_timeout_s: float = 3600.0
     # Execs of one session at once.

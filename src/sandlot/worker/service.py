@@ -207,11 +207,12 @@ class WorkerService:
 
     def room(self) -> Mapping[str, tuple[int, int]]:
         """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
-        free = 0 if self.draining or not self._open else self._opening.free
-        return {
-            name: (min(pool.ready, free), min(pool.ready, free) if pool.broken else free)
-            for name, pool in self._pools.items()
-        }
+        room = {}
+        for name, pool in self._pools.items():
+            free = 0 if self.draining or not self._open else self._opening.free(self._recipes[name])
+            warm = min(pool.ready, free)
+            room[name] = (warm, warm if pool.broken else free)
+        return room
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         """With their idempotency keys: all that live or are lost, and those that ended lately."""

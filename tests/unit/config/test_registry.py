@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sandlot.config.recipes import RecipeDefaults, bytes_of_size, seconds_of_dur
 from sandlot.config.registry import KINDS, MAX_FILE_BYTES, load_registry
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest, SandlotError
-from sandlot.domain.limits import Limits
+from sandlot.domain.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.pool import PoolPolicy
 
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
@@ -68,6 +69,24 @@ pool: {size: 3}
     assert registry.recipes["slim"].environment.image == "mine/slim"
     assert registry.recipes["slim"].pool == PoolPolicy(0, 0, 9), "the settings' pool is not for others"
     assert [e.name for e in registry.catalogue.environments] == ["base", "data", "gvisor", "slim"]
+
+
+def test_s3_ceilings_of_an_environment_stand_before_the_servers(tmp_path: Path) -> None:
+    text = "{name: big, description: d, image: i, limits: {memory: 8g}, max_limits: {memory: 16g, pids: 300}}"
+    declare(tmp_path, "environments", text)
+    recipes = load_registry(tmp_path, defaults=DEFAULTS).recipes
+    assert recipes["big"].ceilings == replace(DEFAULT_CEILINGS, memory_bytes=16 * 1024**3, pids=300)
+    assert recipes["base"].ceilings == DEFAULT_CEILINGS
+    below = "{name: odd, description: d, image: i, limits: {memory: 8g}, max_limits: {memory: 4g}}"
+    declare(tmp_path, "environments", below)
+    with pytest.raises(InvalidRequest, match="max_limits"):
+        load_registry(tmp_path, defaults=DEFAULTS)
+
+
+def test_s3_an_environment_may_have_more_than_the_servers_ceiling(tmp_path: Path) -> None:
+    declare(tmp_path, "environments", "{name: big, description: d, image: i, limits: {memory: 8g}}")
+    ceilings = load_registry(tmp_path, defaults=DEFAULTS).recipes["big"].ceilings
+    assert ceilings == replace(DEFAULT_CEILINGS, memory_bytes=8 * 1024**3)
 
 
 @pytest.mark.parametrize(

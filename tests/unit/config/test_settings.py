@@ -7,6 +7,7 @@ import pytest
 from sandlot.config.settings import ServerSettings, is_loopback, server_settings, variables
 from sandlot.config.settings_doc import settings_doc
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.limits import DEFAULT_CEILINGS
 from sandlot.domain.pool import PoolPolicy
 
 DOC = Path(__file__).parents[3] / "docs/reference/settings.md"
@@ -35,6 +36,15 @@ def test_defaults_are_the_promised_ones() -> None:
     assert settings.pool == PoolPolicy(5, 2, 20)
     assert (settings.idle_timeout_s, settings.lifetime_s) == (1800, 3600)
     assert settings.allow_never is False
+    assert (settings.ceilings, settings.overcommit) == (DEFAULT_CEILINGS, 20)
+
+
+def test_s3_ceilings_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDLOT_MAX_MEMORY_BYTES", str(1024**3))
+    assert server_settings().recipe_defaults.ceilings.memory_bytes == 1024**3
+    monkeypatch.setenv("SANDLOT_MAX_PIDS", "0")
+    with pytest.raises(InvalidRequest, match="SANDLOT_MAX_PIDS"):
+        server_settings()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ async def test_call_that_waits_for_an_adoption_is_told_when_the_worker_closes(sc
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="x")))
     await asyncio.sleep(0.02)
     await worker.close()
-    with pytest.raises(LinkInterrupted, match="being taken over") as caught:
+    with pytest.raises(LinkInterrupted, match="being prepared") as caught:
         await running
     assert caught.value.retryable  # not that the sandbox is lost: it is not
     assert not caught.value.may_have_executed

@@ -21,6 +21,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.limits import granted
 from sandlot.domain.paging import check_page
 from sandlot.domain.pool import PoolStats
 from sandlot.domain.service import (
@@ -125,7 +126,7 @@ class FakeService:
             thread=request.thread,
             idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
-            limits=request.limits.apply(recipe.environment.limits),
+            limits=granted(request.limits, recipe.environment.limits, recipe.ceilings, name),
             metadata=dict(request.metadata),
             predecessor=self._before.get((DEFAULT_TENANT, request.thread)) if request.thread else None,
         )

@@ -57,6 +57,12 @@ class SessionCases(Cases):
             assert await ok(session, "echo works") == "works\n"
             assert (await client.get(session.id)).info.limits == session.info.limits
 
+    async def test_limits_beyond_what_the_server_allows(self, client: AsyncClient) -> None:
+        """S3: a limit that exists is not yet one that a session may have."""
+        for asked in (LimitChange(memory_bytes=1 << 40), LimitChange(pids=65_536), LimitChange(cpus=1024)):
+            with pytest.raises(InvalidRequest, match="at most"):
+                await client.create(limits=asked)
+
     async def test_limits_out_of_range(self, client: AsyncClient) -> None:
         with pytest.raises(InvalidRequest, match="pids"):
             await client.create(limits=LimitChange(pids=1))

@@ -1,0 +1,74 @@
+"""Settings of a server's front door: where it listens, who may come in, and how much each may bring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "SANDLOT_"
+
+
+class FrontDoorSettings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+    host: str = Field(
+        "127.0.0.1",
+        description=(
+            "Address to listen on. Loopback by default, because whoever reaches the server runs commands; "
+            "any other address needs an API key."
+        ),
+    )
+    port: int = Field(
+        8000,
+        ge=1,
+        le=65535,
+        validation_alias=AliasChoices("SANDLOT_PORT", "PORT"),
+        description="TCP port to listen on.",
+    )
+    api_key: SecretStr | None = Field(
+        None,
+        description=(
+            "The key that clients must show: at least 16 visible ASCII characters, none of them a space. "
+            "None: no key is asked for, on loopback only."
+        ),
+    )
+    api_key_file: Path | None = Field(
+        None,
+        description=(
+            "A file that holds the key, for secrets that should not stand in a process's environment. Not "
+            "together with SANDLOT_API_KEY."
+        ),
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Host names that requests may carry beside the loopback ones, separated by commas. A server on "
+            "loopback takes no others, so that a web page cannot reach it under a name of its own: give the "
+            "public name here where a reverse proxy passes it on. None on any other address: any name."
+        ),
+    )
+    max_upload_bytes: int = Field(
+        1024**3,
+        ge=1024,
+        description=(
+            "Bytes in one uploaded file or archive. 1 GiB: a dataset passes, a disk is not filled by one "
+            "request."
+        ),
+    )
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split(value)
+
+
+def split(value: Any) -> Any:
+    """A list as a variable has it: separated by commas."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
