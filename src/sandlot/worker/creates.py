@@ -20,7 +20,9 @@ NO_ASSIGNMENT = Assignment()
 
 
 class Creates:
-    def __init__(self, opening: Opening, registrar: Registrar, tenant: str) -> None:
+    def __init__(self, opening: Opening, registrar: Registrar, tenant: str, patience_s: float) -> None:
+        """``patience_s``: how long a create waits for another one's of the same."""
+        self._patience_s = patience_s
         self._openings = opening
         self._sessions = opening.sessions
         self._registrar = registrar
@@ -33,6 +35,8 @@ class Creates:
     ) -> Opened:
         digest = _digest(request)
         names = _flight_names(request, assignment)
+        clock = asyncio.get_running_loop().time
+        patient_until = clock() + self._patience_s
         while True:
             live = await self._existing(request, digest, assignment)
             if live is not None:
@@ -41,8 +45,15 @@ class Creates:
             flight = next((self._flights[name] for name in names if name in self._flights), None)
             if flight is None:
                 break
-            # The same is being made for somebody else: when that is done, it is found.
-            await asyncio.shield(flight)
+            # The same is being made for somebody else: when that is done, it is found. If it fails, that was
+            # theirs: this request may differ, or be tried when what was wrong has passed.
+            await asyncio.wait({flight}, timeout=max(0.0, patient_until - clock()))
+            if clock() >= patient_until:
+                raise Unavailable(
+                    "another request is making a sandbox for the same thread or key, and is not done; retry",
+                    retry_after_s=1.0,
+                    details={"reason": "queue"},
+                )
         if not takes_new:
             raise Unavailable(
                 "this worker is being emptied and takes no new sessions",

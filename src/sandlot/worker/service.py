@@ -122,7 +122,9 @@ class WorkerService:
             options=self._options,
             registrar=self._registrar,
         )
-        self._creates = Creates(self._opening, self._registrar, self._tenant)
+        self._creates = Creates(
+            self._opening, self._registrar, self._tenant, self._options.queue_timeout_s
+        )
         self._reaper = Reaper(self._sessions, self._sandboxes, self._pools, self._store, self._options)
         self._closed = False
         self._stopping = False

@@ -85,7 +85,38 @@ async def test_fifty_at_once_make_one(scene: Scene) -> None:
     assert len(scene.engine.made) == 1
 
 
-async def test_failure_is_told_to_all_who_asked_for_the_same_and_the_next_may_try(scene: Scene) -> None:
+async def test_r4_somebody_elses_bad_request_is_not_mine(scene: Scene) -> None:
+    worker = await scene.start()
+    bad = replace(THREAD, environment="unknown")
+    refused, mine, also = await asyncio.gather(
+        worker.create_session(bad),
+        worker.create_session(THREAD),
+        worker.create_session(THREAD),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, InvalidRequest)
+    assert not isinstance(mine, BaseException)
+    assert not isinstance(also, BaseException)
+    assert mine.session.id == also.session.id
+    assert (mine.created, also.created) == (True, False)
+
+
+async def test_r4_waiting_for_somebody_elses_create_has_an_end(scene: Scene) -> None:
+    worker = await scene.start(queue_timeout_s=0.1)
+    scene.engine.creating.hold()
+    first = asyncio.create_task(worker.create_session(THREAD))
+    await asyncio.sleep(0.02)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(Unavailable) as caught:
+        await worker.create_session(THREAD)
+    assert asyncio.get_running_loop().time() - began < 5
+    assert caught.value.retry_after_s
+    scene.engine.creating.release()
+    with pytest.raises(Unavailable):
+        await first
+
+
+async def test_failure_of_the_engine_is_told_to_all_and_costs_one_try(scene: Scene) -> None:
     worker = await scene.start()
     scene.engine.creating.delay_s = 0.02
     scene.engine.creating.error = ImageMissing("no image")
