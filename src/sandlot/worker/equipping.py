@@ -14,6 +14,7 @@ from sandlot.domain.session import Session
 from sandlot.providers.base import Sandbox
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.orders import Orders
 from sandlot.worker.pool import Pool
 from sandlot.worker.removals import Removals
 from sandlot.worker.sandboxes import Sandboxes
@@ -35,6 +36,7 @@ class Equipping:
         store: Store,
         sandboxes: Sandboxes,
         pools: Mapping[str, Pool],
+        orders: Orders,
         options: WorkerOptions,
         removals: Removals,
         transitions: Transitions,
@@ -42,6 +44,7 @@ class Equipping:
         self._store = store
         self._sandboxes = sandboxes
         self._pools = pools
+        self._orders = orders
         self._options = options
         self._removals = removals
         self._transitions = transitions
@@ -129,13 +132,4 @@ class Equipping:
             return await pool.claim(session.tenant)
         # These limits are fixed when a sandbox is made: it is made for this request.
         pool.missed("limits_fixed")
-        environment = replace(recipe.environment, limits=session.limits)
-        try:
-            async with asyncio.timeout(self._options.queue_timeout_s), self._sandboxes.slots:
-                return await self._sandboxes.make(environment)
-        except TimeoutError:
-            raise Unavailable(
-                f"no sandbox could be made within {self._options.queue_timeout_s:g} s",
-                retry_after_s=5.0,
-                details={"reason": "queue"},
-            ) from None
+        return await self._orders.claim(session.tenant, replace(recipe.environment, limits=session.limits))

@@ -103,7 +103,7 @@ class Pool:
 
     async def _wait(self, tenant: str) -> Sandbox:
         if self._closed:
-            raise _stopping()
+            raise stopping()
         self._refuse_if_broken()
         if len(self._queue) >= self._options.max_waiting:
             raise self._come_back("too many creates are waiting already")
@@ -296,7 +296,7 @@ class Pool:
         self._closed = True
         if self._wake is not None:
             self._wake.cancel()
-        self._queue.fail(_stopping())
+        self._queue.fail(stopping())
         while self._ready:
             self._begin(self._discard(self._ready.popleft()))
         if self._tasks:
@@ -304,5 +304,5 @@ class Pool:
             await asyncio.wait(set(self._tasks), timeout=CLOSE_WITHIN_S)
 
 
-def _stopping() -> Unavailable:
+def stopping() -> Unavailable:
     return Unavailable("the server is stopping", retry_after_s=2.0, details={"reason": "stopping"})

@@ -41,22 +41,15 @@ from sandlot.domain.session import (
     without_worker,
 )
 from sandlot.providers.base import Provider, Sandbox
-from sandlot.worker.creates import NO_ASSIGNMENT, Creates
-from sandlot.worker.equipping import Equipping
+from sandlot.worker.assembly import assemble
+from sandlot.worker.creates import NO_ASSIGNMENT
 from sandlot.worker.executions import SessionExecution, named
 from sandlot.worker.live import Live
-from sandlot.worker.opening import Opening
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.pool import Pool
-from sandlot.worker.reaper import Reaper
 from sandlot.worker.registrar import Registrar, Unregistered
-from sandlot.worker.removals import Removals
-from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.session_files import SessionFiles
-from sandlot.worker.sessions import Sessions
 from sandlot.worker.startup import recover
-from sandlot.worker.store import SessionRecord, Store
-from sandlot.worker.transitions import Transitions
+from sandlot.worker.store import SessionRecord
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -86,46 +79,17 @@ class WorkerService:
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         self._tenant = DEFAULT_TENANT
-        self._store = Store(database, self._options.worker_id)
-        self._sandboxes = Sandboxes(
-            provider,
-            self._store,
-            concurrency=self._options.create_concurrency,
-            orphan_grace_s=self._options.orphan_grace_s,
+        parts = assemble(
+            provider, database, self._recipes, self._options, self._registrar, tenant=self._tenant
         )
-        self._pools = {
-            name: Pool(
-                recipe,
-                self._options,
-                make=self._sandboxes.make,
-                discard=self._sandboxes.discard,
-                slots=self._sandboxes.slots,
-            )
-            for name, recipe in self._recipes.items()
-        }
-        removals, transitions = Removals(self._sandboxes), Transitions(self._store)
-        self._sessions = Sessions(
-            store=self._store,
-            removals=removals,
-            transitions=transitions,
-            options=self._options,
-            registrar=self._registrar,
-        )
-        self._opening = Opening(
-            self._sessions,
-            equipping=Equipping(
-                self._store, self._sandboxes, self._pools, self._options, removals, transitions
-            ),
-            transitions=transitions,
-            sandboxes=self._sandboxes,
-            recipes=self._recipes,
-            options=self._options,
-            registrar=self._registrar,
-        )
-        self._creates = Creates(
-            self._opening, self._registrar, self._tenant, self._options.queue_timeout_s
-        )
-        self._reaper = Reaper(self._sessions, self._sandboxes, self._pools, self._store, self._options)
+        self._store = parts.store
+        self._sandboxes = parts.sandboxes
+        self._pools = parts.pools
+        self._orders = parts.orders
+        self._sessions = parts.sessions
+        self._opening = parts.opening
+        self._creates = parts.creates
+        self._reaper = parts.reaper
         self._closed = False
         self._stopping = False
         self._draining = False
@@ -156,6 +120,7 @@ class WorkerService:
         if self._closed:
             return
         self._closed = True
+        self._orders.close()
         async with contextlib.AsyncExitStack() as steps:  # the last one first
             steps.push_async_callback(self._store.close)
             steps.push_async_callback(self._provider.close)
