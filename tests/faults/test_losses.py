@@ -14,6 +14,7 @@ import pytest
 
 from sandlot import AsyncSession, errors
 from sandlot.domain.limits import MIB, LimitChange
+from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
 from tests.faults.invariants import counted, times_run, told
 from tests.faults.rig import ServerProcess, running
@@ -21,6 +22,7 @@ from tests.faults.rig import ServerProcess, running
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 # Within 3 s at rest; the rest is a loaded machine's part.
 NOTICED_WITHIN_S = 10.0
+GRACE_S = 20.0  # SANDLOT_EXEC_GRACE_S
 
 Kill = Callable[[ServerProcess, AsyncSession], None]
 
@@ -145,3 +147,36 @@ async def test_deleting_what_is_lost(server: ServerProcess) -> None:
         assert not told(gone.value).may_have_executed
         assert (await client.thread("t")).id != session.id
     await server.settle()
+
+
+async def test_paused_and_woken(server: ServerProcess) -> None:
+    """Fault 34: every call ends in its time, the state says why, and the command is there when it is woken (O1)."""
+    async with server.client() as client:
+        session = await client.create()
+        background = await session.start("sleep 2; echo done")
+        server.docker("pause", server.container_of(session))
+        try:
+            began = time.monotonic()
+            with pytest.raises(errors.SandboxUnresponsive) as caught:
+                await session.run("true", timeout_s=5)
+            assert time.monotonic() - began < 5 + GRACE_S + NOTICED_WITHIN_S
+            assert told(caught.value).retryable
+
+            async def silent() -> bool:
+                return (await session.refresh()).state is SessionState.UNRESPONSIVE
+
+            await eventually(silent, GRACE_S + NOTICED_WITHIN_S, "the session is unresponsive")
+            began = time.monotonic()
+            with pytest.raises(errors.SandboxUnresponsive):
+                await session.files.read("f")
+            assert time.monotonic() - began < NOTICED_WITHIN_S
+            assert any(session.id in problem for problem in (await client.health()).problems)
+        finally:
+            server.docker("unpause", server.container_of(session))
+
+        async def active() -> bool:
+            return (await session.refresh()).state is SessionState.ACTIVE
+
+        await eventually(active, GRACE_S + NOTICED_WITHIN_S, "the session is active again")
+        assert (await background.wait(30)).output == "done\n"
+        await session.delete()

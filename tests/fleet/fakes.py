@@ -15,7 +15,8 @@ from sandlot.domain.errors import SessionEnded
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
-from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
+from sandlot.fleet.coordinator import CoordinatorService
+from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import Lease, Room, SessionEntry, Timings, WorkerCard, WorkerReport
 from sandlot.fleet.memory import MemoryDirectory
 from sandlot.testing import FakeService

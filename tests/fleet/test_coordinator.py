@@ -11,7 +11,7 @@ from sandlot.domain.errors import Busy, InvalidRequest, SandboxLost, SessionEnde
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
-from sandlot.fleet.coordinator import CoordinatorOptions
+from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import WorkerCard
 from sandlot.fleet.whereabouts import Whereabouts
 from sandlot.testing.eventually import eventually

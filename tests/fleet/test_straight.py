@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -32,8 +33,15 @@ class TestStraight(ServiceSuite):
             async def lose(session_id: str) -> None:
                 rig.fake.lose(session_id)
 
+            async def freeze(session_id: str) -> None:
+                rig.fake.freeze(session_id)
+
+            async def thaw(session_id: str) -> None:
+                rig.fake.thaw(session_id)
+
             async with AsyncClient(service=rig.service) as client:
-                yield ServiceHarness(client, lose, 12, rig.service, short_s=0.4, measures_memory=False)
+                harness = ServiceHarness(client, lose, 12, rig.service, short_s=0.4, measures_memory=False)
+                yield replace(harness, freeze=freeze, thaw=thaw)
             # The others are of sessions that were over, or lost and made anew by the case itself.
             assert rig.worker.calls.count("execute") > 10 * rig.coordinator.calls.count("execute")
             assert rig.worker.calls.count("files") > 10 * rig.coordinator.calls.count("files")

@@ -18,8 +18,8 @@ from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.harness import unique
-from tests.docker.conftest import docker
 from tests.fleet_faults.rig import Fleet
+from tests.service.workers import engine_call
 
 pytestmark = pytest.mark.docker
 MAX_EXECS = 12
@@ -40,10 +40,17 @@ async def a_fleet() -> AsyncIterator[Fleet]:
 
 def harness(client: AsyncClient) -> ServiceHarness:
     async def lose(session_id: str) -> None:
-        sandbox_id = (await client.service.get_session(session_id)).sandbox_id
-        await asyncio.to_thread(docker, "rm", "--force", f"sandlot-{sandbox_id}")
+        await engine_call(client.service, "rm", session_id, "--force")
 
-    return ServiceHarness(client, lose, MAX_EXECS, client.service, short_s=1.0)
+    return ServiceHarness(
+        client,
+        lose,
+        MAX_EXECS,
+        client.service,
+        short_s=1.0,
+        freeze=partial(engine_call, client.service, "pause"),
+        thaw=partial(engine_call, client.service, "unpause"),
+    )
 
 
 class FleetSuite(ServiceSuite):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import cast
 
 import pytest
@@ -17,7 +18,7 @@ from sandlot.testing import FakeService
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.over_sync import THREADS
 from tests.service.served import served
-from tests.service.workers import remove_sandbox, worker
+from tests.service.workers import engine_call, worker
 
 MAX_EXECS = 12
 KEY = "a-key-for-the-tests-alone"
@@ -36,16 +37,37 @@ def fake_harness(service: FakeService, client: object, *, direct: SandboxService
     async def lose(session_id: str) -> None:
         service.lose(session_id)
 
+    async def freeze(session_id: str) -> None:
+        service.freeze(session_id)
+
+    async def thaw(session_id: str) -> None:
+        service.thaw(session_id)
+
     return ServiceHarness(
-        cast(AsyncClient, client), lose, MAX_EXECS, direct, short_s=0.4, measures_memory=False
+        cast(AsyncClient, client),
+        lose,
+        MAX_EXECS,
+        direct,
+        short_s=0.4,
+        measures_memory=False,
+        freeze=freeze,
+        thaw=thaw,
     )
 
 
 def worker_harness(service: SandboxService, client: AsyncClient) -> ServiceHarness:
     async def lose(session_id: str) -> None:
-        await remove_sandbox(service, session_id)
+        await engine_call(service, "rm", session_id, "--force")
 
-    return ServiceHarness(client, lose, MAX_EXECS, client.service, short_s=1.0)
+    return ServiceHarness(
+        client,
+        lose,
+        MAX_EXECS,
+        client.service,
+        short_s=1.0,
+        freeze=partial(engine_call, service, "pause"),
+        thaw=partial(engine_call, service, "unpause"),
+    )
 
 
 class TestFake(ServiceSuite):

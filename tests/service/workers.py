@@ -36,7 +36,7 @@ async def worker(*, max_execs: int) -> AsyncIterator[SandboxService]:
         shutil.rmtree(data_dir, ignore_errors=True)
 
 
-async def remove_sandbox(service: SandboxService, session_id: str) -> None:
-    """As somebody does who knows nothing of us: the engine is told to remove the container."""
+async def engine_call(service: SandboxService, verb: str, session_id: str, *options: str) -> None:
+    """As somebody does who knows nothing of us: the engine is told to remove or to pause the container."""
     sandbox_id = (await service.get_session(session_id)).sandbox_id
-    await asyncio.to_thread(docker, "rm", "--force", f"sandlot-{sandbox_id}")
+    await asyncio.to_thread(docker, verb, *options, f"sandlot-{sandbox_id}")

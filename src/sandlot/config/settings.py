@@ -173,6 +173,15 @@ class ServerSettings(CeilingSettings):
         le=7 * 24 * 3600,
         description="Seconds; the longest timeout that a command may ask for.",
     )
+    exec_grace_s: float = Field(
+        20.0,
+        ge=1,
+        le=600,
+        description=(
+            "Seconds that a sandbox may take to answer: after a command's timeout is over, and to any small "
+            "question. Then the call ends with `sandbox_unresponsive`."
+        ),
+    )
     idle_timeout_s: float = Field(
         DEFAULT_IDLE_TIMEOUT_S,
         gt=0,

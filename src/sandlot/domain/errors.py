@@ -14,6 +14,7 @@ SandlotError
 ├── FileProblem               the sandbox's file system said no; ``reason`` says how
 ├── SandboxLost               the sandbox is gone or out of control: nothing here will bring it back
 │   └── SandboxQuarantined    its agent broke the protocol; it is cut off and must be destroyed
+├── SandboxUnresponsive       the sandbox is there and does not answer: ask again later, or give it up
 ├── LinkInterrupted           the connection to the agent broke during the call; ask again by exec id
 ├── EngineProblem             the container engine refused, failed, or is not there
 │   ├── EngineTimeout         the engine did not answer within the call's deadline
@@ -138,6 +139,14 @@ class SandboxLost(SandlotError):
 
 class SandboxQuarantined(SandboxLost):
     code = "sandbox_quarantined"
+
+
+class SandboxUnresponsive(SandlotError):
+    """It may be frozen, overloaded or wedged; it is not known to be lost, and may answer again."""
+
+    code = "sandbox_unresponsive"
+    retryable = True
+    may_have_executed = True
 
 
 class LinkInterrupted(SandlotError):

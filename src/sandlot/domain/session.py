@@ -2,6 +2,7 @@
 
 Pure: every function takes what is known and the time, and returns what follows.
 
+    active ◄──► unresponsive                    as shown: it has its sandbox, which does not answer just now
     active ──lose──► lost ──recreate──► active (generation + 1)
       │                │
       └──end───────────┴──end──► ended          ended is final
@@ -13,7 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from sandlot.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost, SessionEnded
+from sandlot.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    SandboxLost,
+    SandboxUnresponsive,
+    SessionEnded,
+)
 from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.limits import LimitChange, Limits
 
@@ -45,7 +53,12 @@ KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits")
 
 
 class SessionState(StrEnum):
+    """``UNRESPONSIVE`` is what an active session is shown as while its sandbox does not answer; it is on
+    record nowhere, because it passes by itself.
+    """
+
     ACTIVE = "active"
+    UNRESPONSIVE = "unresponsive"
     LOST = "lost"
     ENDED = "ended"
 
@@ -324,6 +337,25 @@ def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
                 "kept": list(loss.kept),
             }
         },
+    )
+
+
+def unresponsive(session: Session) -> Session:
+    """An active session as it is shown while its sandbox does not answer."""
+    return (
+        replace(session, state=SessionState.UNRESPONSIVE) if session.state is SessionState.ACTIVE else session
+    )
+
+
+def unresponsive_error(session_id: str, what: str, *, may_have_executed: bool) -> SandboxUnresponsive:
+    """``what`` did not happen in time."""
+    then = " by the exec's id" if may_have_executed else ""
+    return SandboxUnresponsive(
+        f"the sandbox of session {session_id} {what}: it may be frozen or overloaded; ask again later{then}, "
+        "or recreate the session to go on with an empty sandbox",
+        may_have_executed=may_have_executed,
+        retry_after_s=5.0,
+        details={"session_id": session_id},
     )
 
 

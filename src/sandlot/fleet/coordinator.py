@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -49,6 +49,7 @@ from sandlot.domain.session import (
     without_worker,
 )
 from sandlot.fleet.access import AccessTokens
+from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
 from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
 from sandlot.fleet.links import Watch, WorkerLink, WorkerLinks, of_worker, unwatched, watched
@@ -63,17 +64,8 @@ PLACES: Final = 4
 GIVE_BACK_WITHIN_S: Final = 2.0
 # Seconds that a stopping coordinator gives to calls under way. They can be asked for again elsewhere.
 STOP_WITHIN_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    coordinator_id: str = "coordinator"
-    # Sessions of one tenant; None: as many as the workers hold.
-    max_sessions: int | None = None
-    # Whether clients are told the way straight to the workers.
-    direct: bool = True
-    # Workers that should be there; health names those that are not.
-    expected: tuple[str, ...] = ()
+# Seconds for what an engine has to do, or a queue: a delete, a change, a sandbox made anew.
+ENGINE_CALL_S: Final = 120.0
 
 
 class CoordinatorService:
@@ -101,7 +93,7 @@ class CoordinatorService:
     def access(self, session: Session) -> Access | None:
         """The way straight to the worker of a session that was just answered for."""
         known = self._whereabouts.known(session.id) if self._options.direct else None
-        if known is None or session.state is not SessionState.ACTIVE:
+        if known is None or session.state not in (SessionState.ACTIVE, SessionState.UNRESPONSIVE):
             return None
         worker, older_s = known
         if worker.state is not WorkerState.ALIVE:
@@ -169,7 +161,7 @@ class CoordinatorService:
         self._calls += 1
         try:
             link = await self._links.to(place.worker)
-            async with watched(link):
+            async with watched(link, ENGINE_CALL_S):
                 opened = await link.create_assigned(request, assignment)
         except SandlotError as error:
             if place.reservation is not None and not error.may_have_executed:
@@ -194,7 +186,7 @@ class CoordinatorService:
 
     async def get_session(self, session_id: str) -> Session:
         try:
-            async with self._use(session_id) as worker:
+            async with self._use(session_id, within_s=ENGINE_CALL_S) as worker:
                 return await worker.get_session(session_id)
         except SandboxLost:
             found = await self._whereabouts.find(self._tenant, session_id)
@@ -226,12 +218,12 @@ class CoordinatorService:
         )
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=ENGINE_CALL_S) as worker:
             return await worker.update_session(session_id, change)
 
     async def recreate_session(self, session_id: str) -> Session:
         try:
-            async with self._use(session_id) as worker:
+            async with self._use(session_id, within_s=ENGINE_CALL_S) as worker:
                 return await worker.recreate_session(session_id)
         except SandboxLost:
             return await self._take_over(session_id)
@@ -245,7 +237,7 @@ class CoordinatorService:
         )
         assert isinstance(place, Place), "whoever takes over is given a place, not a report"
         if place.lost is None:  # its worker is back
-            async with self._use(session_id) as worker:
+            async with self._use(session_id, within_s=ENGINE_CALL_S) as worker:
                 return await worker.recreate_session(session_id)
         request = CreateSession(
             environment=lost.environment,
@@ -257,7 +249,7 @@ class CoordinatorService:
 
     async def delete_session(self, session_id: str) -> None:
         try:
-            async with self._use(session_id) as worker:
+            async with self._use(session_id, within_s=ENGINE_CALL_S) as worker:
                 await worker.delete_session(session_id)
         except SandboxLost:
             # Should its worker come back, it ends what it has of it.
@@ -270,7 +262,7 @@ class CoordinatorService:
     # --- execs --------------------------------------------------------------------------------
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.ends_within(request)) as worker:
             return await worker.execute(session_id, request, stdin)
 
     async def execute_in_thread(
@@ -282,47 +274,47 @@ class CoordinatorService:
         return ThreadRun(opened, await self.execute(opened.session.id, request, stdin))
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.start_exec(session_id, request, offset=offset)
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.attach_exec(session_id, exec_id, offset=offset)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=wait_s + self._options.answers_within_s) as worker:
             return await worker.get_exec(session_id, exec_id, wait_s=wait_s)
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.list_execs(session_id)
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.signal_exec(session_id, exec_id, signal)
 
     async def kill_exec(self, session_id: str, exec_id: str) -> int:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.kill_exec(session_id, exec_id)
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             await worker.resize_exec(session_id, exec_id, rows=rows, cols=cols)
 
     # --- shells and files ---------------------------------------------------------------------
 
     async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             return await worker.list_shells(session_id)
 
     async def close_shell(self, session_id: str, name: str) -> None:
-        async with self._use(session_id) as worker:
+        async with self._use(session_id, within_s=self._options.answers_within_s) as worker:
             await worker.close_shell(session_id, name)
 
     def files(self, session_id: str) -> Files:
         @asynccontextmanager
         async def use(watch: Watch = watched) -> AsyncIterator[Files]:
-            async with self._use(session_id, watch) as worker:
+            async with self._use(session_id, watch=watch) as worker:
                 yield worker.files(session_id)
 
         # The client bounds the wait for each piece, and a watch would cancel the task that began.
@@ -363,13 +355,15 @@ class CoordinatorService:
         await self._links.close()
 
     @asynccontextmanager
-    async def _use(self, session_id: str, watch: Watch = watched) -> AsyncIterator[WorkerLink]:
+    async def _use(
+        self, session_id: str, *, within_s: float | None = None, watch: Watch = watched
+    ) -> AsyncIterator[WorkerLink]:
         """The worker of a session, for one call; what goes wrong is told as what it means to the session."""
         at = await self._whereabouts.of(self._tenant, session_id)
         self._calls += 1
         try:
             link = await self._links.to(at)
-            async with watch(link):
+            async with watch(link, within_s):
                 yield link
         except SandlotError as error:
             explained = await self._whereabouts.explained(self._tenant, session_id, at, error)

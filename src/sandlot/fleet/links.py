@@ -105,11 +105,12 @@ class WorkerLink(HttpService):
 
 
 @asynccontextmanager
-async def watched(link: WorkerLink) -> AsyncIterator[None]:
+async def watched(link: WorkerLink, within_s: float | None = None) -> AsyncIterator[None]:
     """Calls that take long are not waited for longer than the worker answers others: a frozen one, or a
-    machine that has lost its power, says nothing, and breaks no connection.
+    machine that has lost its power, says nothing, and breaks no connection. Nor longer than ``within_s``,
+    which is more than a worker takes that keeps its own deadlines.
     """
-    limit = asyncio.timeout(None)
+    limit = asyncio.timeout(within_s)
     watching: list[asyncio.Task[None]] = []
     # No task before it is needed: most calls are over long before.
     first = asyncio.get_running_loop().call_later(
@@ -121,14 +122,14 @@ async def watched(link: WorkerLink) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise LinkInterrupted("the worker has ceased to answer", retry_after_s=1.0) from error
+        raise LinkInterrupted("the worker did not answer in time", retry_after_s=1.0) from error
     finally:
         first.cancel()
         for task in watching:
             task.cancel()
 
 
-def unwatched(link: WorkerLink) -> AbstractAsyncContextManager[None]:
+def unwatched(link: WorkerLink, within_s: float | None = None) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
@@ -142,7 +143,7 @@ async def _watch(link: WorkerLink, limit: asyncio.Timeout) -> None:
     limit.reschedule(asyncio.get_running_loop().time())
 
 
-Watch = Callable[[WorkerLink], AbstractAsyncContextManager[None]]
+Watch = Callable[[WorkerLink, float | None], AbstractAsyncContextManager[None]]
 
 
 def of_worker(worker_id: str, error: SandlotError) -> SandlotError:

@@ -23,6 +23,7 @@ STATUS: Final[dict[type[SandlotError], int]] = {
     errors.FileProblem: 400,
     errors.SandboxLost: 410,
     errors.SandboxQuarantined: 410,
+    errors.SandboxUnresponsive: 503,
     errors.LinkInterrupted: 503,
     errors.EngineProblem: 502,
     errors.EngineTimeout: 504,

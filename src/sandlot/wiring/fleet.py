@@ -16,7 +16,8 @@ from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
-from sandlot.fleet.coordinator import CoordinatorOptions, CoordinatorService
+from sandlot.fleet.coordinator import CoordinatorService
+from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import Timings, WorkerAt, WorkerCard
 from sandlot.fleet.links import WorkerLinks
 from sandlot.fleet.membership import Membership
@@ -112,6 +113,8 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             max_sessions=fleet.fleet_max_sessions,
             direct=fleet.direct,
             expected=fleet.expected_workers,
+            max_exec_timeout_s=settings.max_exec_timeout_s,
+            exec_grace_s=settings.exec_grace_s,
         ),
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)

@@ -44,6 +44,7 @@ def worker_options(settings: ServerSettings) -> WorkerOptions:
         machine=this_machine(settings.overcommit),
         default_exec_timeout_s=settings.exec_timeout_s,
         max_exec_timeout_s=settings.max_exec_timeout_s,
+        exec_grace_s=settings.exec_grace_s,
         max_execs=settings.max_execs,
         allow_never=settings.allow_never,
         orphan_grace_s=settings.orphan_grace_s,

@@ -41,7 +41,7 @@ class Creates:
             live = await self._existing(request, digest, assignment)
             if live is not None:
                 await self._consume(live, assignment)
-                return Opened(live.session, created=False)
+                return Opened(live.shown, created=False)
             flight = next((self._flights[name] for name in names if name in self._flights), None)
             if flight is None:
                 break

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import SandboxLost, SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, ExecEvent, ExecResult, Exited, ResultFold
 from sandlot.worker.live import Live
 
+T = TypeVar("T")
 Explain = Callable[[SandboxLost], Awaitable[SandlotError]]
 
 
@@ -30,7 +32,7 @@ class SessionExecution:
     async def events(self) -> AsyncIterator[ExecEvent]:
         self._live.readers += 1
         try:
-            async for event in self._inner.events():
+            async for event in answered(self._live, self._inner.events()):
                 if isinstance(event, Exited):
                     self._live.touch()
                 yield event
@@ -48,7 +50,9 @@ class SessionExecution:
         raise SandlotError("the exec's events ended without its exit", may_have_executed=True)
 
     async def write_stdin(self, data: bytes) -> None:
-        await self._explained(self._inner.write_stdin(data))
+        # However long: a command that does not read makes its writers wait.
+        async with self._live.answering():
+            await self._explained(self._inner.write_stdin(data))
 
     async def close_stdin(self) -> None:
         await self._explained(self._inner.close_stdin())
@@ -61,6 +65,21 @@ class SessionExecution:
             await call
         except SandboxLost as error:
             raise await self._explain(error) from error
+
+
+async def answered(live: Live, things: AsyncIterator[T], within_s: float | None = None) -> AsyncIterator[T]:
+    """Each of what a sandbox sends, as long as it answers."""
+    try:
+        while True:
+            async with live.answering(within_s):
+                thing = await anext(things, None)
+            if thing is None:
+                return
+            yield thing
+    finally:
+        aclose = getattr(things, "aclose", None)
+        if aclose is not None:
+            await aclose()
 
 
 def named(result: ExecResult, live: Live, generation: int) -> ExecResult:

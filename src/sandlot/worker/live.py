@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from sandlot.domain.errors import LinkInterrupted
 from sandlot.domain.recovery import Purpose, SandboxRecord
-from sandlot.domain.session import Session, SessionState, ended_error, lost_error, touch
+from sandlot.domain.session import (
+    Session,
+    SessionState,
+    ended_error,
+    lost_error,
+    touch,
+    unresponsive,
+    unresponsive_error,
+)
 from sandlot.providers.base import Sandbox
 from sandlot.worker.store import SessionRecord
 
@@ -34,6 +43,9 @@ class Live:
         self.unsaved = False
         self.given_up = False  # another worker has it
         self.reservation: str | None = None  # that was kept for it in a fleet, the last one
+        self.unresponsive_since: float | None = None
+        self.suspected = False  # a call waited for its sandbox in vain
+        self._waits: set[asyncio.Timeout] = set()  # of calls that wait for the sandbox
         self._clock = clock
 
     @property
@@ -43,6 +55,11 @@ class Live:
     @session.setter
     def session(self, session: Session) -> None:
         self.record = replace(self.record, session=session)
+
+    @property
+    def shown(self) -> Session:
+        """The session as clients see it."""
+        return self.session if self.unresponsive_since is None else unresponsive(self.session)
 
     def touch(self) -> None:
         touched = touch(self.session, self._clock())
@@ -69,7 +86,44 @@ class Live:
                 may_have_executed=False,
                 retry_after_s=1.0,
             )
+        if self.unresponsive_since is not None:
+            raise unresponsive_error(self.session.id, "does not answer", may_have_executed=False)
         return self.sandbox
+
+    @contextlib.asynccontextmanager
+    async def answering(
+        self, within_s: float | None = None, *, may_have_executed: bool = True
+    ) -> AsyncIterator[asyncio.Timeout]:
+        """What waits for the sandbox ends when that has become unresponsive, or is over its time.
+
+        To be entered and left by one task.
+        """
+        limit = asyncio.timeout(within_s)
+        self._waits.add(limit)
+        try:
+            async with limit:
+                yield limit
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            self.suspected = True
+            if self.unresponsive_since is not None:
+                what = "does not answer any more"
+            else:
+                what = f"did not answer within {within_s:g} s"
+            raise unresponsive_error(self.session.id, what, may_have_executed=may_have_executed) from error
+        finally:
+            self._waits.discard(limit)
+
+    def fell_silent(self) -> None:
+        """Whoever waits for the sandbox is told."""
+        self.unresponsive_since = self._clock()
+        for limit in self._waits:
+            if not limit.expired():
+                limit.reschedule(0)
+
+    def answers(self) -> None:
+        self.unresponsive_since, self.suspected = None, False
 
     def stop_tasks(self) -> list[asyncio.Task[None]]:
         tasks = [task for task in (self.watcher, self.preparing) if task is not None]

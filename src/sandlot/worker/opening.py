@@ -212,6 +212,8 @@ class Opening:
 
     async def recreate(self, live: Live) -> None:
         """A create, to a fleet: a generation that it has not heard of may be made on another worker too."""
+        if live.unresponsive_since is not None:
+            await self.sessions.lost(live, live.sandbox, "it did not answer, and was given up on request")
         async with live.changing:
             self.sessions.check_here(live)
             recipe = self._recipe(live.session.environment)

@@ -24,6 +24,8 @@ class WorkerOptions:
     machine: Machine | None = None
     default_exec_timeout_s: float = 300.0
     max_exec_timeout_s: float = 3600.0
+    # How long after its timeout an exec is waited for, and any other answer of a sandbox.
+    exec_grace_s: float = 20.0
     # Execs of one session at once.
     max_execs: int = 32
     allow_never: bool = False
@@ -48,3 +50,11 @@ class WorkerOptions:
         if request.timeout_s > ceiling:
             raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")
         return request
+
+    def ends_within(self, request: ExecRequest) -> float | None:
+        """Seconds in which the end of a bounded exec is known; None for one that waits for a shell's turn,
+        which takes as long as what runs there before it.
+        """
+        if request.shell is not None or request.timeout_s is None:
+            return None
+        return request.timeout_s + self.exec_grace_s

@@ -14,8 +14,10 @@ import structlog
 
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import due
+from sandlot.worker import pulse
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
+from sandlot.worker.pulse import Pulse
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.sessions import Sessions
 from sandlot.worker.store import Store
@@ -40,6 +42,7 @@ class Reaper:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._sessions = sessions
+        self._pulse = Pulse(sessions.table)
         self._sandboxes = sandboxes
         self._pools = pools
         self._store = store
@@ -58,6 +61,7 @@ class Reaper:
             tasks.add(self._loop)
         if tasks:
             await asyncio.wait(tasks)
+        await self._pulse.close()
 
     async def _run(self) -> None:
         # The sweep has a loop of its own: an engine that hangs must not keep sessions from expiring.
@@ -65,6 +69,7 @@ class Reaper:
             loops.create_task(_every(TICK_S, self._expire))
             loops.create_task(_every(FILL_EVERY_S, self._fill))
             loops.create_task(_every(SAVE_EVERY_S, self._save))
+            loops.create_task(_every(pulse.ASK_EVERY_S, self._pulse.look))
             # Two sightings, one grace period apart at least.
             loops.create_task(_every(max(0.5, self._options.orphan_grace_s / 2), self._sweep))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -58,6 +58,8 @@ TELL_ENDED_S = 3600.0
 MAX_ENDED_TOLD = 1000
 # Seconds between two looks at whether calls under way have ended.
 STOP_LOOK_S = 0.05
+# Sessions that health names at most, of those whose sandboxes do not answer.
+MAX_SILENT_NAMED = 5
 
 
 class WorkerService:
@@ -224,7 +226,7 @@ class WorkerService:
         )
 
     async def get_session(self, session_id: str) -> Session:
-        return self._sessions.table.get(self._tenant, session_id).session
+        return self._sessions.table.get(self._tenant, session_id).shown
 
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
@@ -232,7 +234,7 @@ class WorkerService:
         check_page(limit)
         sessions = sorted(
             (
-                live.session
+                live.shown
                 for live in self._sessions.table
                 if live.session.tenant == self._tenant and thread in (None, live.session.thread)
             ),
@@ -261,11 +263,24 @@ class WorkerService:
 
     # --- execs --------------------------------------------------------------------------------
 
+    @contextlib.asynccontextmanager
+    async def _asking(
+        self, session_id: str, *, begins: bool = False, acts: bool = False
+    ) -> AsyncIterator[tuple[Live, Sandbox]]:
+        """A call that its sandbox answers in time, or that ends without an answer. ``begins``: something new;
+        ``acts``: something may have been done all the same.
+        """
+        using = self._sessions.use(self._tenant, session_id, begins=begins)
+        grace_s, acts = self._options.exec_grace_s, acts or begins
+        async with using as (live, sandbox), live.answering(grace_s, may_have_executed=acts):
+            yield live, sandbox
+
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.bounded(request)
         async with self._sessions.use(self._tenant, session_id) as (live, sandbox):
             generation = live.session.generation
-            return named(await sandbox.run(bounded, stdin), live, generation)
+            async with live.answering(self._options.ends_within(bounded)):
+                return named(await sandbox.run(bounded, stdin), live, generation)
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
@@ -278,11 +293,11 @@ class WorkerService:
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         bounded = self._options.bounded(request)
-        async with self._sessions.use(self._tenant, session_id) as (live, sandbox):
+        async with self._asking(session_id, begins=True) as (live, sandbox):
             return self._execution(await sandbox.start(bounded, offset=offset), live, sandbox, offset)
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (live, sandbox):
+        async with self._asking(session_id) as (live, sandbox):
             return self._execution(await sandbox.attach(exec_id, offset=offset), live, sandbox, offset)
 
     def _execution(self, inner: Execution, live: Live, sandbox: Sandbox, offset: int) -> SessionExecution:
@@ -292,44 +307,50 @@ class WorkerService:
         return SessionExecution(inner, live, explain, offset)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
-        if wait_s <= 0 and any(
-            known.running for known in await self.list_execs(session_id) if known.exec_id == exec_id
-        ):
-            return ExecStatus(exec_id, running=True)
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    return await self._ended(session_id, exec_id)
+        execs = await self.list_execs(session_id)
+        running = next((known.running for known in execs if known.exec_id == exec_id), None)
+        if running is None:
+            # Not known, which attaching says; or it has begun since, and then it was running.
+            await (await self.attach_exec(session_id, exec_id)).detach()
+            running = True
+        # One that has ended is read to its end, however little time was given for waiting.
+        return ExecStatus(exec_id, running=True) if running else await self._ended(session_id, exec_id)
+
+    async def _ended(self, session_id: str, exec_id: str) -> ExecStatus:
         execution = await self.attach_exec(session_id, exec_id)
         try:
-            # One that has ended is read to its end, however little time was given for waiting.
-            async with asyncio.timeout(max(wait_s, 0) or None):
-                return ExecStatus(exec_id, running=False, result=await execution.result())
-        except TimeoutError:
-            return ExecStatus(exec_id, running=True)
+            return ExecStatus(exec_id, running=False, result=await execution.result())
         finally:
             await execution.detach()
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id) as (_, sandbox):
             return await sandbox.list_execs()
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id, acts=True) as (_, sandbox):
             return await sandbox.signal(exec_id, signal)
 
     async def kill_exec(self, session_id: str, exec_id: str) -> int:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id, acts=True) as (_, sandbox):
             return await sandbox.kill(exec_id)
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id, acts=True) as (_, sandbox):
             await sandbox.resize(exec_id, rows=rows, cols=cols)
 
     # --- shells and files ---------------------------------------------------------------------
 
     async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id) as (_, sandbox):
             return await sandbox.list_shells()
 
     async def close_shell(self, session_id: str, name: str) -> None:
-        async with self._sessions.use(self._tenant, session_id, begins=False) as (_, sandbox):
+        async with self._asking(session_id, acts=True) as (_, sandbox):
             await sandbox.close_shell(name)
 
     def files(self, session_id: str) -> Files:
@@ -342,9 +363,13 @@ class WorkerService:
 
     async def health(self) -> ServiceHealth:
         pools = {name: pool.stats() for name, pool in self._pools.items()}
-        problems = tuple(
+        problems = [
             f"environment {name}: {stats.last_failure}" for name, stats in pools.items() if stats.failures
-        )
+        ]
+        silent = [live.session.id for live in self._sessions.table if live.unresponsive_since is not None]
+        if silent:
+            named_ones = ", ".join(silent[:MAX_SILENT_NAMED])
+            problems.append(f"{len(silent)} sandboxes do not answer: {named_ones}")
         return ServiceHealth(
             ready=self._open and not self.draining and self._registrar.joined,
             worker_id=self._options.worker_id,

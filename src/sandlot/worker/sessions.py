@@ -164,6 +164,7 @@ class Sessions:
             removing = live.sandbox_record(Purpose.REMOVING)
             report = loss_report(live.session, reason, self._clock())
             live.sandbox, live.session = None, lose(live.session, report)
+            live.answers()
             log.warning("sandbox lost", session=live.session.id, generation=report.generation, reason=reason)
             # Begun before the first await: whoever is cut short here leaves nothing behind.
             self._removals.let_go(live.session.id, removing)

@@ -145,6 +145,8 @@ class ScriptedSandbox:
         self.execs: dict[str, ScriptedExec] = {}
         self.bind_error: SandlotError | None = None
         self.files = ScriptedFiles(self)
+        self.awake = asyncio.Event()  # cleared, it does nothing and answers nobody, as a paused container
+        self.awake.set()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def die(self, reason: str = "it was killed") -> None:
@@ -159,7 +161,11 @@ class ScriptedSandbox:
         return await asyncio.shield(self._death)
 
     async def unless_lost(self, work: Any) -> None:
-        working = asyncio.ensure_future(work)
+        async def when_awake() -> None:
+            await work
+            await self.awake.wait()
+
+        working = asyncio.ensure_future(when_awake())
         try:
             await asyncio.wait([working, self._death], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -180,6 +186,7 @@ class ScriptedSandbox:
         return ScriptedExecution(self, run)
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> ScriptedExecution:
+        await self.unless_lost(asyncio.sleep(0))
         if exec_id not in self.execs:
             raise NotFound(f"there is no exec {exec_id}")
         return ScriptedExecution(self, self.execs[exec_id])
@@ -188,11 +195,15 @@ class ScriptedSandbox:
         return await (await self.start(request)).result()
 
     async def signal(self, exec_id: str, signal: int) -> int:
+        await self.unless_lost(asyncio.sleep(0))
         self.execs[exec_id].done.set()
         return 1
 
     async def kill(self, exec_id: str) -> int:
         return await self.signal(exec_id, 9)
+
+    async def health(self) -> None:
+        await self.unless_lost(asyncio.sleep(0))
 
     async def list_execs(self) -> Sequence[ExecSummary]:
         await self.unless_lost(self._engine.asking.passed())

@@ -63,6 +63,7 @@ class FakeComputer:
         self._scripts = scripts
         self._sign = sign
         self._ended = ended  # called whenever an exec has come to its end
+        self.frozen = False
         self._execs: dict[str, FakeExec] = {}
         self._shells: dict[str, KeptShell] = {}
 
@@ -99,6 +100,13 @@ class FakeComputer:
 
     def knows(self, exec_id: str) -> bool:
         return exec_id in self._execs
+
+    def freeze(self, error: SandlotError | None) -> None:
+        """Readers are told ``error`` from here on; None: it answers again."""
+        self.frozen = error is not None
+        for known in self._execs.values():
+            known.silent = error
+            known.bell.ring()
 
     @property
     def running(self) -> int:

@@ -41,6 +41,7 @@ class FakeExec:
         self.size = request.pty
         self.exited: Exited | None = None
         self.gone: SandlotError | None = None
+        self.silent: SandlotError | None = None  # what readers are told while the sandbox does not answer
         self.bell = Bell()
         self.chunks: deque[Output] = deque()
         self.task: asyncio.Task[None] | None = None
@@ -130,10 +131,12 @@ class FakeExec:
     async def wait_end(self, timeout_s: float | None = None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self.running:
+                while self.running and self.silent is None:
                     await self.bell.wait()
         if self.gone is not None:
             raise self.gone
+        if self.silent is not None:
+            raise self.silent
 
     def resize(self, rows: int, cols: int) -> None:
         if self.request.pty is None or not self.running:
@@ -174,6 +177,8 @@ class FakeExecution:
                     yield output
                 if self._exec.gone is not None:
                     raise self._exec.gone
+                if self._exec.silent is not None:
+                    raise self._exec.silent
                 if self._exec.exited is not None:
                     yield self._exec.exited
                     return

@@ -54,6 +54,8 @@ from sandlot.domain.session import (
     recreate,
     resolve_timeout,
     touch,
+    unresponsive,
+    unresponsive_error,
 )
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExecution
@@ -67,6 +69,11 @@ class _Record:
     session: Session
     request: CreateSession
     computer: FakeComputer | None
+
+    @property
+    def shown(self) -> Session:
+        silent = self.computer is not None and self.computer.frozen
+        return unresponsive(self.session) if silent else self.session
 
 
 class FakeService:
@@ -108,7 +115,7 @@ class FakeService:
                 if there.session.state is SessionState.LOST and request.recreate_lost:
                     self._recreate(there)
                 self._touch(there)
-                return Opened(there.session, created=False)
+                return Opened(there.shown, created=False)
         return Opened(self._open(request).session, created=True)
 
     def _open(self, request: CreateSession) -> _Record:
@@ -157,7 +164,7 @@ class FakeService:
         return record.computer.id
 
     async def get_session(self, session_id: str) -> Session:
-        return self._record(session_id).session
+        return self._record(session_id).shown
 
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
@@ -169,7 +176,7 @@ class FakeService:
                 raise InvalidRequest("this is not where a page ended")
             ids = ids[ids.index(after) + 1 :]
         found = [
-            record.session
+            record.shown
             for record in (self._records[id_] for id_ in ids)
             if not self._expire(record) and (thread is None or record.session.thread == thread)
         ]
@@ -189,6 +196,8 @@ class FakeService:
 
     async def recreate_session(self, session_id: str) -> Session:
         record = self._record(session_id)
+        if record.computer is not None and record.computer.frozen:
+            self.lose(session_id, "it did not answer, and was given up on request")
         self._recreate(record)
         return record.session
 
@@ -214,6 +223,17 @@ class FakeService:
         computer, record.computer = record.computer, None
         if computer is not None:
             computer.cut(lost_error(record.session, may_have_executed=True))
+
+    def freeze(self, session_id: str) -> None:
+        """For tests: the session's sandbox is there and does not answer, as a paused container."""
+        computer = self._computer(session_id)
+        computer.freeze(unresponsive_error(session_id, "does not answer any more", may_have_executed=True))
+
+    def thaw(self, session_id: str) -> None:
+        """For tests: it answers again."""
+        computer = self._record(session_id).computer
+        if computer is not None:
+            computer.freeze(None)
 
     # --- execs --------------------------------------------------------------------------------
 
@@ -318,6 +338,8 @@ class FakeService:
         record = self._record(session_id)
         if record.computer is None:
             raise lost_error(record.session, may_have_executed=False)
+        if record.computer.frozen:
+            raise unresponsive_error(session_id, "does not answer", may_have_executed=False)
         self._touch(record)
         return record.computer
 

@@ -19,6 +19,7 @@ from sandlot.testing.service_suite.loss import LossCases
 from sandlot.testing.service_suite.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
+from sandlot.testing.service_suite.silence import SilenceCases
 from sandlot.testing.service_suite.streams import StreamCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
@@ -39,6 +40,7 @@ class ServiceSuite(
     TransferCases,
     WatchCases,
     LossCases,
+    SilenceCases,
     ExpiryCases,
     ErrorCases,
     WholeCases,

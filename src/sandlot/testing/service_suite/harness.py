@@ -24,6 +24,7 @@ class ServiceHarness:
     ``service`` is what the client speaks to, where it can be spoken to from the test's own event loop.
     ``never_allowed``: whether a session may ask to live for ever. ``short_s`` is a timeout for the cases that wait
     for one: longer than it takes to make a sandbox, and to look twice. ``measures_memory``: whether commands use any.
+    ``freeze`` makes a session's sandbox stand still until ``thaw``; where a test cannot, these cases are left out.
     """
 
     client: AsyncClient
@@ -33,6 +34,8 @@ class ServiceHarness:
     never_allowed: bool = True
     short_s: float = 1.5
     measures_memory: bool = True
+    freeze: Callable[[str], Awaitable[None]] | None = None
+    thaw: Callable[[str], Awaitable[None]] | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")
