@@ -213,8 +213,9 @@ class ServerSettings(CeilingSettings):
         ge=0,
         le=3600,
         description=(
-            "Seconds that a stopping server gives running commands before it goes. Sandboxes stay: the next "
-            "start takes them over."
+            "Seconds that a stopping server gives to file transfers and creates before it goes. Commands are "
+            "given two: they go on in their sandboxes, which the next start takes over, and whoever waits "
+            "for one asks again by its id, as the SDK does."
         ),
     )
     orphan_grace_s: float = Field(

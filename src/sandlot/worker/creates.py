@@ -31,8 +31,9 @@ class Creates:
         self._flights: dict[tuple[str, str], asyncio.Task[Live]] = {}
 
     async def get_or_create(
-        self, request: CreateSession, assignment: Assignment, *, takes_new: bool
+        self, request: CreateSession, assignment: Assignment, refusal: Unavailable | None
     ) -> Opened:
+        """``refusal``: why no new session is made, if so; one that is there is found all the same."""
         digest = _digest(request)
         names = _flight_names(request, assignment)
         clock = asyncio.get_running_loop().time
@@ -54,14 +55,14 @@ class Creates:
                     retry_after_s=1.0,
                     details={"reason": "queue"},
                 )
-        if not takes_new:
-            raise Unavailable(
-                "this worker is being emptied and takes no new sessions",
-                retry_after_s=1.0,
-                details={"reason": "draining"},
-            )
+        if refusal is not None:
+            raise refusal
         live = await self._open(request, digest, names, assignment)
         return Opened(live.session, created=assignment.lost is None)
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._opening)
 
     async def finish(self) -> None:
         """Those that are being opened are open, or have failed, when it returns."""

@@ -39,6 +39,7 @@ class Live:
         self.watcher: asyncio.Task[None] | None = None
         self.changing = asyncio.Lock()  # one transition at a time
         self.calls = 0
+        self.surviving = 0  # of these: what goes on when the worker stops
         self.readers = 0  # of execs' events
         self.unsaved = False
         self.given_up = False  # another worker has it

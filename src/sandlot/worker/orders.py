@@ -13,8 +13,9 @@ from sandlot.domain.environment import Environment
 from sandlot.domain.errors import EngineProblem, SandlotError, Unavailable
 from sandlot.providers.base import Sandbox
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.pool import Make, stopping
+from sandlot.worker.pool import Make
 from sandlot.worker.queue import FairQueue
+from sandlot.worker.refusals import stopping
 
 log = structlog.get_logger("sandlot.orders")
 

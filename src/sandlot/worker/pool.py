@@ -23,6 +23,7 @@ from sandlot.domain.pool import Demand, Occupancy, PoolStats, Target
 from sandlot.providers.base import Sandbox
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.queue import FairQueue
+from sandlot.worker.refusals import stopping
 
 log = structlog.get_logger("sandlot.pool")
 
@@ -302,7 +303,3 @@ class Pool:
         if self._tasks:
             # What an engine that hangs keeps from being done is on record, and the next start does it.
             await asyncio.wait(set(self._tasks), timeout=CLOSE_WITHIN_S)
-
-
-def stopping() -> Unavailable:
-    return Unavailable("the server is stopping", retry_after_s=2.0, details={"reason": "stopping"})

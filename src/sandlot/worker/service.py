@@ -46,6 +46,7 @@ from sandlot.worker.creates import NO_ASSIGNMENT
 from sandlot.worker.executions import SessionExecution, named
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.refusals import draining, stopping
 from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.session_files import SessionFiles
 from sandlot.worker.startup import recover
@@ -58,6 +59,8 @@ TELL_ENDED_S = 3600.0
 MAX_ENDED_TOLD = 1000
 # Seconds between two looks at whether calls under way have ended.
 STOP_LOOK_S = 0.05
+# Seconds that a stop gives to commands whose callers wait or read.
+EXECS_STOP_S = 2.0
 # Sessions that health names at most, of those whose sandboxes do not answer.
 MAX_SILENT_NAMED = 5
 
@@ -110,10 +113,17 @@ class WorkerService:
             pool.fill()
 
     async def stop(self) -> None:
-        """Takes no new sessions, and waits a while for calls under way; their commands go on without us."""
+        """Takes no new sessions, and waits for what a stop would break: transfers and creates under way.
+
+        Commands go on without us, and whoever waits for one asks the next life by its id: most are over soon,
+        and no longer is waited for them.
+        """
         self._stopping = True
-        deadline = time.monotonic() + self._options.drain_timeout_s
-        while self._sessions.in_use and time.monotonic() < deadline:  # noqa: ASYNC110  # calls are many, stops rare
+        began = time.monotonic()
+        while (passed_s := time.monotonic() - began) < self._options.drain_timeout_s:
+            commands_count = passed_s < EXECS_STOP_S
+            if not self._sessions.in_use(commands=commands_count) and not self._creates.under_way:
+                break
             await asyncio.sleep(STOP_LOOK_S)
 
     async def close(self) -> None:
@@ -215,15 +225,13 @@ class WorkerService:
 
     async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
         """``assignment``: what a fleet adds to it."""
-        if self._stopping or not self._open:
-            raise Unavailable(
-                "this server is stopping and takes no new sessions",
-                retry_after_s=2.0,
-                details={"reason": "stopping"},
-            )
-        return await self._creates.get_or_create(
-            request, assignment or NO_ASSIGNMENT, takes_new=not self._draining
-        )
+        if self._closed or not self._open:
+            raise stopping()
+        if self._stopping:
+            refusal: Unavailable | None = stopping()
+        else:
+            refusal = draining() if self._draining else None
+        return await self._creates.get_or_create(request, assignment or NO_ASSIGNMENT, refusal)
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).shown
@@ -277,7 +285,7 @@ class WorkerService:
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.bounded(request)
-        async with self._sessions.use(self._tenant, session_id) as (live, sandbox):
+        async with self._sessions.use(self._tenant, session_id, survives=True) as (live, sandbox):
             generation = live.session.generation
             async with live.answering(self._options.ends_within(bounded)):
                 return named(await sandbox.run(bounded, stdin), live, generation)

@@ -72,10 +72,11 @@ class Sessions:
         """How many are under way."""
         return sum(live.calls for live in self.table)
 
-    @property
-    def in_use(self) -> bool:
-        """Whether anybody waits for an answer or reads a command's events."""
-        return any(live.calls or live.readers for live in self.table)
+    def in_use(self, *, commands: bool) -> bool:
+        """Whether anybody waits for an answer; ``commands``: also for a command, or reads its events."""
+        if commands:
+            return any(live.calls or live.readers for live in self.table)
+        return any(live.calls > live.surviving for live in self.table)
 
     async def tell(self, live: Live) -> None:
         await self._registrar.changed(live.session, live.record.idempotency_key)
@@ -87,11 +88,12 @@ class Sessions:
 
     @contextlib.asynccontextmanager
     async def use(
-        self, tenant: str, session_id: str, *, begins: bool = True
+        self, tenant: str, session_id: str, *, begins: bool = True, survives: bool = False
     ) -> AsyncIterator[tuple[Live, Sandbox]]:
         """A call on the session's sandbox. While it lasts, the session does not end by its age.
 
         ``begins``: something new begins, which a session whose lifetime is over refuses; looking is let in.
+        ``survives``: what it waits for goes on when the worker stops, and can be asked for again.
         """
         live = self.table.get(tenant, session_id)
         while live.deciding is not None:
@@ -103,6 +105,7 @@ class Sessions:
             raise over
         live.touch()
         live.calls += 1
+        live.surviving += survives
         try:
             sandbox = await live.usable()
             try:
@@ -111,6 +114,7 @@ class Sessions:
                 raise await self.explain(live, sandbox, error) from error
         finally:
             live.calls -= 1
+            live.surviving -= survives
             live.touch()
 
     async def explain(self, live: Live, sandbox: Sandbox, error: SandboxLost) -> SandlotError:

@@ -13,6 +13,7 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
+from sandlot.worker import service
 
 
 async def test_stopping_takes_no_new_sessions_and_lets_the_others_be_used(scene: Scene) -> None:
@@ -49,13 +50,63 @@ async def test_stop_waits_for_calls_under_way(scene: Scene) -> None:
 async def test_stop_does_not_wait_for_ever(scene: Scene) -> None:
     worker = await scene.start(drain_timeout_s=0.1)
     session = (await worker.create_session(CreateSession())).session
+    reading = worker.files(session.id).read("f")
+    await anext(reading)
+    began = time.monotonic()
+    await worker.stop()
+    assert 0.1 <= time.monotonic() - began < 10
+    await reading.aclose()
+
+
+async def test_o2_stop_does_not_wait_for_commands_that_go_on_anyway(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "EXECS_STOP_S", 0.1)
+    worker = await scene.start(drain_timeout_s=30)
+    session = (await worker.create_session(CreateSession())).session
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="wait", exec_id="e")))
-    await eventually(lambda: scene.engine.sandboxes[session.sandbox_id].execs)
+    execution = await worker.start_exec(session.id, ExecRequest(command="wait", exec_id="f"))
+    events = execution.events()
+    await anext(events)
+    await eventually(lambda: len(scene.engine.sandboxes[session.sandbox_id].execs) == 2)
     began = time.monotonic()
     await worker.stop()
     assert 0.1 <= time.monotonic() - began < 10
     scene.engine.sandboxes[session.sandbox_id].execs["e"].done.set()
     assert (await running).exit_code == 0
+    await events.aclose()
+
+
+async def test_o2_stop_waits_for_transfers_and_creates(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "EXECS_STOP_S", 0.0)
+    worker = await scene.start(drain_timeout_s=30)
+    session = (await worker.create_session(CreateSession())).session
+    reading = worker.files(session.id).read("f")
+    await anext(reading)
+    scene.engine.creating.hold()
+    creating = asyncio.create_task(worker.create_session(CreateSession()))
+    await eventually(lambda: scene.engine.creating.at_once == 1)
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0.2)
+    assert not stopping.done()
+    await reading.aclose()
+    await asyncio.sleep(0.2)
+    assert not stopping.done()
+    scene.engine.creating.release()
+    await asyncio.wait_for(stopping, 10)
+    assert (await creating).created
+
+
+async def test_o2_a_thread_that_is_here_is_found_while_the_worker_stops(scene: Scene) -> None:
+    worker = await scene.start()
+    session = (await worker.create_session(CreateSession(thread="t"))).session
+    await worker.stop()
+    found = await worker.create_session(CreateSession(thread="t"))
+    assert (found.session.id, found.created) == (session.id, False)
+    run = await worker.execute_in_thread(CreateSession(thread="t"), ExecRequest(command="x"))
+    assert run.result.exit_code == 0
+    with pytest.raises(Unavailable, match="stopping"):
+        await worker.create_session(CreateSession(thread="another"))
 
 
 async def test_close_keeps_the_sessions_sandboxes_and_no_others(scene: Scene) -> None:
