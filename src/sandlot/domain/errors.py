@@ -20,7 +20,8 @@ SandlotError
 │   ├── EngineTimeout         the engine did not answer within the call's deadline
 │   ├── ImageMissing          the image is not on this machine and could not be had
 │   └── TierMissing           the asked wall (runc, runsc) is not installed; there is no weaker fallback
-└── StorageFull               no room on the disk
+└── StorageProblem            what has to be written down cannot be; somebody has to look at the disk
+    └── StorageFull           no room on it: free some, then retry
 
 Every error carries ``code`` (stable), ``retryable`` and ``may_have_executed``; ``retry_after_s``
 where the time is known, and ``details``: what a program may want to act on, JSON throughout.
@@ -173,6 +174,10 @@ class TierMissing(EngineProblem):
     code = "tier_missing"
 
 
-class StorageFull(SandlotError):
+class StorageProblem(SandlotError):
+    code = "storage_problem"
+
+
+class StorageFull(StorageProblem):
     code = "storage_full"
     retryable = True

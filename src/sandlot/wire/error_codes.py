@@ -29,6 +29,7 @@ STATUS: Final[dict[type[SandlotError], int]] = {
     errors.EngineTimeout: 504,
     errors.ImageMissing: 502,
     errors.TierMissing: 502,
+    errors.StorageProblem: 507,
     errors.StorageFull: 507,
     errors.SandlotError: 500,
 }

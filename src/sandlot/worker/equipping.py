@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import LinkInterrupted, SandboxLost, StorageFull, Unavailable
+from sandlot.domain.errors import LinkInterrupted, SandboxLost, StorageProblem, Unavailable
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session
 from sandlot.providers.base import Sandbox
@@ -120,7 +120,7 @@ class Equipping:
 
     async def _unrecord(self, session_id: str, before: SessionRecord | None) -> None:
         """A lost session as it was, or one that never was."""
-        with contextlib.suppress(StorageFull):
+        with contextlib.suppress(StorageProblem):
             if before is not None:
                 await self._store.save([before])
             else:

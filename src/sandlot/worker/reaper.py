@@ -93,6 +93,7 @@ class Reaper:
 
     async def _save(self) -> None:
         await self._sessions.save_activity()
+        await self._store.scrub()
 
     async def _sweep(self) -> None:
         await self._sandboxes.sweep(self._clock())

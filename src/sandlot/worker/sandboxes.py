@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import structlog
 
 from sandlot.domain.environment import Environment
-from sandlot.domain.errors import SandlotError, StorageFull
+from sandlot.domain.errors import SandlotError, StorageProblem
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.limits import Limits
 from sandlot.domain.recovery import Purpose, SandboxRecord, sweep
@@ -84,7 +84,7 @@ class Sandboxes:
         reached(Step.SANDBOX_REMOVED)
         self._unremoved.discard(sandbox_id)
         self._known.pop(sandbox_id, None)
-        with contextlib.suppress(StorageFull):  # the next start removes once more what is not there
+        with contextlib.suppress(StorageProblem):  # the next start removes once more what is not there
             await self._store.forget_sandbox(sandbox_id)
 
     async def remove_later(self, sandbox_id: str) -> bool:

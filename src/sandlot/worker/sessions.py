@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from sandlot.domain.errors import SandboxLost, SandlotError, StorageFull, Unavailable
+from sandlot.domain.errors import SandboxLost, SandlotError, StorageProblem, Unavailable
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
     EndReason,
@@ -226,7 +226,7 @@ class Sessions:
             self._removals.let_go(live.session.id, removing)
             self._transitions.superseded(live.session.id)
             log.warning("session given up", session=live.session.id, generation=live.session.generation)
-            with contextlib.suppress(StorageFull):  # the next life is told again
+            with contextlib.suppress(StorageProblem):  # the next life is told again
                 await self._store.forget_session(live.session.id, removing)
             if tasks:
                 await asyncio.wait(tasks)

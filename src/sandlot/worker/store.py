@@ -9,8 +9,10 @@ alone.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,8 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
-from sandlot.domain.errors import Conflict, EngineProblem, StorageFull
+from sandlot.domain.errors import Conflict, EngineProblem, StorageFull, StorageProblem
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session, SessionState
 
@@ -42,6 +45,10 @@ CREATE TABLE IF NOT EXISTS owner (only INTEGER PRIMARY KEY CHECK (only = 1), id 
 PRAGMA user_version = 1;
 """
 SCHEMA_VERSION = 1
+# What is written to find out whether a disk is full: some pages of the database.
+PROBE_BYTES = 64 * 1024
+
+log = structlog.get_logger("sandlot.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandlot-store")
         self._database: sqlite3.Connection | None = None
         self._closed = False
+        self._scrubbed = True  # whether the log holds nothing of sessions that have ended
 
     async def open(self) -> None:
         try:
@@ -119,7 +127,9 @@ class Store:
 
     async def save(self, records: Iterable[SessionRecord], removing: SandboxRecord | None = None) -> None:
         """Sessions as they are now, and with them the sandbox that is to be removed because of it."""
+        records = list(records)
         statements = [_session_row(record) for record in records]
+        self._scrubbed &= all(record.session.state is not SessionState.ENDED for record in records)
         if removing is not None:
             statements.append(_sandbox_row(removing))
         await self._write(statements)
@@ -135,6 +145,7 @@ class Store:
 
     async def forget_session(self, session_id: str, removing: SandboxRecord | None = None) -> None:
         """It is not ours; with it the sandbox that is to be removed because of that."""
+        self._scrubbed = False
         statements: list[tuple[str, tuple[object, ...]]] = [
             ("DELETE FROM sessions WHERE id = ?", (session_id,))
         ]
@@ -153,6 +164,12 @@ class Store:
                 (f"DELETE FROM sessions WHERE ended_at <= ({newest})", (keep,)),  # noqa: S608  no input in it
             ]
         )
+
+    async def scrub(self) -> None:
+        """Empties the log of what was written before: variables of sessions that have ended since."""
+        if not self._scrubbed:
+            self._scrubbed = True
+            await self._on_thread(self._scrub)
 
     # --- on the thread ------------------------------------------------------------------------
 
@@ -174,6 +191,9 @@ class Store:
                 )
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
+            # What is deleted is overwritten: variables of sessions that have ended are nobody's any more.
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             database.executescript(_SCHEMA)
             self._check_owner(database)
         except BaseException:
@@ -205,6 +225,14 @@ class Store:
         assert self._database is not None
         return self._database.execute(statement).fetchall()
 
+    def _scrub(self) -> None:
+        assert self._database is not None
+        try:
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            self._scrubbed = False
+            raise self._problem(error) from error
+
     async def _write(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
         await self._on_thread(lambda: self._transact(statements))
 
@@ -224,9 +252,30 @@ class Store:
         except sqlite3.IntegrityError as error:
             raise Conflict(f"another session of this thread or key is on record: {error}") from error
         except sqlite3.Error as error:
-            raise StorageFull(
-                f"the worker cannot write its memory {self._path}: {error}; free some space there"
-            ) from error
+            raise self._problem(error) from error
+
+    def _problem(self, error: sqlite3.Error) -> StorageProblem:
+        # The low byte is the kind; the others tell which of the file's operations failed.
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and self._is_full()):
+            return StorageFull("the worker's disk is full: free some space in its data directory")
+        log.error("the worker cannot write its memory", path=str(self._path), error=str(error))
+        return StorageProblem(
+            f"the worker cannot write its memory ({error}); its log says where",
+            # Somebody else has the file open, and will let go of it.
+            retryable=kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED),
+        )
+
+    def _is_full(self) -> bool:
+        """A quota or a file's largest size look like a broken disk to SQLite: so a little is written."""
+        try:
+            with tempfile.TemporaryFile(dir=self._path.parent) as probe:
+                probe.write(bytes(PROBE_BYTES))
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        return False
 
 
 def _sandbox_row(record: SandboxRecord) -> tuple[str, tuple[object, ...]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import structlog
 
-from sandlot.domain.errors import StorageFull
+from sandlot.domain.errors import StorageProblem
 from sandlot.domain.recovery import SandboxRecord
 from sandlot.worker.store import SessionRecord, Store
 
@@ -22,7 +22,7 @@ class Transitions:
         self.superseded(record.session.id)
         try:
             await self._store.save([record], removing)
-        except StorageFull as error:
+        except StorageProblem as error:
             log.warning("not written yet", session=record.session.id, error=error.message)
             self._unsaved[record.session.id] = record
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.unit.worker.conftest import full_disk
 
-from sandlot.domain.errors import Conflict, EngineProblem, StorageFull
+from sandlot.domain.errors import Conflict, EngineProblem, StorageFull, StorageProblem
 from sandlot.domain.limits import Limits
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import EndReason, LossReport, Session, SessionState, end, lose
@@ -266,3 +266,52 @@ class TestFullDisk:
             with pytest.raises(StorageFull):
                 await store.save([other(2)])
             assert list(await store.sessions()) == [RECORD]
+
+
+class TestOtherProblems:
+    async def test_r10_a_broken_file_is_no_full_disk(self, store: Store, data_dir: Path) -> None:
+        await store.claim(RECORD, SANDBOX)
+
+        def broken() -> None:
+            assert store._database is not None
+            store._database.execute("PRAGMA query_only = ON")
+
+        await store._on_thread(broken)
+        with pytest.raises(StorageProblem, match="cannot write its memory") as caught:
+            await store.save([other(2)])
+        assert not isinstance(caught.value, StorageFull)
+        assert not caught.value.retryable
+
+    async def test_r10_a_file_that_somebody_holds_is_tried_again(self, store: Store, data_dir: Path) -> None:
+        def impatient() -> None:
+            assert store._database is not None
+            store._database.execute("PRAGMA busy_timeout = 10")
+
+        await store._on_thread(impatient)
+        held = sqlite3.connect(data_dir / "worker.db", isolation_level=None)
+        held.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageProblem, match="locked") as caught:
+            await store.save([other(2)])
+        assert caught.value.retryable
+        held.close()
+        await store.save([other(2)])
+
+
+def _on_disk(data_dir: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in data_dir.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("how", ["ended", "forgotten"])
+async def test_s11_variables_of_a_session_that_ended_are_nowhere_on_disk(
+    store: Store, data_dir: Path, how: str
+) -> None:
+    secret = b"hunter2" * 2000  # more than a page holds
+    await store.claim(replace(RECORD, env={"TOKEN": secret.decode()}), SANDBOX)
+    await store.save([other(2)])
+    assert b"hunter2" in _on_disk(data_dir)
+    if how == "ended":
+        await store.save([replace(RECORD, session=end(RECORD.session, EndReason.DELETED, 9.0))])
+    else:
+        await store.forget_session(RECORD.session.id)
+    await store.scrub()
+    assert b"hunter2" not in _on_disk(data_dir)
