@@ -41,6 +41,7 @@ def worker_options(settings: ServerSettings) -> WorkerOptions:
         create_concurrency=settings.create_concurrency,
         queue_timeout_s=settings.queue_timeout_s,
         max_sessions=settings.max_sessions,
+        min_free_bytes=settings.min_free_bytes,
         machine=this_machine(settings.overcommit),
         default_exec_timeout_s=settings.exec_timeout_s,
         max_exec_timeout_s=settings.max_exec_timeout_s,

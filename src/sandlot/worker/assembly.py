@@ -9,6 +9,7 @@ from pathlib import Path
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.creates import Creates
+from sandlot.worker.disk import Disk
 from sandlot.worker.equipping import Equipping
 from sandlot.worker.opening import Opening
 from sandlot.worker.options import WorkerOptions
@@ -32,6 +33,7 @@ class Parts:
     sessions: Sessions
     opening: Opening
     creates: Creates
+    disk: Disk
     reaper: Reaper
 
 
@@ -66,6 +68,7 @@ def assemble(
         options=options,
         registrar=registrar,
     )
+    disk = Disk(store, database.parent, options.min_free_bytes)
     return Parts(
         store=store,
         sandboxes=sandboxes,
@@ -74,5 +77,6 @@ def assemble(
         sessions=sessions,
         opening=opening,
         creates=Creates(opening, registrar, tenant, options.queue_timeout_s),
-        reaper=Reaper(sessions, sandboxes, pools, store, options),
+        disk=disk,
+        reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
     )

@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import InvalidRequest, SandlotError, Unavailable, Unsupported
+from sandlot.domain.errors import InvalidRequest, SandlotError, StorageFull, Unavailable, Unsupported
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.limits import Limits, granted
 from sandlot.domain.session import (
@@ -36,6 +36,7 @@ from sandlot.providers.base import Sandbox
 from sandlot.worker.equipping import Equipping, Tell
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sandboxes import Sandboxes
 from sandlot.worker.sessions import Sessions
@@ -119,9 +120,12 @@ class Opening:
             # In the table last: nobody is to find a session that may turn out never to have been.
             opening = self._registrar.opening(session_id, new=assignment.lost is None)
             with self._admitted(session), opening:
-                record, sandbox = await equipped(
-                    record, recipe, partial(self._record, assignment.reservation)
-                )
+                try:
+                    record, sandbox = await equipped(
+                        record, recipe, partial(self._record, assignment.reservation)
+                    )
+                except StorageFull as error:
+                    raise no_room_on_disk(error.message) from error
                 live = self._table.add(record)
         finally:
             self._table.opening.discard(session_id)

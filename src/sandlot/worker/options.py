@@ -20,6 +20,8 @@ class WorkerOptions:
     queue_timeout_s: float = 30.0
     max_waiting: int = 1000
     max_sessions: int = 1000
+    # Free bytes of the disk with the worker's records below which no new sessions are taken.
+    min_free_bytes: int = 0
     # What the sessions' limits are admitted against; None: only their number counts.
     machine: Machine | None = None
     default_exec_timeout_s: float = 300.0

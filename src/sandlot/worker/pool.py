@@ -18,7 +18,7 @@ import structlog
 
 from sandlot.domain import pool as policy
 from sandlot.domain.environment import Environment, Recipe
-from sandlot.domain.errors import EngineProblem, SandlotError, Unavailable
+from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull, Unavailable
 from sandlot.domain.pool import Demand, Occupancy, PoolStats, Target
 from sandlot.providers.base import Sandbox
 from sandlot.worker.options import WorkerOptions
@@ -144,6 +144,11 @@ class Pool:
         """Whether making failed and is not tried again yet: only what is ready can be had."""
         return self._clock() < self._retry_at and self._last_failure is not None and self._making == 0
 
+    @property
+    def out_of_space(self) -> bool:
+        """Whether making fails because the engine's disk is full."""
+        return bool(self._failures) and isinstance(self._last_failure, StorageFull)
+
     def _refuse_if_broken(self) -> None:
         if self.broken and self._last_failure is not None:
             raise self._refusal(self._last_failure)
@@ -248,8 +253,8 @@ class Pool:
             error=error.message,
             failures=self._failures,
         )
-        if not error.retryable:
-            # Waiting would not help those who wait.
+        if not error.retryable or isinstance(error, StorageFull):
+            # Waiting would not help those who wait; of a full disk another worker may know nothing.
             self._queue.fail(self._refusal(error))
         self._pump()
 

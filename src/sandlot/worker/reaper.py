@@ -14,7 +14,9 @@ import structlog
 
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import due
+from sandlot.worker import disk as disks
 from sandlot.worker import pulse
+from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool import Pool
 from sandlot.worker.pulse import Pulse
@@ -39,9 +41,11 @@ class Reaper:
         pools: Mapping[str, Pool],
         store: Store,
         options: WorkerOptions,
+        disk: Disk,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._sessions = sessions
+        self._disk = disk
         self._pulse = Pulse(sessions.table)
         self._sandboxes = sandboxes
         self._pools = pools
@@ -69,6 +73,7 @@ class Reaper:
             loops.create_task(_every(TICK_S, self._expire))
             loops.create_task(_every(FILL_EVERY_S, self._fill))
             loops.create_task(_every(SAVE_EVERY_S, self._save))
+            loops.create_task(_every(disks.LOOK_EVERY_S, self._disk.look))
             loops.create_task(_every(pulse.ASK_EVERY_S, self._pulse.look))
             # Two sightings, one grace period apart at least.
             loops.create_task(_every(max(0.5, self._options.orphan_grace_s / 2), self._sweep))

@@ -13,6 +13,14 @@ def stopping() -> Unavailable:
     )
 
 
+def no_room_on_disk(problem: str) -> Unavailable:
+    return Unavailable(
+        f"this worker takes no new sessions: {problem}; free some space there",
+        retry_after_s=5.0,
+        details={"reason": "storage_full"},
+    )
+
+
 def draining() -> Unavailable:
     return Unavailable(
         "this worker is being emptied and takes no new sessions",

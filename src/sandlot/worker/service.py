@@ -13,23 +13,10 @@ import structlog
 from sandlot import __version__
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import (
-    InvalidRequest,
-    SandboxLost,
-    SandlotError,
-    SessionEnded,
-    Unavailable,
-)
+from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.paging import check_page, cursor
-from sandlot.domain.service import (
-    Catalogue,
-    ExecStatus,
-    Opened,
-    ServiceHealth,
-    SessionPage,
-    ThreadRun,
-)
+from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import (
     DEFAULT_TENANT,
     Assignment,
@@ -46,7 +33,8 @@ from sandlot.worker.creates import NO_ASSIGNMENT
 from sandlot.worker.executions import SessionExecution, named
 from sandlot.worker.live import Live
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.refusals import draining, stopping
+from sandlot.worker.problems import broken_environments, disk_problems, silent_sandboxes
+from sandlot.worker.refusals import draining, no_room_on_disk, stopping
 from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.session_files import SessionFiles
 from sandlot.worker.startup import recover
@@ -61,8 +49,6 @@ MAX_ENDED_TOLD = 1000
 STOP_LOOK_S = 0.05
 # Seconds that a stop gives to commands whose callers wait or read.
 EXECS_STOP_S = 2.0
-# Sessions that health names at most, of those whose sandboxes do not answer.
-MAX_SILENT_NAMED = 5
 
 
 class WorkerService:
@@ -94,6 +80,7 @@ class WorkerService:
         self._sessions = parts.sessions
         self._opening = parts.opening
         self._creates = parts.creates
+        self._disk = parts.disk
         self._reaper = parts.reaper
         self._closed = False
         self._stopping = False
@@ -188,7 +175,8 @@ class WorkerService:
         """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
         room = {}
         for name, pool in self._pools.items():
-            free = 0 if self.draining or not self._open else self._opening.free(self._recipes[name])
+            takes = self._open and self._refusal is None
+            free = self._opening.free(self._recipes[name]) if takes else 0
             warm = min(pool.ready, free)
             room[name] = (warm, warm if pool.broken else free)
         return room
@@ -227,11 +215,18 @@ class WorkerService:
         """``assignment``: what a fleet adds to it."""
         if self._closed or not self._open:
             raise stopping()
+        if self._disk.problem is not None:
+            await self._disk.look()  # it may have room again
+        return await self._creates.get_or_create(request, assignment or NO_ASSIGNMENT, self._refusal)
+
+    @property
+    def _refusal(self) -> Unavailable | None:
+        """Why no new session is taken now, if none is."""
         if self._stopping:
-            refusal: Unavailable | None = stopping()
-        else:
-            refusal = draining() if self._draining else None
-        return await self._creates.get_or_create(request, assignment or NO_ASSIGNMENT, refusal)
+            return stopping()
+        if self._draining:
+            return draining()
+        return None if self._disk.problem is None else no_room_on_disk(self._disk.problem)
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).shown
@@ -370,22 +365,20 @@ class WorkerService:
         return self._catalogue
 
     async def health(self) -> ServiceHealth:
-        pools = {name: pool.stats() for name, pool in self._pools.items()}
-        problems = [
-            f"environment {name}: {stats.last_failure}" for name, stats in pools.items() if stats.failures
-        ]
-        silent = [live.session.id for live in self._sessions.table if live.unresponsive_since is not None]
-        if silent:
-            named_ones = ", ".join(silent[:MAX_SILENT_NAMED])
-            problems.append(f"{len(silent)} sandboxes do not answer: {named_ones}")
+        no_room = disk_problems(self._disk.problem, self._pools.values())
         return ServiceHealth(
-            ready=self._open and not self.draining and self._registrar.joined,
+            ready=self._open and not self.draining and self._registrar.joined and not no_room,
             worker_id=self._options.worker_id,
             version=__version__,
             active_sessions=self.session_count,
             calls_under_way=self._sessions.calls,
-            pools=pools,
-            problems=(*self._own_problems(), *problems),
+            pools={name: pool.stats() for name, pool in self._pools.items()},
+            problems=(
+                *self._own_problems(),
+                *no_room,
+                *broken_environments(self._pools),
+                *silent_sandboxes(self._sessions.table),
+            ),
         )
 
     def _own_problems(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandlot-store")
         self._database: sqlite3.Connection | None = None
         self._closed = False
+        self.full = False  # whether the last write found no room
         self._scrubbed = True  # whether the log holds nothing of sessions that have ended
 
     async def open(self) -> None:
@@ -234,7 +235,17 @@ class Store:
             raise self._problem(error) from error
 
     async def _write(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
-        await self._on_thread(lambda: self._transact(statements))
+        try:
+            await self._on_thread(lambda: self._transact(statements))
+        except StorageFull:
+            self.full = True
+            raise
+        self.full = False
+
+    async def check_full(self) -> None:
+        """Whether it still is, since nobody may write before it is known to have room again."""
+        if self.full:
+            self.full = await self._on_thread(self._is_full)
 
     def _transact(self, statements: Sequence[tuple[str, tuple[object, ...]]]) -> None:
         assert self._database is not None
@@ -258,7 +269,7 @@ class Store:
         # The low byte is the kind; the others tell which of the file's operations failed.
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and self._is_full()):
-            return StorageFull("the worker's disk is full: free some space in its data directory")
+            return StorageFull("the disk of the worker's data directory is full")
         log.error("the worker cannot write its memory", path=str(self._path), error=str(error))
         return StorageProblem(
             f"the worker cannot write its memory ({error}); its log says where",

@@ -16,7 +16,6 @@ from sandlot.domain.errors import (
     LinkInterrupted,
     SandboxLost,
     SessionEnded,
-    StorageFull,
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
@@ -329,7 +328,7 @@ async def nothing_on_record(worker: WorkerService) -> bool:
 async def test_full_disk_refuses_new_sessions_and_leaves_nothing(scene: Scene) -> None:
     worker = await scene.start(pool=PoolPolicy(size=1, min=0))
     await eventually(lambda: worker.room()["base"][0] == 1)
-    with full_disk(), pytest.raises(StorageFull):
+    with full_disk(), pytest.raises(Unavailable, match="disk"):
         await worker.create_session(CreateSession(metadata={"k": "v" * 15_000}))
     await eventually(lambda: not scene.engine.sandboxes or len(scene.engine.made) > 1)
     assert (await worker.list_sessions()).sessions == ()
