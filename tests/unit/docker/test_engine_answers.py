@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandlot.domain import errors
-from sandlot.providers.docker.engine import translate
+from sandlot.providers.docker.engine_errors import translate
 from sandlot.providers.docker.floors import warnings
 
 
@@ -26,7 +26,18 @@ def test_translate(status: int, message: str, expected: type[errors.SandlotError
     error = translate("create container x", status, message)
     assert type(error) is expected
     assert error.retryable is retryable
-    assert message in error.message
+    assert error.message.startswith("create container x: ")
+    if status != 500 and message != "bad parameter":
+        assert message in error.message
+
+
+def test_s13_the_engines_own_words_are_for_the_log() -> None:
+    words = "OCI runtime create failed: runc create failed: /var/lib/docker/overlay2/x: permission denied"
+    for status, message in ((500, words), (400, words), (500, words + ": no space left on device")):
+        error = translate("start container x", status, message)
+        assert "OCI" not in error.message
+        assert "/var/lib" not in error.message
+        assert "start container x" in error.message
 
 
 def test_a_pull_that_finds_nothing_is_a_missing_image() -> None:

@@ -24,12 +24,10 @@ from sandlot.domain.errors import (
     Conflict,
     EngineProblem,
     EngineTimeout,
-    ImageMissing,
     NotFound,
     SandlotError,
-    StorageFull,
-    TierMissing,
 )
+from sandlot.providers.docker.engine_errors import translate
 from sandlot.providers.docker.spec import LABEL_SANDBOX
 from sandlot.providers.docker.users import remapped
 
@@ -371,24 +369,3 @@ async def _asked(what: str, seconds: float) -> AsyncIterator[None]:
         raise translate(what, error.status, error.message) from error
     except (aiohttp.ClientError, OSError) as error:
         raise EngineProblem(f"{what}: the connection to the engine broke: {error}", retryable=True) from error
-
-
-def translate(what: str, status: int, message: str) -> SandlotError:
-    """An answer of the engine as an error of the domain."""
-    text = f"{what}: {message.strip()}"
-    lower = message.lower()
-    if "no space left on device" in lower or "disk quota exceeded" in lower:
-        return StorageFull(text)
-    if "unknown or invalid runtime" in lower or "unknown runtime" in lower:
-        return TierMissing(text)
-    if status == 900:  # aiodocker's number for "could not connect"
-        return EngineProblem(
-            f"{text} (is the engine running, and may this user use its socket?)", retryable=True
-        )
-    if status == 404:
-        if "no such image" in lower or "manifest unknown" in lower or what.startswith("pull"):
-            return ImageMissing(text)
-        return NotFound(text)
-    if status == 409:
-        return Conflict(text)
-    return EngineProblem(text, retryable=status >= 500)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from sandlot.domain.errors import (
     NotFound,
     SandboxLost,
     SandlotError,
-    StorageFull,
     TierMissing,
     Unsupported,
 )
@@ -33,8 +31,10 @@ from sandlot.domain.limits import Limits
 from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
 from sandlot.providers.docker import floors
 from sandlot.providers.docker.engine import Engine, EngineEvent, shared, uncut
+from sandlot.providers.docker.host_errors import host_errors
 from sandlot.providers.docker.hostdir import HostDirectory, SandboxDirectory
 from sandlot.providers.docker.images import ImagePreparer, PreparedImage
+from sandlot.providers.docker.removals import Removals
 from sandlot.providers.docker.sandbox import DockerSandbox
 from sandlot.providers.docker.seccomp import native_machine
 from sandlot.providers.docker.spec import (
@@ -61,8 +61,6 @@ from sandlot.providers.link.link import AgentLink
 AGENT_START_SECONDS = 30.0
 # Seconds in which a running agent redials; it tries at least every two.
 AGENT_REDIAL_SECONDS = 15.0
-# Removals under way at once: an engine that is told to remove hundreds together answers nobody for minutes.
-MAX_REMOVALS = 8
 # Seconds until an engine that could not list its containers is asked again.
 COMPARE_AGAIN_SECONDS = 1.0
 _AGENT_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -96,8 +94,8 @@ class DockerProvider:
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._creations: set[asyncio.Future[None]] = set()
         self._adoptions: dict[str, asyncio.Task[DockerSandbox]] = {}
-        self._removals: dict[str, asyncio.Task[None]] = {}
-        self._removing = asyncio.Semaphore(MAX_REMOVALS)
+        self._making: set[str] = set()
+        self._removals = Removals(self._let_go, self._remove, self._making)
         self._opening = asyncio.Lock()
         self._epoch = 0
         self._watcher: asyncio.Task[None] | None = None
@@ -128,7 +126,7 @@ class DockerProvider:
                 await sandbox.close()
             # Waited for while all else still stands: a create that fails removes what it made.
             under_way: set[asyncio.Future[Any]] = {*self._creations, *self._adoptions.values()}
-            under_way |= set(self._removals.values())
+            under_way |= self._removals.under_way
             if not under_way:
                 break
             await asyncio.wait(under_way)
@@ -159,17 +157,20 @@ class DockerProvider:
             image = self._images[spec.environment.image]
         ended = asyncio.get_running_loop().create_future()
         self._creations.add(ended)
+        self._making.add(spec.id)
         try:
-            with _host_errors(f"make sandbox {spec.id}"):
+            with host_errors(f"make sandbox {spec.id}"):
                 directory = await self._make_directory(spec.id, image)
                 try:
                     return await self._create(spec, image, directory)
                 except BaseException as error:
                     if isinstance(error, ImageMissing):  # removed behind our back: prepared anew next time
                         self._images.pop(spec.environment.image, None)
+                    self._making.discard(spec.id)  # from here on nothing more comes of it
                     await _to_its_end(self._undo(spec.id))
                     raise
         finally:
+            self._making.discard(spec.id)
             self._creations.discard(ended)
             ended.set_result(None)
 
@@ -186,7 +187,7 @@ class DockerProvider:
         return await shared(task)
 
     async def _adopt(self, sandbox_id: str) -> DockerSandbox:
-        with _host_errors(f"take over sandbox {sandbox_id}"):
+        with host_errors(f"take over sandbox {sandbox_id}"):
             return await self._take_over(sandbox_id)
 
     async def _take_over(self, sandbox_id: str) -> DockerSandbox:
@@ -219,13 +220,7 @@ class DockerProvider:
 
     async def destroy(self, sandbox_id: str) -> None:
         await self.open()
-        task = self._removals.get(sandbox_id)
-        if task is None:
-            task = asyncio.create_task(self._destroy(sandbox_id), name=f"destroy {sandbox_id}")
-            self._removals[sandbox_id] = task
-            task.add_done_callback(lambda _: self._removals.pop(sandbox_id, None))
-        # Shielded: a removal that has begun is finished, whoever waits for it.
-        await shared(task)
+        await self._removals.destroy(sandbox_id)
 
     async def list(self) -> Sequence[FoundSandbox]:
         """Also those of which only the workspace is left (state ``removed``): they still want destroying."""
@@ -358,8 +353,7 @@ class DockerProvider:
 
     async def _undo(self, sandbox_id: str) -> None:
         """A removal that began while things were still being made may have passed them by."""
-        if (removal := self._removals.get(sandbox_id)) is not None:
-            await asyncio.wait([removal])
+        await self._removals.wait(sandbox_id)
         await self.destroy(sandbox_id)
 
     async def _remove_namesake(self, sandbox_id: str) -> None:
@@ -373,27 +367,30 @@ class DockerProvider:
             ) from error
         await self._engine.remove(container_name(sandbox_id))
 
-    async def _destroy(self, sandbox_id: str) -> None:
+    async def _let_go(self, sandbox_id: str) -> None:
         sandbox = self._sandboxes.pop(sandbox_id, None)
-        if sandbox is not None:  # at once, however many removals are before this one
+        if sandbox is not None:
             sandbox.lose("the sandbox was destroyed")
             await sandbox.close()
-        async with self._removing:
-            with contextlib.suppress(NotFound):
-                await self._inspect(sandbox_id)
-                await self._engine.remove(container_name(sandbox_id))
-            await self._workspaces.destroy(sandbox_id)
-            # Last: while the folder is there, a repeated destroy knows that something may be left.
-            with _host_errors(f"remove the folder of sandbox {sandbox_id}"):
-                await asyncio.to_thread(self._host.remove, sandbox_id)
+
+    async def _remove(self, sandbox_id: str) -> None:
+        with contextlib.suppress(NotFound):
+            await self._inspect(sandbox_id)
+            await self._engine.remove(container_name(sandbox_id))
+        await self._workspaces.destroy(sandbox_id)
+        # Last: while the folder is there, a repeated destroy knows that something may be left.
+        with host_errors(f"remove the folder of sandbox {sandbox_id}"):
+            await asyncio.to_thread(self._host.remove, sandbox_id)
 
     async def _wait_for_agent(self, link: AgentLink, seconds: float) -> None:
         try:
             await link.wait_ready(seconds)
         except LinkInterrupted as error:
-            raise EngineProblem(
-                f"the container runs, but its agent has not answered within {seconds:g} s", retryable=True
-            ) from error
+            if link.failure is None:
+                why = f"the container runs, but its agent has not answered within {seconds:g} s"
+            else:
+                why = f"the container runs, and its agent is not waited for: {error.message}"
+            raise EngineProblem(why, retryable=True) from error
 
     async def _inspect(self, sandbox_id: str) -> dict[str, Any]:
         container = await self._engine.inspect(container_name(sandbox_id))
@@ -495,17 +492,6 @@ def _how_it_ended(state: dict[str, Any]) -> str:
     if state.get("OOMKilled"):
         return "the sandbox's container ran out of memory"
     return f"the sandbox's container is {state['Status']}, exit code {state.get('ExitCode')}"
-
-
-@contextlib.contextmanager
-def _host_errors(what: str) -> Iterator[None]:
-    """What the host itself refuses (a descriptor, room on its disk) as an error of ours; it may pass."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(f"{what}: {error}; free some space in the data directory") from error
-        raise EngineProblem(f"{what}: {error}", retryable=True) from error
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
