@@ -1,8 +1,8 @@
 """Who may come in: the key or token, the host that was asked for, the page that a browser asks from. Pure.
 
 Everything is closed but a named few paths. There is no cookie and no CORS, so a foreign page has no way to
-read an answer; the checks of Host (DNS rebinding) and Origin (a form or a WebSocket sent blindly) keep it
-from causing anything either.
+read an answer; the checks of Host (DNS rebinding), Origin and Sec-Fetch-Site (a form, an image or a WebSocket
+sent blindly) keep it from causing anything either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 # What a key opens on a server that works by tokens: whoever looks after it has no token.
 FIGURES_PATHS: Final = frozenset({"/metrics", "/v1/health"})
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# Of a browser's Sec-Fetch-Site: who is no browser sends none.
+_OWN_SITES: Final = (None, b"same-origin", b"none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +57,23 @@ class Admission:
     def refusal(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
         """``method`` is WEBSOCKET for one."""
         hosts: list[bytes] = []
-        origin = key = bearer = None
+        origin = site = key = bearer = None
         for name, value in headers:
             if name == b"host":
                 hosts.append(value)
             elif name == b"origin":
                 origin = value
+            elif name == b"sec-fetch-site":
+                site = value
             elif name == b"x-api-key":
                 key = value
             elif name == b"authorization" and value[:7].lower() == b"bearer ":
                 key = bearer = value[7:].strip()
         if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
             return Refusal(403, InvalidRequest("this server is not known by that host name"))
-        if (
-            origin is not None
-            and method not in _SAFE_METHODS
-            and origin.lower().partition(b"://")[2] not in [host.lower() for host in hosts]
-        ):
+        foreign = origin is not None and origin.lower().partition(b"://")[2] not in map(bytes.lower, hosts)
+        # Browsers say so themselves, also where a request is too simple to carry an Origin.
+        if foreign or site not in _OWN_SITES:
             return Refusal(403, InvalidRequest("requests from pages of another origin are refused"))
         if path in OPEN_PATHS:
             return None
@@ -102,7 +103,8 @@ def host_name(header: bytes) -> str:
     """Without the port; an IPv6 address stays in its brackets."""
     text = header.decode("latin-1").lower()
     if text.startswith("["):
-        return text.partition("]")[0] + "]"
+        address, bracket, rest = text.partition("]")
+        return address + bracket if not rest or rest.startswith(":") else text
     return text.partition(":")[0].removesuffix(".")
 
 

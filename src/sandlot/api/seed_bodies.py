@@ -1,7 +1,8 @@
 """Bodies of the older interface, and how they are read.
 
 Its clients send JSON under whatever content type their tool puts there (``curl -d`` says that it is a form),
-so the body is read as JSON in any case. Fields that are not known are ignored, as they were.
+so the body is read as JSON in any case but one, plain text. Fields that are not known are ignored, as they
+were.
 """
 
 from __future__ import annotations
@@ -180,7 +181,11 @@ class ApiWrittenBody:
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    """An empty body is an empty object."""
+    """An empty body is an empty object. Text is refused: it is what a foreign page may send unasked, and no
+    client of ours calls JSON so.
+    """
+    if request.headers.get("content-type", "").lower().startswith("text/plain"):
+        raise InvalidRequest("send the body as JSON, with the header Content-Type: application/json")
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

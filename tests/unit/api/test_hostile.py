@@ -72,7 +72,17 @@ async def test_without_a_key_all_is_open() -> None:
         assert (await live.client.get("/v1/sessions")).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost@evil.example",
+        "[::1].evil",
+        "[::1].evil:80",
+        "",
+    ],
+)
 async def test_a_foreign_host_is_refused(live: Live, host: str) -> None:
     for path in ("/v1/sessions", "/health"):
         answer = await live.client.get(path, headers={"Host": host})
@@ -99,6 +109,8 @@ async def test_hosts_of_ones_own() -> None:
 def test_host_names() -> None:
     assert host_name(b"[::1]:8000") == "[::1]"
     assert host_name(b"LOCALHOST.:1") == "localhost"
+    assert host_name(b"[::1]") == "[::1]"
+    assert host_name(b"[::1].evil") == "[::1].evil"  # S10
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
@@ -110,7 +122,28 @@ async def test_a_foreign_page_causes_nothing(live: Live, origin: str, path: str)
     assert answer.status_code == 403
     assert (await live.service.list_sessions()).sessions == ()
     read = await live.client.get("/v1/sessions", headers={"Origin": origin})
+    assert read.status_code == 403  # S10
     assert not [name for name in read.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/sessions"), ("POST", "/create_session")])
+async def test_s10_a_browser_that_says_it_comes_from_elsewhere(
+    live: Live, site: str, method: str, path: str
+) -> None:
+    """S10: also without an Origin, which a browser leaves out of simple requests."""
+    assert (await live.client.request(method, path, headers={"Sec-Fetch-Site": site})).status_code == 403
+    for own in ("same-origin", "none"):
+        assert (await live.client.get("/health", headers={"Sec-Fetch-Site": own})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/create_session", "/execute", "/api/sessions", "/cleanup"])
+async def test_s10_older_routes_take_no_plain_text(live: Live, path: str) -> None:
+    headers = {"Content-Type": "text/plain;charset=UTF-8"}
+    answer = await live.client.post(path, content=b"{}", headers=headers)
+    assert answer.status_code == 422
+    assert "application/json" in answer.json()["detail"]
+    assert (await live.service.list_sessions()).sessions == ()
 
 
 async def test_the_servers_own_page_may(live: Live) -> None:
