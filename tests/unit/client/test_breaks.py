@@ -464,3 +464,35 @@ async def test_a_websocket_that_goes_silent_is_left(server: Any, monkeypatch: py
             async for _ in held.events():
                 pass
         await client.service.kill_exec(session, held.exec_id)
+
+
+async def test_reader_that_comes_back_to_a_lost_sandbox_is_told_that_its_command_may_have_run() -> None:
+    """The new line tells of a call on which nothing was begun; the command was, before the break."""
+
+    class Broken:
+        def __init__(self, *events: ExecEvent, error: SandlotError) -> None:
+            self._events, self._error = events, error
+
+        async def events(self) -> AsyncIterator[ExecEvent]:
+            for event in self._events:
+                yield event
+            raise self._error
+
+        async def send(self, message: bytes | str) -> None: ...
+
+        async def close(self) -> None: ...
+
+    async def first(_: int) -> Any:
+        return Broken(Started(1, existing=False), error=LinkInterrupted("cut"))
+
+    async def again(_: int) -> Any:
+        return Broken(error=SandboxLost("gone", may_have_executed=False))
+
+    async def turn(error: SandlotError, *, repeatable: bool, again: bool) -> bool:
+        return True
+
+    reader = http_execution.HttpExecution("ses", "e", again, turn, 0, set(), Patience(30))
+    await reader.open(first)
+    with pytest.raises(SandboxLost) as lost:
+        await reader.result()
+    assert lost.value.may_have_executed

@@ -138,6 +138,8 @@ class HttpExecution:
                     if self._detached:
                         return
                     if not isinstance(broken, LinkInterrupted | Unavailable):
+                        # It was confirmed before there was anything to read, whatever is said of this call.
+                        broken.may_have_executed = True
                         raise
                     # A command may be silent for hours. A line that stood shows that the server is there.
                     if confirmed_at is not None and self.loop.time() - confirmed_at > STOOD_S:
