@@ -15,7 +15,7 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.paging import check_page, cursor
+from sandlot.domain.paging import check_page, cursor, parse_cursor
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import (
     DEFAULT_TENANT,
@@ -244,6 +244,7 @@ class WorkerService:
             key=cursor,
         )
         if after is not None:
+            parse_cursor(after)
             sessions = [session for session in sessions if cursor(session) > after]
         page = tuple(sessions[:limit])
         return SessionPage(page, cursor(page[-1]) if len(sessions) > limit else None)

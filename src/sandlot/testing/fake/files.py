@@ -22,7 +22,7 @@ from sandlot.domain.files import (
 )
 from sandlot.testing.fake.archives import MAX_ARCHIVE_BYTES, pack, unpack
 from sandlot.testing.fake.pipes import Bell
-from sandlot.testing.fake.tree import MAX_FILE_BYTES, Regular, Tree, absolute, entry_of, problem
+from sandlot.testing.fake.tree import MAX_FILE_BYTES, MAX_PATH, Regular, Tree, absolute, entry_of, problem
 
 PIECE = 64 * 1024
 MAX_PAGE = 10_000
@@ -222,6 +222,8 @@ class _Watcher:
 @contextmanager
 def _told(path: str) -> Iterator[None]:
     """A problem is told of the path as it was asked for."""
+    if len(path.encode("utf-8", "surrogateescape")) > MAX_PATH:
+        raise InvalidRequest(f"a path has more than {MAX_PATH} bytes")
     try:
         yield
     except FileProblem as error:

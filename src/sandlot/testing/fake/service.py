@@ -22,7 +22,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.limits import granted
-from sandlot.domain.paging import check_page
+from sandlot.domain.paging import check_page, cursor, parse_cursor
 from sandlot.domain.pool import PoolStats
 from sandlot.domain.service import (
     Catalogue,
@@ -170,17 +170,19 @@ class FakeService:
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> SessionPage:
         check_page(limit)
-        ids = list(self._records)
         if after is not None:
-            if after not in self._records:
-                raise InvalidRequest("this is not where a page ended")
-            ids = ids[ids.index(after) + 1 :]
-        found = [
-            record.shown
-            for record in (self._records[id_] for id_ in ids)
-            if not self._expire(record) and (thread is None or record.session.thread == thread)
-        ]
-        return SessionPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+            parse_cursor(after)
+        found = sorted(
+            (
+                record.shown
+                for record in self._records.values()
+                if not self._expire(record)
+                and thread in (None, record.session.thread)
+                and (after is None or cursor(record.session) > after)
+            ),
+            key=cursor,
+        )
+        return SessionPage(tuple(found[:limit]), cursor(found[limit - 1]) if len(found) > limit else None)
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
         record = self._record(session_id)
@@ -257,7 +259,7 @@ class FakeService:
         return self._start(session_id, request, offset)
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
-        computer = self._computer(session_id)
+        computer = self._computer(session_id, begins=True)
         new = not computer.knows(request.exec_id)
         reader = computer.start(request, offset=offset)
         if new:
@@ -297,7 +299,7 @@ class FakeService:
 
     def files(self, session_id: str) -> Files:
         def tree() -> Tree:
-            return self._computer(session_id).tree
+            return self._computer(session_id, begins=True).tree
 
         return FakeFiles(tree)
 
@@ -333,9 +335,15 @@ class FakeService:
             raise ended_error(record.session)
         return record
 
-    def _computer(self, session_id: str) -> FakeComputer:
-        """The session's sandbox, because something is done with it: that extends the idle time."""
+    def _computer(self, session_id: str, *, begins: bool = False) -> FakeComputer:
+        """The session's sandbox, because something is done with it: that extends the idle time. ``begins``:
+        something new, which a session whose lifetime is over refuses.
+        """
         record = self._record(session_id)
+        if begins and due(record.session, self._clock()) is EndReason.LIFETIME:
+            over = ended_error(end(record.session, EndReason.LIFETIME, self._clock()))
+            over.retryable, over.retry_after_s = record.session.thread is not None, 1.0
+            raise over
         if record.computer is None:
             raise lost_error(record.session, may_have_executed=False)
         if record.computer.frozen:
@@ -349,8 +357,10 @@ class FakeService:
     def _expire(self, record: _Record) -> bool:
         """Whether the session has ended, by now."""
         reason = due(record.session, self._clock())
-        if reason is EndReason.IDLE and record.computer is not None and record.computer.running:
-            self._touch(record)
+        if reason is not None and record.computer is not None and record.computer.running:
+            # What was accepted is let finish; after its lifetime nothing new begins.
+            if reason is EndReason.IDLE:
+                self._touch(record)
         elif reason is not None:
             self._end(record, reason)
         return record.session.state is SessionState.ENDED

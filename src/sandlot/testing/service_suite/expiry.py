@@ -82,6 +82,25 @@ class ExpiryCases(Cases):
             await running.kill()
             assert (await running.wait(20)).output == "begun\n"
 
+    async def test_running_command_outlives_the_lifetime(self, client: AsyncClient, short: float) -> None:
+        """What was accepted is let finish; nothing new begins meanwhile, and then the session ends."""
+        session = await client.create()
+        running = asyncio.create_task(ok(session, f"sleep {short * 2 + PAUSE}; echo done"))
+
+        async def begun() -> bool:
+            return bool(await session.execs())
+
+        await eventually(begun, LATE, "the command is there")
+        await session.update(lifetime_s=0.1)
+        with pytest.raises(SessionEnded, match="lifetime"):
+            await session.run("true")
+        with pytest.raises(SessionEnded, match="lifetime"):
+            await session.files.write("f", b"x")
+        assert [known.running for known in await session.execs()] == [True]
+        assert await running == "done\n"
+        ended = await raises_within(lambda: client.get(session.id), SessionEnded, LATE)
+        assert ended.details["reason"] == EndReason.LIFETIME
+
     async def test_extended_in_time(self, client: AsyncClient, short: float) -> None:
         async with await client.create(lifetime_s=short + PAUSE) as session:
             await session.extend(60)

@@ -235,6 +235,11 @@ class FileProblemCases(Cases):
         for call in (session.files.stat("none"), session.files.list("none"), session.files.walk("none")):
             assert await reason_of(call) == "not_found"
 
+    async def test_path_that_is_too_long(self, session: AsyncSession) -> None:
+        for call in (session.files.stat("a/" * 2100), session.files.write("ä" * 2049, b"x")):
+            with pytest.raises(InvalidRequest, match="4096 bytes"):
+                await call
+
     async def test_wrong_kind(self, session: AsyncSession) -> None:
         await session.files.write("kind/file", b"x")
         await session.files.mkdir("kind/folder")

@@ -151,6 +151,9 @@ class SessionCases(Cases):
             assert paged == whole
             with pytest.raises(InvalidRequest):
                 await service.list_sessions(limit=0)
+            for garbage in ("x", made[0].id, "0000000000000.000000-", "\ufffd"):
+                with pytest.raises(InvalidRequest, match="where a page ended"):
+                    await service.list_sessions(after=garbage)
         finally:
             for session in made:
                 await session.delete()
