@@ -92,6 +92,7 @@ class ExpiryCases(Cases):
 
         await eventually(begun, LATE, "the command is there")
         await session.update(lifetime_s=0.1)
+        await asyncio.sleep(0.2)  # it counts from the creation
         with pytest.raises(SessionEnded, match="lifetime"):
             await session.run("true")
         with pytest.raises(SessionEnded, match="lifetime"):
