@@ -30,6 +30,7 @@ from sandlot.api.mounted import MountedApp
 from sandlot.api.plain import PlainRoute
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
 from sandlot.api.results import SENDING_BYTES
+from sandlot.api.stream_places import StreamBounds, StreamPlaces
 from sandlot.domain.budget import ByteBudget
 from sandlot.domain.service import Access, SandboxService
 from sandlot.domain.session import Session
@@ -49,6 +50,7 @@ def create_app(
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
     mounted: Mapping[str, ASGIApp] | None = None,
+    streams: StreamBounds | None = None,
 ) -> FastAPI:
     """Without ``api_key`` and ``tokens`` it is open to whoever reaches it, so bind it to loopback alone.
 
@@ -58,7 +60,8 @@ def create_app(
     beside our own; ``plain``: those that are in such a hurry that they are answered before the framework.
     ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
     it answers to, without ports; None: any, for a server that is reached by names it cannot know.
-    ``mounted``: applications behind the same edge, by the path that each answers.
+    ``mounted``: applications behind the same edge, by the path that each answers. ``streams``: how many event
+    streams and WebSockets may be open.
     """
     app = routed_app(routers)
     # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
@@ -75,6 +78,7 @@ def create_app(
         "figures": figures,
         "gate": gate,
         "worker_id": worker_id,
+        "streams": StreamPlaces(streams or StreamBounds()),
     }
     app.add_middleware(Edge, **edge)
     app.plain = {route.path: Edge(route, **edge) for route in plain}

@@ -26,10 +26,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sandlot.api.answers import encoded
 from sandlot.api.context import MAX_OFFSET, Service
-from sandlot.api.streams import with_pings
+from sandlot.api.streams import TAKEN_WITHIN_S, with_pings
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import Conflict, InvalidRequest, SandlotError, TooLarge
-from sandlot.domain.execution import Channel, Output
+from sandlot.domain.execution import Channel, ExecEvent, Output
 from sandlot.domain.service import SandboxService
 from sandlot.wire.error_codes import problem_of
 from sandlot.wire.exec_bodies import event_body
@@ -62,7 +62,8 @@ _MESSAGES: Final = msgspec.json.Decoder(StdinEnd | Resize | Signal)
 @router.websocket("/v1/sessions/{session_id}/execs/{exec_id}/attach")
 async def attach(websocket: WebSocket, service: Service, session_id: str, exec_id: str) -> None:
     await websocket.accept(headers=[(b"x-request-id", websocket.state.request_id.encode())])
-    with contextlib.suppress(WebSocketDisconnect):
+    # TimeoutError: a client that reads nothing is cut off.
+    with contextlib.suppress(WebSocketDisconnect, TimeoutError):
         try:
             execution = await service.attach_exec(session_id, exec_id, offset=_offset(websocket))
             try:
@@ -104,13 +105,18 @@ async def _converse(
 async def _tell_events(websocket: WebSocket, execution: Execution) -> None:
     async with aclosing(with_pings(execution.events(), None)) as events:
         async for event in events:
-            if event is None:
-                await websocket.send_text(PING)
-            elif isinstance(event, Output):
-                await websocket.send_bytes(HEADER.pack(CHANNELS[event.channel], event.offset) + event.data)
-            else:
-                name, body = event_body(execution.exec_id, event)
-                await _tell(websocket, name, body)
+            async with asyncio.timeout(TAKEN_WITHIN_S):
+                await _tell_event(websocket, execution.exec_id, event)
+
+
+async def _tell_event(websocket: WebSocket, exec_id: str, event: ExecEvent | None) -> None:
+    if event is None:
+        await websocket.send_text(PING)
+    elif isinstance(event, Output):
+        await websocket.send_bytes(HEADER.pack(CHANNELS[event.channel], event.offset) + event.data)
+    else:
+        name, body = event_body(exec_id, event)
+        await _tell(websocket, name, body)
 
 
 async def _tell(websocket: WebSocket, name: str, body: object) -> None:

@@ -7,6 +7,7 @@ a problem without a stack.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 import time
@@ -23,7 +24,8 @@ from sandlot.api.admission import OPEN_PATHS, Admission, Refusal
 from sandlot.api.figures import RequestFigures
 from sandlot.api.problems import internal_error, problem_answer
 from sandlot.api.request_body import BodyBounds, BoundedBody
-from sandlot.domain.errors import SandlotError, TooLarge, Unavailable
+from sandlot.api.stream_places import StreamBounds, StreamPlaces, is_stream
+from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unavailable
 from sandlot.wire.error_codes import status_of
 from sandlot.wire.http_bodies import WORKER_HEADER
 from sandlot.wire.request_id import REQUEST_ID_HEADER, served_request
@@ -46,6 +48,7 @@ class Edge:
         figures: RequestFigures,
         gate: Gate | None = None,
         worker_id: str = "",
+        streams: StreamPlaces | None = None,
     ) -> None:
         """``worker_id``: said in every answer, for who must know that it is this one."""
         self._app = app
@@ -54,6 +57,7 @@ class Edge:
         self._figures = figures
         self._gate = gate
         self._worker_id = worker_id
+        self._streams = streams or StreamPlaces(StreamBounds())
         self._always = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._always.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -67,6 +71,15 @@ class Edge:
         served_request.set(request_id)
         method = scope.get("method", "WEBSOCKET")
         refusal = self._admission.refusal(method, scope["path"], scope["headers"])
+        with contextlib.ExitStack() as stack:
+            if refusal is None and is_stream(scope):
+                try:
+                    stack.enter_context(self._streams.place(scope))
+                except Busy as error:
+                    refusal = Refusal(status_of(error), error)
+            await self._serve(scope, receive, send, refusal)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send, refusal)
             return

@@ -7,6 +7,7 @@ task that began it: whatever holds a stream or a watch is let go of before the r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
@@ -26,6 +27,12 @@ T = TypeVar("T")
 EVENT_STREAM: Final = "text/event-stream"
 PING_EVERY_S: Final = 15.0  # below the usual patience of proxies
 PING: Final = b": ping\n\n"
+# Seconds in which a client takes the next piece; one that reads nothing for longer is cut off.
+TAKEN_WITHIN_S: Final = 300.0
+
+
+class _NotTakenError(Exception):
+    """The client has read nothing for too long. It is cut off, which is no failure of ours."""
 
 
 class Flow(Response):
@@ -68,12 +75,17 @@ class Flow(Response):
             if self._let_go is not None:
                 await self._let_go()
         if not pump.cancelled():
-            pump.result()
+            with contextlib.suppress(_NotTakenError):
+                pump.result()
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in self._chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            try:
+                async with asyncio.timeout(TAKEN_WITHIN_S):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except TimeoutError:
+                raise _NotTakenError from None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

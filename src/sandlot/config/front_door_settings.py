@@ -52,6 +52,49 @@ class FrontDoorSettings(BaseSettings):
             "public name here where a reverse proxy passes it on. None on any other address: any name."
         ),
     )
+    max_connections: int = Field(
+        2000,
+        ge=1,
+        le=1_000_000,
+        description=(
+            "Connections at once. Never more than half of the descriptors that the process may open "
+            "(`ulimit -n`): the others are kept for sandboxes and the engine. When there are too many, the "
+            "one that has been idle longest makes room; if none is idle, a new one is answered with 503."
+        ),
+    )
+    max_connections_per_address: int = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="The same from one address. A reverse proxy is one address: set it as high as the above.",
+    )
+    max_streams: int = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="Event streams and WebSockets open at once; the next is answered with 429.",
+    )
+    max_streams_per_key: int = Field(
+        500,
+        ge=1,
+        le=1_000_000,
+        description="The same with one key or token.",
+    )
+    max_streams_per_address: int = Field(
+        500,
+        ge=1,
+        le=1_000_000,
+        description="The same from one address.",
+    )
+    keep_alive_s: int = Field(
+        75,
+        ge=1,
+        le=3600,
+        description=(
+            "Seconds that a connection is kept between two requests. More than what is before the server "
+            "keeps its own connections."
+        ),
+    )
     max_upload_bytes: int = Field(
         1024**3,
         ge=1024,

@@ -22,7 +22,7 @@ from sandlot.fleet.directory import Timings, WorkerAt, WorkerCard
 from sandlot.fleet.links import WorkerLinks
 from sandlot.fleet.membership import Membership
 from sandlot.fleet.redis_directory import RedisDirectory
-from sandlot.wiring.http import allowed_hosts, listen, serve_app
+from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.worker import build_worker
@@ -81,6 +81,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         plain=[create_route(worker)],
         allowed_hosts=None,  # nobody comes in without a token, under whatever name
         max_upload_bytes=settings.max_upload_bytes,
+        streams=stream_bounds(settings),
     )
     try:
         membership.lock()
@@ -89,7 +90,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             log.warning(warning)
         await membership.start(worker)
         log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_shown)
-        await serve_app(app, listener, worker.stop, over=membership.until_fenced)
+        await serve_app(app, listener, worker.stop, settings, over=membership.until_fenced)
         if membership.fenced:
             raise Conflict(f"this worker was replaced: {membership.problem}")
     finally:
@@ -125,6 +126,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         routers=[coordinator_routes(coordinator)],
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
+        streams=stream_bounds(settings),
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:
@@ -136,7 +138,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             straight="clients are sent to the workers" if fleet.direct else "everything passes here",
         )
         await coordinator.health()  # says in the log if there is no directory
-        await serve_app(app, listener, coordinator.stop)
+        await serve_app(app, listener, coordinator.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()

@@ -14,7 +14,9 @@ from typing import Any
 import structlog
 import uvicorn
 
-from sandlot.api.protocol import BoundedHttpProtocol
+from sandlot.api.connections import ConnectionBounds
+from sandlot.api.protocol import BoundedWebSocketProtocol, http_protocol
+from sandlot.api.stream_places import StreamBounds
 from sandlot.config.settings import ServerSettings, is_loopback
 from sandlot.domain.errors import Conflict
 
@@ -30,22 +32,24 @@ GRACEFUL_SHUTDOWN_S = 2
 MAX_WEBSOCKET_MESSAGE_BYTES = 1024 * 1024
 
 
-async def serve_app(app: Any, listener: socket.socket, stop: Wait, *, over: Wait | None = None) -> None:
+async def serve_app(
+    app: Any, listener: socket.socket, stop: Wait, settings: ServerSettings, *, over: Wait | None = None
+) -> None:
     """Until it is told to stop: then ``stop`` is given its time, and connections go last. ``over`` ends when
     there is no sense in going on.
     """
     server = _Server(
         uvicorn.Config(
             app,
-            http=BoundedHttpProtocol,
-            ws="websockets-sansio",
+            http=http_protocol(connection_bounds(settings)),
+            ws=BoundedWebSocketProtocol,
             ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
             ws_ping_timeout=None,  # a client that does not read for a while answers no ping, and is not gone
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
-            timeout_keep_alive=75,
+            timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         )
     )
@@ -118,6 +122,22 @@ async def _first(task: asyncio.Task[None], *waits: Coroutine[Any, Any, Any]) -> 
     for wait in waiting:
         wait.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
+    wanted = ConnectionBounds(settings.max_connections, settings.max_connections_per_address)
+    bounds = wanted.within_descriptors()
+    if bounds != wanted:
+        log.warning(
+            "fewer connections than configured: raise `ulimit -n`",
+            connections=bounds.total,
+            configured=wanted.total,
+        )
+    return bounds
+
+
+def stream_bounds(settings: ServerSettings) -> StreamBounds:
+    return StreamBounds(settings.max_streams, settings.max_streams_per_key, settings.max_streams_per_address)
 
 
 def allowed_hosts(settings: ServerSettings) -> tuple[str, ...] | None:

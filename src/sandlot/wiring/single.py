@@ -9,7 +9,7 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.service import Catalogue, SandboxService
 from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
-from sandlot.wiring.http import allowed_hosts, listen, serve_app
+from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.worker import build_worker
 
@@ -29,6 +29,7 @@ async def serve(settings: ServerSettings) -> None:
         api_key=settings.key,
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
+        streams=stream_bounds(settings),
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:
@@ -42,7 +43,7 @@ async def serve(settings: ServerSettings) -> None:
             key="asked for" if settings.key else "not asked for (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
-        await serve_app(app, listener, worker.stop)
+        await serve_app(app, listener, worker.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()
