@@ -24,12 +24,11 @@ from sandlot.api import (
 )
 from sandlot.api.admission import LOOPBACK_HOSTS, Admission, TokenCheck
 from sandlot.api.description import describe
-from sandlot.api.edge import Edge, Gate
+from sandlot.api.edge import DEFAULT_HELD_BYTES, Edge, Gate
 from sandlot.api.figures import RequestFigures
 from sandlot.api.mounted import MountedApp
 from sandlot.api.plain import PlainRoute
 from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
-from sandlot.api.results import SENDING_BYTES
 from sandlot.api.stream_places import StreamBounds, StreamPlaces
 from sandlot.domain.budget import ByteBudget
 from sandlot.domain.service import Access, SandboxService
@@ -51,6 +50,7 @@ def create_app(
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
     mounted: Mapping[str, ASGIApp] | None = None,
     streams: StreamBounds | None = None,
+    max_held_bytes: int = DEFAULT_HELD_BYTES,
 ) -> FastAPI:
     """Without ``api_key`` and ``tokens`` it is open to whoever reaches it, so bind it to loopback alone.
 
@@ -61,7 +61,7 @@ def create_app(
     ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
     it answers to, without ports; None: any, for a server that is reached by names it cannot know.
     ``mounted``: applications behind the same edge, by the path that each answers. ``streams``: how many event
-    streams and WebSockets may be open.
+    streams and WebSockets may be open. ``max_held_bytes``: of results and files on their way to clients.
     """
     app = routed_app(routers)
     # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
@@ -70,7 +70,6 @@ def create_app(
     app.state.service = service
     app.state.access = access
     app.state.figures = figures
-    app.state.sending = ByteBudget(SENDING_BYTES)
     app.state.feeding = set()  # tasks that still give input to execs in the background
     edge: dict[str, Any] = {
         "admission": Admission(api_key, allowed_hosts, tokens),
@@ -78,6 +77,7 @@ def create_app(
         "figures": figures,
         "gate": gate,
         "worker_id": worker_id,
+        "held": ByteBudget(max_held_bytes),
         "streams": StreamPlaces(streams or StreamBounds()),
     }
     app.add_middleware(Edge, **edge)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sandlot.api.answers import answer
 from sandlot.api.context import Service
+from sandlot.api.file_contents import file_answer
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.seed_bodies import (
     WORKSPACE,
@@ -28,6 +29,7 @@ from sandlot.api.seed_bodies import (
     read_body,
     seed_session,
 )
+from sandlot.domain.budget import hold_at_least
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.files import FileType
@@ -35,6 +37,9 @@ from sandlot.domain.session import Session
 from sandlot.wire.exec_bodies import ResultBody
 
 PROVIDER: Final = "docker"
+MAX_READ_BYTES: Final = 16 * 1024 * 1024
+# Output, the same as text, and what it becomes in JSON.
+AS_TEXT: Final = 4
 _PROVIDERS: Final = (None, "docker", "e2b")
 # The program comes by stdin: an argument is at most 128 KiB.
 _LANGUAGES: Final = {
@@ -89,7 +94,9 @@ async def api_execute_code(service: Service, request: Request) -> Response:
     if argv is None:
         raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}")
     asked = ExecRequest(argv=argv, stdin=True, timeout_s=body.timeout)
-    result = ResultBody.of(await service.execute(body.session_id, asked, body.code.encode()))
+    ran = await service.execute(body.session_id, asked, body.code.encode())
+    hold_at_least(AS_TEXT * (len(ran.stdout) + len(ran.stderr)))
+    result = ResultBody.of(ran)
     return answer(ApiResultBody(result.stdout, result.stderr, result.exit_code))
 
 
@@ -99,9 +106,13 @@ async def api_read_files(
 ) -> Response:
     """The files of a folder, or the content of a file."""
     files = service.files(session_id)
-    if (await files.stat(path)).type is FileType.DIRECTORY:
+    entry = await files.stat(path)
+    if entry.type is FileType.DIRECTORY:
         return answer(await listed(service, session_id, path))
-    return answer(ApiFileBody.of(path, await files.read_bytes(path)))
+    # Before it is read; one without a size, as in /proc, may have as much as is read at all.
+    most = min(entry.size or MAX_READ_BYTES, MAX_READ_BYTES)
+    hold_at_least(most)
+    return file_answer(path, await files.read_bytes(path, max_bytes=most))
 
 
 @router.post("/e2b/files", response_model=ApiWrittenBody, openapi_extra=documented(ApiWriteBody))

@@ -25,6 +25,7 @@ from sandlot.api.figures import RequestFigures
 from sandlot.api.problems import internal_error, problem_answer
 from sandlot.api.request_body import BodyBounds, BoundedBody
 from sandlot.api.stream_places import StreamBounds, StreamPlaces, is_stream
+from sandlot.domain.budget import Account, ByteBudget, holding
 from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unavailable
 from sandlot.wire.error_codes import status_of
 from sandlot.wire.http_bodies import WORKER_HEADER
@@ -38,6 +39,9 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 # Awaited before each request that was admitted. What it raises is the answer.
 Gate = Callable[[], Awaitable[None]]
 
+# What a server holds of results and files on their way to clients, all of them together.
+DEFAULT_HELD_BYTES: Final = 160 * 1024 * 1024
+
 
 class Edge:
     def __init__(
@@ -49,8 +53,11 @@ class Edge:
         gate: Gate | None = None,
         worker_id: str = "",
         streams: StreamPlaces | None = None,
+        held: ByteBudget | None = None,
     ) -> None:
-        """``worker_id``: said in every answer, for who must know that it is this one."""
+        """``worker_id``: said in every answer, for who must know that it is this one. ``held``: what all
+        requests may hold together.
+        """
         self._app = app
         self._admission = admission
         self._bounds = bounds
@@ -58,6 +65,7 @@ class Edge:
         self._gate = gate
         self._worker_id = worker_id
         self._streams = streams or StreamPlaces(StreamBounds())
+        self._held = held or ByteBudget(DEFAULT_HELD_BYTES)
         self._always = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._always.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -72,6 +80,9 @@ class Edge:
         method = scope.get("method", "WEBSOCKET")
         refusal = self._admission.refusal(method, scope["path"], scope["headers"])
         with contextlib.ExitStack() as stack:
+            account = Account(self._held)
+            holding.set(account)
+            stack.callback(account.close)
             if refusal is None and is_stream(scope):
                 try:
                     stack.enter_context(self._streams.place(scope))

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sandlot.api.answers import answer
 from sandlot.api.context import MAX_OFFSET, Service, within
 from sandlot.api.download import download_answer, flow_answer
+from sandlot.api.file_lists import list_answer, listed_within
 from sandlot.api.problems import PROBLEMS, RANGE_PROBLEM
 from sandlot.api.request_body import JsonRoute
 from sandlot.api.streams import EVENT_STREAM, change_events, events_answer
@@ -45,7 +46,9 @@ async def list_files(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    return answer(await service.files(session_id).list(path, after=after, limit=limit))
+    return list_answer(
+        await listed_within(service.files(session_id).list(path, after=after, limit=limit), limit)
+    )
 
 
 @router.delete("", response_model=RemovedBody)
@@ -70,7 +73,8 @@ async def walk_files(
     glob: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
 ) -> Response:
-    return answer(await service.files(session_id).walk(path, depth=depth, glob=glob, limit=limit))
+    walking = service.files(session_id).walk(path, depth=depth, glob=glob, limit=limit)
+    return list_answer(await listed_within(walking, limit))
 
 
 @router.get("/search", response_model=Search)
@@ -84,10 +88,10 @@ async def search_files(
     glob: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    found = await service.files(session_id).search(
+    searching = service.files(session_id).search(
         path, pattern, regex=regex, ignore_case=ignore_case, glob=glob, limit=limit
     )
-    return answer(found)
+    return list_answer(await listed_within(searching, limit))
 
 
 @router.get(

@@ -25,14 +25,14 @@ _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
 async def result_pieces(result: ExecResult) -> AsyncIterator[bytes]:
     outputs = {"stdout": result.stdout, "stderr": result.stderr, "output": result.output}
-    inexact = [name for name, data in outputs.items() if not await _is_text(data)]
+    inexact = [name for name, data in outputs.items() if not await is_text(data)]
     rest = msgspec.to_builtins(ResultBody.of(replace(result, stdout=b"", stderr=b"", output=b"")))
     for name in (*outputs, *(f"{name}_base64" for name in inexact)):
         del rest[name]
     yield msgspec.json.encode(rest)[:-1]
     for name, pieces in (
-        *((name, _text_pieces(data)) for name, data in outputs.items()),
-        *((f"{name}_base64", _base64_pieces(outputs[name])) for name in inexact),
+        *((name, text_pieces(data)) for name, data in outputs.items()),
+        *((f"{name}_base64", base64_pieces(outputs[name])) for name in inexact),
     ):
         yield f',"{name}":"'.encode()
         for piece in pieces:
@@ -42,7 +42,7 @@ async def result_pieces(result: ExecResult) -> AsyncIterator[bytes]:
     yield b"}"
 
 
-async def _is_text(data: bytes) -> bool:
+async def is_text(data: bytes) -> bool:
     decoder = _UTF8()
     try:
         for piece in in_pieces(data):
@@ -54,14 +54,14 @@ async def _is_text(data: bytes) -> bool:
     return True
 
 
-def _text_pieces(data: bytes) -> Iterator[bytes]:
+def text_pieces(data: bytes) -> Iterator[bytes]:
     decoder = _UTF8("replace")
     for piece in in_pieces(data):
         yield msgspec.json.encode(decoder.decode(piece))[1:-1]
     yield msgspec.json.encode(decoder.decode(b"", final=True))[1:-1]
 
 
-def _base64_pieces(data: bytes) -> Iterator[bytes]:
+def base64_pieces(data: bytes) -> Iterator[bytes]:
     for piece in in_pieces(data):
         yield base64.b64encode(piece)
 

@@ -13,22 +13,19 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from sandlot.api.answers import answer, encoded
 from sandlot.api.result_pieces import in_pieces, result_pieces
 from sandlot.api.streams import Flow
-from sandlot.domain.budget import ByteBudget
+from sandlot.domain.budget import hold_at_least
 from sandlot.domain.execution import ExecResult
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
 from sandlot.wire.exec_bodies import ExecStatusBody, ResultBody, ThreadRunBody
 from sandlot.wire.http_bodies import SessionBody
-from sandlot.wire.packed import PACKED, PackedResult, PackedStatus, PackedThreadRun
+from sandlot.wire.packed import PACKED, PackedResult, PackedStatus, PackedThreadRun, packed_pieces
 
 # Of output, counted in both of the forms in which a result has it.
 LARGE_BYTES: Final = 512 * 1024
-# Of large results that are being sent.
-SENDING_BYTES: Final = 160 * 1024 * 1024
 # A client that takes its result more slowly than this is cut off: others wait for the room.
 SEND_S: Final = 10.0
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
@@ -42,7 +39,11 @@ _REFUSED: Final = re.compile(r"q=0(\.0*)?")
 
 async def result_answer(request: Request, result: ExecResult) -> Response:
     if takes(request, PACKED):
-        return _packed(request, PackedResult.of(result), result)
+        return _packed(PackedResult.of(result), result)
+    return await json_result_answer(request, result)
+
+
+async def json_result_answer(request: Request, result: ExecResult) -> Response:
     if _is_large(result):
         return await _as_json(request, b"", result, b"")
     return answer(ResultBody.of(result), headers=_VARIES)
@@ -50,7 +51,7 @@ async def result_answer(request: Request, result: ExecResult) -> Response:
 
 async def status_answer(request: Request, status: ExecStatus) -> Response:
     if takes(request, PACKED):
-        return _packed(request, PackedStatus.of(status), status.result)
+        return _packed(PackedStatus.of(status), status.result)
     if status.result is not None and _is_large(status.result):
         before = _before({"exec_id": status.exec_id, "running": status.running})
         return await _as_json(request, before, status.result, b"}")
@@ -59,7 +60,7 @@ async def status_answer(request: Request, status: ExecStatus) -> Response:
 
 async def thread_run_answer(request: Request, run: ThreadRun, access: Access | None) -> Response:
     if takes(request, PACKED):
-        return _packed(request, PackedThreadRun.of(run, access), run.result)
+        return _packed(PackedThreadRun.of(run, access), run.result)
     if _is_large(run.result):
         session = SessionBody.of(run.opened.session, access)
         before = _before({"session": session, "created": run.opened.created})
@@ -77,7 +78,12 @@ def takes(request: Request, media_type: str) -> bool:
 
 
 def _size(result: ExecResult) -> int:
-    return len(result.stdout) + len(result.stderr) + len(result.output)
+    """Of what is held: output on one channel is the same bytes twice."""
+    return sum(len(data) for data in {id(data): data for data in _outputs(result)}.values())
+
+
+def _outputs(result: ExecResult) -> tuple[bytes, bytes, bytes]:
+    return result.stdout, result.stderr, result.output
 
 
 def _is_large(result: ExecResult) -> bool:
@@ -89,19 +95,24 @@ def _before(members: dict[str, object]) -> bytes:
     return encoded(members)[:-1] + b',"result":'
 
 
-def _packed(request: Request, body: object, result: ExecResult | None) -> Response:
-    packed = msgspec.msgpack.encode(body)
+def _packed(body: PackedResult | PackedStatus | PackedThreadRun, result: ExecResult | None) -> Response:
     if result is None or not _is_large(result):
-        return Response(packed, headers=_VARIES, media_type=PACKED)
+        return Response(msgspec.msgpack.encode(body), headers=_VARIES, media_type=PACKED)
+    hold_at_least(_size(result))
+    pieces = packed_pieces(body, result)
+    length = sum(map(len, pieces))
 
-    async def pieces() -> AsyncIterator[bytes]:
-        for piece in in_pieces(packed):
-            yield piece
+    async def in_turn() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            for part in in_pieces(piece):
+                yield part
 
-    return _flowing(request, pieces(), len(packed), PACKED, {"content-length": str(len(packed))})
+    return _flowing(in_turn(), length, PACKED, {"content-length": str(length)})
 
 
 async def _as_json(request: Request, before: bytes, result: ExecResult, after: bytes) -> Response:
+    hold_at_least(_size(result))
+
     async def pieces() -> AsyncIterator[bytes]:
         yield before
         async for piece in result_pieces(result):
@@ -111,31 +122,14 @@ async def _as_json(request: Request, before: bytes, result: ExecResult, after: b
     headers = {}
     if request.scope["http_version"] == "1.0":  # which knows no pieces
         headers["content-length"] = str(sum([len(piece) async for piece in pieces()]))
-    return _flowing(request, pieces(), _size(result), JSON, headers)
+    return _flowing(pieces(), _size(result), JSON, headers)
 
 
-def _flowing(
-    request: Request, pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str]
-) -> Response:
-    return _LargeFlow(
-        request.app.state.sending,
-        size,
+def _flowing(pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str]) -> Response:
+    """The bytes stay on the request's account until the client has taken them all, or was cut off."""
+    return Flow(
         pieces,
         media_type=media_type,
         headers={**headers, **_VARIES},
         within_s=SEND_S + size / SLOWEST_BYTES_PER_S,
     )
-
-
-class _LargeFlow(Flow):
-    def __init__(self, budget: ByteBudget, size: int, pieces: AsyncIterator[bytes], **options: Any) -> None:
-        super().__init__(pieces, **options)
-        self._budget = budget
-        self._size = size
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = self._budget.take(self._size)
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._budget.give_back(taken)

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import TypeAdapter
 from starlette.requests import Request
 
+from sandlot.api.file_lists import listed_within
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
@@ -221,7 +222,7 @@ async def listed(service: SandboxService, session_id: str, path: str) -> FilesBo
     entries: list[FileEntry] = []
     after = None
     while len(entries) < MAX_LISTED:
-        page = await files.list(path, after=after, limit=1000)
+        page = await listed_within(files.list(path, after=after, limit=1000), 1000)
         entries += page.entries
         after = page.next
         if after is None:

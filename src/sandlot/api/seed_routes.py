@@ -15,6 +15,7 @@ from sandlot.api.context import Service
 from sandlot.api.download import download_answer
 from sandlot.api.files import BINARY
 from sandlot.api.problems import PROBLEMS, RANGE_PROBLEM
+from sandlot.api.results import json_result_answer
 from sandlot.api.seed_bodies import (
     WORKSPACE,
     CleanedBody,
@@ -81,7 +82,7 @@ async def seed_create_session(service: Service, request: Request) -> Response:
 async def seed_execute(service: Service, request: Request) -> Response:
     body = await read_body(request, ExecuteBody)
     asked = ExecRequest(command=body.command, timeout_s=body.timeout)
-    return answer(ResultBody.of(await service.execute(body.session_id, asked)))
+    return await json_result_answer(request, await service.execute(body.session_id, asked))
 
 
 @router.post("/upload_file", response_model=UploadedBody, openapi_extra=_UPLOAD)

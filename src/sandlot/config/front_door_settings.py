@@ -95,6 +95,15 @@ class FrontDoorSettings(BaseSettings):
             "keeps its own connections."
         ),
     )
+    max_held_bytes: int = Field(
+        160 * 1024 * 1024,
+        ge=32 * 1024 * 1024,
+        description=(
+            "Bytes of results and files that the server holds on their way to clients, of all together. They "
+            "are taken before they are read; beyond it the answer is 429, and a result is kept for who asks "
+            "again by its exec id. The first 64 KiB of each answer do not count."
+        ),
+    )
     max_upload_bytes: int = Field(
         1024**3,
         ge=1024,

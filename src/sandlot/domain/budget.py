@@ -1,31 +1,39 @@
-"""Bytes that may be held at once, by all who hold some."""
+"""Bytes that may be held at once, by all who hold some.
+
+A server has one budget, and each request an account with it (``holding``). Whatever is about to hold bytes
+on behalf of a client takes them first (``hold``); all of them go back when the request is over. Where there
+is no account, as in a program that uses a worker directly, nothing is counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from sandlot.domain.errors import Busy
 
 LOOK_EVERY_S: Final = 0.05
+# What each account may hold beside the budget: who asks for little is served while others wait for room.
+FREE_BYTES: Final = 64 * 1024
 
 
 class ByteBudget:
     """What is larger than all of it gets all of it, and so its turn as well."""
 
     def __init__(self, total: int) -> None:
-        self._total = total
+        self.total = total
         self._held = 0
 
     def take(self, size: int) -> int:
         """What is to be given back."""
-        size = min(size, self._total)
-        if self._held + size > self._total:
+        size = min(size, self.total)
+        if self._held + size > self.total:
             raise Busy(
-                "too many large results are on their way at this moment; this one is kept: ask for it by its "
-                "exec id",
+                "too much is on its way to clients at this moment; ask again, and for a command's result, "
+                "which is kept, ask for it by its exec id",
                 retry_after_s=1.0,
                 may_have_executed=True,
                 details={"reason": "large_results"},
@@ -55,3 +63,72 @@ class ByteBudget:
                 if clock() >= deadline:
                     raise
             await asyncio.sleep(LOOK_EVERY_S)
+
+
+class Account:
+    """What one request holds."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._held = 0
+        self._taken = 0
+        self._closed = False
+
+    def add(self, size: int) -> None:
+        """``Busy`` if there is no room; then nothing has changed."""
+        self.at_least(self._held + size)
+
+    def at_least(self, size: int) -> None:
+        """So much in all, with what it has already."""
+        if self._closed or size <= self._held:
+            return
+        more = min(size - FREE_BYTES, self._budget.total) - self._taken
+        if more > 0:
+            self._taken += self._budget.take(more)
+        self._held = size
+
+    async def room_for(self, size: int, *, within_s: float) -> None:
+        """As ``add``, before anything is done, and it waits a while if there is no room."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + within_s
+        while True:
+            try:
+                self.add(size)
+                return
+            except Busy as error:
+                if clock() >= deadline:
+                    error.may_have_executed = False
+                    raise
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def shrink(self, size: int) -> None:
+        """It turned out to be so much less."""
+        self._held -= min(size, self._held)
+        self._give_back(self._taken - max(0, self._held - FREE_BYTES))
+
+    def close(self) -> None:
+        """What goes on after the request, in tasks that it began, is not counted any more."""
+        self._closed = True
+        self._give_back(self._taken)
+
+    def _give_back(self, size: int) -> None:
+        if size > 0:
+            self._taken -= size
+            self._budget.give_back(size)
+
+
+holding: ContextVar[Account | None] = ContextVar("holding", default=None)
+
+
+def hold_at_least(size: int) -> None:
+    """So many bytes are held for whoever is being served, some of them maybe on the account already."""
+    account = holding.get()
+    if account is not None:
+        account.at_least(size)
+
+
+def hold(size: int) -> None:
+    """More bytes are about to be held for whoever is being served."""
+    account = holding.get()
+    if account is not None:
+        account.add(size)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandlot.domain.budget import hold
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
 
@@ -173,7 +174,9 @@ class ExecResult:
 
 
 class ResultFold:
-    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives."""
+    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives, and all of it
+    on the account of who is being served: ``Busy`` when there is no room, and the exec keeps its output.
+    """
 
     def __init__(self, exec_id: str, keep_bytes: int = MAX_OUTPUT_LIMIT_BYTES, offset: int = 0) -> None:
         self._exec_id = exec_id
@@ -183,7 +186,9 @@ class ResultFold:
         self._dropped = False
         # Not a list of pieces: a command that prints byte by byte would make each byte cost a hundred.
         self._output = bytearray()
-        self._by_channel = {channel: bytearray() for channel in Channel}
+        # Apart only from the moment on in which there are two: most commands print on one, and it is all.
+        self._only: Channel | None = None
+        self._by_channel: dict[Channel, bytearray] = {}
 
     def add(self, event: ExecEvent) -> ExecResult | None:
         """Returns the result when the event is the exit."""
@@ -193,18 +198,36 @@ class ResultFold:
             self._next = event.offset + len(event.data)
             data = event.data[: max(0, self._keep - len(self._output))]
             self._dropped = self._dropped or len(data) < len(event.data)
-            self._output += data
-            self._by_channel[event.channel] += data
+            self._keep_output(event.channel, data)
             return None
         if isinstance(event, Started):
             return None
+        output = bytes(self._output)
+        self._output = bytearray()
+        if self._by_channel:
+            stdout, stderr = (bytes(self._by_channel[channel]) for channel in Channel)
+        else:
+            stdout, stderr = (output if self._only is channel else b"" for channel in Channel)
         return ExecResult(
             exec_id=self._exec_id,
             exit_code=event.code,
-            stdout=bytes(self._by_channel[Channel.STDOUT]),
-            stderr=bytes(self._by_channel[Channel.STDERR]),
-            output=bytes(self._output),
+            stdout=stdout,
+            stderr=stderr,
+            output=output,
             verdict=verdict_of(event),
             exited=event,
             gaps=self._gaps + (1 if self._dropped else 0),
         )
+
+    def _keep_output(self, channel: Channel, data: bytes) -> None:
+        if not data:
+            return
+        self._only = self._only or channel
+        if not self._by_channel and channel is not self._only:
+            hold(len(self._output))
+            self._by_channel = {Channel.STDOUT: bytearray(), Channel.STDERR: bytearray()}
+            self._by_channel[self._only] += self._output
+        hold(len(data) * (2 if self._by_channel else 1))
+        self._output += data
+        if self._by_channel:
+            self._by_channel[channel] += data

@@ -7,6 +7,8 @@ server on the way.
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -95,3 +97,30 @@ class ResultDecoder(Generic[T]):
 RESULT: Final = ResultDecoder[ExecResult](PackedResult, ResultBody, lambda body: body.to_domain())
 STATUS: Final = ResultDecoder[ExecStatus](PackedStatus, ExecStatusBody, _status)
 THREAD_RUN: Final = ResultDecoder[ToldRun](PackedThreadRun, ThreadRunBody, ToldRun.of)
+
+
+# Output is what a packed body ends with, whichever it is: so it is written behind the rest as it is held.
+_OUTPUTS: Final = ("stdout", "stderr", "output")
+_NO_OUTPUT: Final = b"".join(msgspec.msgpack.encode(name) + msgspec.msgpack.encode(b"") for name in _OUTPUTS)
+
+
+def packed_pieces(body: PackedResult | PackedStatus | PackedThreadRun, result: ExecResult) -> list[bytes]:
+    """``msgpack.encode`` of a body with this result, without a second copy of the output."""
+    empty = dataclasses.replace(PackedResult.of(result), stdout=b"", stderr=b"", output=b"")
+    bare = empty if isinstance(body, PackedResult) else dataclasses.replace(body, result=empty)
+    encoded = msgspec.msgpack.encode(bare)
+    assert encoded.endswith(_NO_OUTPUT)
+    pieces = [encoded.removesuffix(_NO_OUTPUT)]
+    for name in _OUTPUTS:
+        data: bytes = getattr(result, name)
+        pieces += [msgspec.msgpack.encode(name) + _head(len(data)), data]
+    return pieces
+
+
+def _head(size: int) -> bytes:
+    """What MessagePack puts before so many bytes."""
+    if size < 1 << 8:
+        return struct.pack(">BB", 0xC4, size)
+    if size < 1 << 16:
+        return struct.pack(">BH", 0xC5, size)
+    return struct.pack(">BI", 0xC6, size)

@@ -82,6 +82,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         allowed_hosts=None,  # nobody comes in without a token, under whatever name
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_bounds(settings),
+        max_held_bytes=settings.max_held_bytes,
     )
     try:
         membership.lock()
@@ -127,6 +128,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_bounds(settings),
+        max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

@@ -30,6 +30,7 @@ async def serve(settings: ServerSettings) -> None:
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_bounds(settings),
+        max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

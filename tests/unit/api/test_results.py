@@ -24,7 +24,15 @@ from sandlot.domain.session import CreateSession
 from sandlot.testing import FakeService
 from sandlot.testing.eventually import eventually
 from sandlot.wire.exec_bodies import ResultBody
-from sandlot.wire.packed import PACKED, RESULT, STATUS, THREAD_RUN, PackedResult
+from sandlot.wire.packed import (
+    PACKED,
+    RESULT,
+    STATUS,
+    THREAD_RUN,
+    PackedResult,
+    PackedStatus,
+    packed_pieces,
+)
 
 TAKES_PACKED = {"Accept": f"application/json, {PACKED}"}
 ZEROS = 700_000
@@ -167,7 +175,6 @@ async def test_http_1_0_knows_no_pieces(live: Live) -> None:
 async def test_too_many_at_once_are_asked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until its client has taken it, has gone or was given up, a large result is held."""
     monkeypatch.setattr(results, "SLOWEST_BYTES_PER_S", 1e9)
-    monkeypatch.setattr("sandlot.api.app.SENDING_BYTES", 5 * ZEROS)
     service = FakeService()
     huge = result_of(bytes(16 * MIB))
 
@@ -175,7 +182,7 @@ async def test_too_many_at_once_are_asked_for_later(monkeypatch: pytest.MonkeyPa
         return huge
 
     monkeypatch.setattr(service, "execute", execute)
-    async with serving(service, api_key=None, worker_id="of-this-test") as port:
+    async with serving(service, api_key=None, max_held_bytes=5 * ZEROS) as port:
         body = b'{"command":"true"}'
         asked = b"POST /v1/sessions/x/exec HTTP/1.1\r\nHost: localhost\r\n" + (
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -245,6 +252,14 @@ async def _held(budget: ByteBudget, size: int) -> None:
     async with budget.held(size, within_s=5):
         with pytest.raises(Busy):
             budget.take(1)
+
+
+@given(DATA, DATA, st.integers(0, 70_000))
+def test_packed_in_pieces_is_the_whole(stdout: bytes, stderr: bytes, more: int) -> None:
+    result = result_of(stdout + bytes(more), stderr)
+    status = PackedStatus.of(ExecStatus("x", running=False, result=result))
+    for body in (PackedResult.of(result), status):
+        assert b"".join(packed_pieces(body, result)) == msgspec.msgpack.encode(body)
 
 
 def test_the_packed_form_stays() -> None:
