@@ -114,9 +114,9 @@ class SigningKeys:
 
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
-    """Seconds that together end with ``lost_after_s``: a token that was given for a worker which was alive,
-    as far as a coordinator knew (``fresh_s``), is over, also by a clock that is behind (``leeway_s``),
-    before the session may be on another worker.
+    """A token that was given for a worker which was alive, as far as a coordinator knew (``fresh_s``), is
+    over before the session may be on another worker, ``lost_after_s`` later. ``leeway_s`` counts twice: a
+    worker takes a token for so long after its end, and the worker's clock may be behind by as much again.
     """
 
     lifetime_s: float
@@ -126,7 +126,7 @@ class TokenTimes:
 
 def token_times(lost_after_s: float) -> TokenTimes:
     leeway_s, fresh_s = min(LEEWAY_S, lost_after_s / 6), min(MAX_FRESH_S, lost_after_s / 6)
-    return TokenTimes(lost_after_s - leeway_s - fresh_s, leeway_s, fresh_s)
+    return TokenTimes(lost_after_s - 2 * leeway_s - fresh_s, leeway_s, fresh_s)
 
 
 class AccessTokens:

@@ -245,10 +245,28 @@ def test_a_members_token_is_for_one_worker() -> None:
 
 
 @pytest.mark.parametrize("lost_after_s", [1.0, 6.0, 10.0, 60.0, 86400.0])
-def test_a_session_may_move_only_when_every_token_for_it_is_over(lost_after_s: float) -> None:
+@pytest.mark.parametrize("behind", [0.0, 1.0, -1.0])
+def test_a_session_may_move_only_when_every_token_for_it_is_over(lost_after_s: float, behind: float) -> None:
+    """R1: also where the worker's clock is behind the coordinator's by all that clocks may differ."""
     times = token_times(lost_after_s)
     assert min(times.lifetime_s, times.leeway_s, times.fresh_s) > 0
-    assert times.fresh_s + times.lifetime_s + times.leeway_s <= lost_after_s
+    now = Clock()
+    of_worker = Clock()
+    made = AccessTokens(keys(), lifetime_s=times.lifetime_s, clock=now)
+    checking = TokenGate(
+        keys(), worker_id=WORKER, generation_of=lambda _: 1, leeway_s=times.leeway_s, clock=of_worker
+    )
+    lease_ended_at = NOW
+    # The last moment at which a coordinator believes that the worker is alive.
+    now.now = lease_ended_at + times.fresh_s
+    given = made.for_session(session(), URL, WORKER)
+    assert given is not None
+    token = given.token.encode()
+    of_worker.now = now.now - behind * times.leeway_s
+    assert checking.refusal(token, OWN) is None
+    taken_over_at = lease_ended_at + lost_after_s
+    of_worker.now = taken_over_at + 0.01 - behind * times.leeway_s
+    assert isinstance(checking.refusal(token, OWN), Unauthorized)
 
 
 def test_a_members_token_is_kept_and_made_anew_in_time() -> None:
