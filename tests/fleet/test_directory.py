@@ -9,6 +9,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from sandlot.fleet.directory import SessionEntry, Want
+from sandlot.fleet.encoding import pack_id
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
 from sandlot.testing.directory_suite.harness import (
@@ -89,6 +90,35 @@ class TestRedis(DirectorySuite):
         await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
         await fleet.settle()
         assert not (await fleet.placed(thread="b")).known
+
+    async def test_ids_without_an_entry_break_nothing(self, fleet: Fleet, redis: RedisServer) -> None:
+        """R9: whatever took the entries away, as a hand in Redis or a half-restored copy, what is left of
+        them must not stop every call of everybody, and it goes with time.
+        """
+        lease = await fleet.offer("w1", warm=30)
+        await fleet.settle()
+        prefix = fleet_prefix(fleet)
+        sessions = [(await fleet.create(thread=f"t{n}"))[0] for n in range(8)]
+        await fleet.directory.record(lease, [SessionEntry(ended(session)) for session in sessions[:6]])
+        for n in range(6):
+            await fleet.placed(thread=f"promised-{n}")
+        plain = Redis.from_url(redis.url)
+        orphans = [pack_id(session.id) for session in sessions[:7]]
+        await plain.hdel(f"{prefix}s", *orphans)
+        async for key in plain.scan_iter(match=f"{prefix}r:*"):
+            await plain.delete(key)
+        assert [found.session for found in (await fleet.directory.page("acme")).found] == [sessions[7]]
+        await fleet.live(TIMINGS.remember_ended_s + SECONDS_OVER)
+        assert await plain.zcard(f"{prefix}ended") == 0
+        assert await plain.zcard(f"{prefix}r") == 0
+        assert await plain.zcard(f"{prefix}t:acme:s") == 1
+        await fleet.live(
+            TIMINGS.lease_s + TIMINGS.lost_after_s + TIMINGS.remember_lost_s + SECONDS_OVER, dead=("w1",)
+        )
+        await fleet.offer("w2")
+        assert await fleet.directory.sweep() == 2
+        assert not await plain.exists(f"{prefix}w:w1:s", f"{prefix}w:w1")
+        await plain.aclose()
 
 
 def fleet_prefix(fleet: Fleet) -> str:

@@ -1,9 +1,14 @@
 local index = P .. 't:' .. A.tenant .. ':s'
 local seen = {}
 local answer = {'ok', 0}
+local orphans = {}
 
 local function add(id)
   local value = call('HGET', P .. 's', id)
+  if not value then
+    orphans[#orphans + 1] = id
+    return
+  end
   local name = cmsgpack.unpack(value)[WORKER]
   seen[name] = seen[name] or worker(name)
   local w = seen[name]
@@ -32,7 +37,7 @@ if A.thread then return answer end
 local rank = A.after and call('ZCOUNT', index, '-inf', '(' .. A.after) or 0
 while #answer - 2 < A.limit do
   local ids = call('ZRANGE', index, rank, rank + A.limit, 'WITHSCORES')
-  if #ids == 0 then return answer end
+  if #ids == 0 then break end
   for i = 1, #ids, 2 do
     rank = rank + 1
     if not passed(ids[i], ids[i + 1]) then
@@ -42,4 +47,5 @@ while #answer - 2 < A.limit do
   end
 end
 answer[2] = call('ZCARD', index) > rank and 1 or 0
+for _, id in ipairs(orphans) do call('ZREM', index, id) end
 return answer

@@ -156,9 +156,9 @@ local function release(id, refund)
   local r = call(
     'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before'
   )
-  if not r[1] then return end
   call('DEL', key)
   call('ZREM', P .. 'r', id)
+  if not r[1] then return end
   local promised = P .. 'w:' .. r[1] .. ':p'
   lower(promised, 'f:' .. r[2])
   if r[3] == '1' then lower(promised, 'w:' .. r[2]) end
@@ -176,6 +176,8 @@ local function expire()
     release(id, true)
   end
   for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'ended', '-inf', now, 'LIMIT', 0, EXPIRE_AT_ONCE)) do
-    drop(id, cmsgpack.unpack(call('HGET', P .. 's', id)))
+    local value = call('HGET', P .. 's', id)
+    -- An id may have lost its entry, as in a copy that was restored by half. It must not end every call here.
+    if value then drop(id, cmsgpack.unpack(value)) else call('ZREM', P .. 'ended', id) end
   end
 end

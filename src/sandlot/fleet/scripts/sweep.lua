@@ -6,7 +6,8 @@ while swept < A.limit do
   if not id then break end
   local ids = call('SRANDMEMBER', P .. 'w:' .. id .. ':s', A.limit - swept)
   for _, session in ipairs(ids) do
-    drop(session, cmsgpack.unpack(call('HGET', P .. 's', session)))
+    local value = call('HGET', P .. 's', session)
+    if value then drop(session, cmsgpack.unpack(value)) else call('SREM', P .. 'w:' .. id .. ':s', session) end
   end
   swept = swept + #ids
   if call('SCARD', P .. 'w:' .. id .. ':s') == 0 then
