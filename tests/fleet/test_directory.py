@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from sandlot.fleet.directory import SessionEntry, Want
+from sandlot.fleet.directory import SessionEntry, Want, WorkerReport
 from sandlot.fleet.encoding import pack_id
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
@@ -90,6 +90,31 @@ class TestRedis(DirectorySuite):
         await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
         await fleet.settle()
         assert not (await fleet.placed(thread="b")).known
+
+    async def test_another_redis_settles_by_reports_alone(self, fleet: Fleet, redis: RedisServer) -> None:
+        """O3: on a quiet fleet nobody asks anything meanwhile, and the first who does is not kept waiting."""
+        lease = await fleet.offer("w1", warm=5)
+        await fleet.settle()
+        meta = f"{fleet_prefix(fleet)}meta"
+        plain = Redis.from_url(redis.url)
+        await plain.hset(meta, "run", "0" * 40)
+        for _ in range(3):
+            await fleet.directory.report(lease, fleet.reports["w1"])
+            await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + SECONDS_OVER) * 1000 / 3))
+        await fleet.directory.report(lease, fleet.reports["w1"])
+        assert not (await fleet.placed(thread="a")).known
+        # A worker that has not told everything yet is waited for, as after any other birth.
+        await plain.hset(meta, "run", "0" * 40)
+        await fleet.directory.report(lease, WorkerReport(complete=False))
+        await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
+        # So is one whose place is no longer known to this Redis, and that joins first.
+        await fleet.settle()
+        await plain.hset(meta, "run", "0" * 40)
+        await fleet.join("w2")
+        await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + SECONDS_OVER) * 1000))
+        await plain.aclose()
+        await fleet.directory.report(lease, fleet.reports["w1"])
+        assert not (await fleet.placed(thread="c")).known
 
     async def test_ids_without_an_entry_break_nothing(self, fleet: Fleet, redis: RedisServer) -> None:
         """R9: whatever took the entries away, as a hand in Redis or a half-restored copy, what is left of

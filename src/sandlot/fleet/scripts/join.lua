@@ -1,6 +1,7 @@
 -- Our keys never expire by Redis's hand, so only these policies could take one away, and nobody would notice.
 local policy = string.match(call('INFO', 'memory'), 'maxmemory_policy:(%S+)') or ''
 if string.sub(policy, 1, 7) == 'allkeys' then return {'evicting', policy} end
+notice_restart()
 local key = P .. 'w:' .. A.worker
 local w = call('HMGET', key, 'url', 'token', 'until')
 local last = tonumber(call('HGET', P .. 'epochs', A.worker)) or 0

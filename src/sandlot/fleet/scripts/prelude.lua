@@ -49,14 +49,19 @@ else
     call('HSET', P .. 'meta', 'clock', now, 'seen', real)
   end
 end
--- Asked before it is said that something is not there. A Redis that was started since, or a replica that was promoted,
--- may have lost the last writes: until the workers have reported to it, it is as one that was emptied.
-local function is_settled()
+-- A Redis that was started since, or a replica that was promoted, may have lost the last writes: until the workers
+-- have reported to it, it is as one that was emptied. Workers notice it by their reports, so that settling begins at
+-- the restart and not with the first question, and whoever must know what is there looks once more.
+local function notice_restart()
   local run = run_id()
-  if call('HGET', P .. 'meta', 'run') ~= run then
-    born, settles = now, math.max(settles, now + A.lease)
-    call('HSET', P .. 'meta', 'run', run, 'born', born, 'settles', settles)
-  end
+  if call('HGET', P .. 'meta', 'run') == run then return end
+  born, settles = now, math.max(settles, now + A.lease)
+  call('HSET', P .. 'meta', 'run', run, 'born', born, 'settles', settles)
+end
+
+-- Asked before it is said that something is not there.
+local function is_settled()
+  notice_restart()
   return now >= settles
 end
 

@@ -1,3 +1,4 @@
+notice_restart()
 local refusal = fenced()
 if refusal then return refusal end
 expire()
