@@ -113,10 +113,12 @@ class Fleet:
                 await session.delete()
 
     def client(self, coordinator: int = 0, *, straight: bool = True) -> AsyncClient:
-        """``straight``: data goes to the worker itself, otherwise all of it through the coordinator."""
+        """``straight``: data goes to the worker itself, otherwise all of it through the coordinator. Both are
+        in a hurry: a refusal is what these tests look for.
+        """
         url = self.coordinators[coordinator].url
         if straight:
-            return AsyncClient(url, api_key=KEY)
+            return AsyncClient(url, api_key=KEY, patience_s=0)
         return _ProxiedClient(url)
 
     def worker_of(self, session: AsyncSession) -> Member:
@@ -273,7 +275,7 @@ class _ProxiedClient(AsyncClient):
     """Its service is its own, and is closed with it."""
 
     def __init__(self, url: str) -> None:
-        self._proxied = HttpService(url, KEY, direct=False)
+        self._proxied = HttpService(url, KEY, direct=False, patience_s=0)
         super().__init__(service=self._proxied)
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self, Unpack
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.extras import module_of_extra
 from sandlot.client.options import (
+    PATIENCE_S,
     Command,
     ExecOptions,
     SessionOptions,
@@ -27,6 +28,9 @@ from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 class AsyncClient:
     """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
 
+    ``patience_s``: for so long ``create``, ``thread`` and ``run_in_thread`` wait for a server that heals by
+    itself, as a fleet does whose directory was started again; 0: not at all.
+
     A ``service`` that is given stays the caller's to close.
     """
 
@@ -36,6 +40,7 @@ class AsyncClient:
         *,
         api_key: str | None = None,
         service: SandboxService | None = None,
+        patience_s: float = PATIENCE_S,
         _open: Callable[[], Awaitable[SandboxService]] | None = None,
     ) -> None:
         self._own = service is None
@@ -44,7 +49,7 @@ class AsyncClient:
             from sandlot.client.http import HttpService
 
             settings = client_settings(url, api_key)
-            service = HttpService(settings.url, settings.api_key)
+            service = HttpService(settings.url, settings.api_key, patience_s=patience_s)
         self._service = service
         self._opening = asyncio.Lock()
 

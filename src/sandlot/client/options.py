@@ -13,6 +13,9 @@ from sandlot.domain.session import CreateSession, Timeout
 
 Command = str | Sequence[str]
 
+# Longer than a fleet takes to heal after a restart of its directory, a coordinator or a worker.
+PATIENCE_S = 30.0
+
 
 class ExecOptions(TypedDict, total=False):
     """cwd: where it runs; /workspace, unless told otherwise.

@@ -58,7 +58,7 @@ class WorkerLink(HttpService):
             large=large,
         )
         # Whoever asked is patient; to be so here as well would make them wait twice.
-        super().__init__(url, direct=False, connection=connection, away_s=0.0)
+        super().__init__(url, direct=False, connection=connection, away_s=0.0, patience_s=0.0)
         self._sender = Sender(self.url)
         self._look = look
 

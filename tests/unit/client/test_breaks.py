@@ -12,7 +12,7 @@ from tests.cutting_proxy import CuttingProxy
 
 from sandlot import AsyncClient, Exited, Output, Started
 from sandlot.client.http import execution as http_execution
-from sandlot.client.http import lines, retries
+from sandlot.client.http import lines, retries, until_result
 from sandlot.client.http import service as http_service
 from sandlot.client.http.lines import WebSocketLine
 from sandlot.client.http.retries import Patience
@@ -119,7 +119,7 @@ async def test_a_silent_execute_is_asked_about(
 async def test_what_is_never_answered_is_told_with_its_id(
     server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_service, "backoff", lambda tries: 0.0)
+    monkeypatch.setattr(until_result, "backoff", lambda tries: 0.0)
     session = await new_session(server)
     request = ExecRequest(command="echo x")
     async with cutting(lambda n: 10) as cut:
@@ -342,7 +342,7 @@ async def test_a_start_that_broke_may_run_although_nobody_answers_any_more(serve
     session = await new_session(server)
     request = ExecRequest(command="sleep 0.1")
     async with CuttingProxy(server.port, lambda n: 0) as proxy:
-        service = HttpService(proxy.url, away_s=0)
+        service = HttpService(proxy.url, away_s=0, patience_s=0)
         starting = asyncio.create_task(service.start_exec(session, request))
         while not proxy.connections:
             await asyncio.sleep(0.001)
@@ -458,7 +458,7 @@ async def test_a_websocket_that_goes_silent_is_left(server: Any, monkeypatch: py
     monkeypatch.setattr(lines, "SILENCE_S", 0.2)
     monkeypatch.setattr(retries, "MAX_BREAKS", 2)
     session = await new_session(server)
-    async with AsyncClient(service=http_service.HttpService(server.url, away_s=0)) as client:
+    async with AsyncClient(service=http_service.HttpService(server.url, away_s=0, patience_s=0)) as client:
         held = await client.service.start_exec(session, ExecRequest("read line", stdin=True))
         with pytest.raises(LinkInterrupted, match="gone silent"):
             async for _ in held.events():

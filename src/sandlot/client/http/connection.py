@@ -19,6 +19,7 @@ from sandlot.client.http.problems import (
     error_of_answer,
     error_of_transport,
     interrupted,
+    is_of_the_way,
     somebody_else,
     unreachable,
     unreadable,
@@ -113,6 +114,8 @@ class Connection:
         self.loopback = parsed.host in LOOPBACK
         self.connect_timeout_s = connect_timeout_s
         self.worker = worker
+        # Whether a server of ours was ever heard here: one that is away then will be back.
+        self.has_answered = False
         self.trust = trust or Trust()
         self._request_id = request_id
         self._large = large
@@ -234,6 +237,7 @@ class Connection:
                 raise
             raise unreachable(self.url, "closed as soon as it was open") from error
         if response.status_code < 300 and self.is_who_it_should_be(response.headers):
+            self.has_answered = True
             return response
         try:
             answer = await _read(response, MAX_ERROR_BYTES, self.url)
@@ -241,7 +245,9 @@ class Connection:
             raise error_of_transport(self.url, error) from error
         finally:
             await response.aclose()
-        raise self.refusal(response.status_code, answer, response.headers)
+        refusal = self.refusal(response.status_code, answer, response.headers)
+        self.has_answered = self.has_answered or not is_of_the_way(refusal)
+        raise refusal
 
     def refusal(self, status: int, answer: bytes, headers: Mapping[str, str]) -> SandlotError:
         if self.is_who_it_should_be(headers):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import anyio
@@ -20,12 +20,15 @@ from sandlot.client.http.connection import ApiKey, Connection, Decoder
 from sandlot.client.http.execution import Dial, HttpExecution
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.lines import EventStreamLine, Line, WebSocketLine
+from sandlot.client.http.opening import Waiting, until_open
 from sandlot.client.http.pools import on_loop
 from sandlot.client.http.request import encode, header, query, segment
-from sandlot.client.http.retries import AWAY_S, TRIES, Patience, backoff, pause_before_retry
+from sandlot.client.http.retries import AWAY_S, Patience, backoff
 from sandlot.client.http.sandboxes_seen import SandboxesSeen, SandboxSeen
 from sandlot.client.http.session_way import SessionWay
+from sandlot.client.http.until_result import may_be_running, until_result
 from sandlot.client.http.ways import Ways
+from sandlot.client.options import PATIENCE_S
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     Busy,
@@ -34,7 +37,6 @@ from sandlot.domain.errors import (
     NotFound,
     SandboxLost,
     SandlotError,
-    SessionEnded,
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -91,14 +93,17 @@ class HttpService:
         direct: bool = True,
         connection: Connection | None = None,
         away_s: float = AWAY_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """``direct``: a session's calls go straight to its worker where the server says how (``ways.py``).
         ``connection``: one that was made already, instead of one by ``url`` and ``api_key``.
         ``away_s``: for so long a server may be away while a command of ours may be running on it.
+        ``patience_s``: for so long a create or a thread waits for a server that heals (``opening.py``).
         """
         self._connection = connection or Connection(url, api_key)
         self._direct = direct
         self._away_s = away_s
+        self._patience_s = patience_s
         self._ways = Ways(self._connection, self._ask_access)
         self._executions: set[HttpExecution] = set()
         self._sandboxes = SandboxesSeen()
@@ -111,25 +116,26 @@ class HttpService:
 
     async def create_session(self, request: CreateSession) -> Opened:
         if request.idempotency_key is not None or request.thread is not None:
-            return await self._create(request, request.idempotency_key or secrets.token_hex(16))
+            key = request.idempotency_key or secrets.token_hex(16)
+            return await self._create(request, key, self._patience_s)
         key = secrets.token_hex(16)
         try:
-            return await self._create(request, key)
+            return await self._create(request, key, self._patience_s)
         except asyncio.CancelledError:
             # It may have been made all the same. Nobody else has the key, so it would be nobody's.
             with anyio.move_on_after(UNDO_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
-                await self.delete_session((await self._create(request, key)).session.id)
+                await self.delete_session((await self._create(request, key, 0)).session.id)
             raise
 
-    async def _create(self, request: CreateSession, key: str) -> Opened:
-        status, body = await self._connection.call(
-            "POST",
-            "/v1/sessions",
-            encode(CreateSessionBody.of(request)),
-            repeatable=True,
-            headers={"Idempotency-Key": header(key)},
-            read_timeout_s=EXECUTE_READ_S,
-        )
+    async def _create(self, request: CreateSession, key: str, patience_s: float) -> Opened:
+        encoded, headers = encode(CreateSessionBody.of(request)), {"Idempotency-Key": header(key)}
+
+        async def post() -> tuple[int, bytes]:
+            return await self._connection.call_once(
+                "POST", "/v1/sessions", encoded, headers=headers, read_timeout_s=EXECUTE_READ_S
+            )
+
+        status, body = await until_open(post, Waiting(self._connection, patience_s))
         return Opened(self._session(body), status == 201)
 
     async def get_session(self, session_id: str) -> Session:
@@ -184,7 +190,7 @@ class HttpService:
                 await self._prove_same_sandbox(session, before, request.exec_id)
                 raise
 
-        return await self._until_result(request.exec_id, post, ask)
+        return await until_result(request.exec_id, post, ask, Waiting(self._connection, 0), self._away_s)
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
@@ -216,28 +222,8 @@ class HttpService:
                 raise
             return None if result is None else ThreadRun(Opened(session, False), result)
 
-        return await self._until_result(request.exec_id, post, ask)
-
-    async def _until_result(
-        self, exec_id: str, post: Callable[[], Awaitable[T]], ask: Callable[[], Awaitable[T | None]]
-    ) -> T:
-        posts = 0
-        while True:
-            posts += 1
-            try:
-                return await post()
-            except (LinkInterrupted, Unavailable, Busy) as error:
-                broken = error
-            if broken.may_have_executed:
-                if (result := await _ask_until_known(exec_id, ask, Patience(self._away_s))) is not None:
-                    return result
-                if posts >= TRIES:
-                    raise broken
-            else:
-                pause = pause_before_retry(broken, posts, repeatable=True)
-                if pause is None:
-                    raise broken
-                await asyncio.sleep(pause)
+        waiting = Waiting(self._connection, self._patience_s)
+        return await until_result(request.exec_id, post, ask, waiting, self._away_s)
 
     async def _prove_same_sandbox(self, path: str, before: SandboxSeen | None, exec_id: str) -> None:
         """An exec that is not known never ran, if the sandbox that would know it is still the session's."""
@@ -344,7 +330,7 @@ class HttpService:
                 # Who waits for an end waits for a server that is away, too.
                 over, pause = patience.over(error), backoff(patience.breaks + 2)
                 if over or loop.time() + pause > deadline:
-                    raise _may_be_running(exec_id, error) from error
+                    raise may_be_running(exec_id, error) from error
                 await asyncio.sleep(pause)
                 continue
             patience.renew()
@@ -449,39 +435,12 @@ class HttpService:
             self._sandboxes.saw(_thread_path(session.thread), sandbox)
 
 
-async def _ask_until_known(
-    exec_id: str, ask: Callable[[], Awaitable[T | None]], patience: Patience
-) -> T | None:
-    """The result of an exec that may be running; None if the server does not know it: then it never ran."""
-    while True:
-        try:
-            if (result := await ask()) is not None:
-                return result
-            patience.renew()
-        except (SessionEnded, SandboxLost) as error:
-            error.may_have_executed = True
-            raise
-        except NotFound:
-            return None
-        except (LinkInterrupted, Unavailable, Busy) as error:
-            if patience.over(error):
-                raise _may_be_running(exec_id, error) from error
-            # Each of these was several tries already; a server that is started again takes seconds.
-            await asyncio.sleep(backoff(patience.breaks + 2))
-
-
 def _gone_since(exec_id: str) -> SandboxLost:
     return SandboxLost(
         f"the connection broke, and the sandbox that was given exec {exec_id} may be gone since; it may have"
         " run there, and is not run again in another",
         details={"exec_id": exec_id},
         may_have_executed=True,
-    )
-
-
-def _may_be_running(exec_id: str, error: SandlotError) -> LinkInterrupted:
-    return LinkInterrupted(
-        f"{error.message}; exec {exec_id} may be running: ask for it by its id", details={"exec_id": exec_id}
     )
 
 

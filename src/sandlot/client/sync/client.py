@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from sandlot.client.async_client import AsyncClient
+from sandlot.client.options import PATIENCE_S
 from sandlot.client.sync.background import BackgroundLoop
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as
 from sandlot.client.sync.session import Session
@@ -18,6 +19,9 @@ T = TypeVar("T")
 class Client(Facade[AsyncClient]):
     """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
 
+    ``patience_s``: for so long ``create``, ``thread`` and ``run_in_thread`` wait for a server that heals by
+    itself, as a fleet does whose directory was started again; 0: not at all.
+
     Its calls run on an event loop in a thread of its own, which ``close`` ends. A client that nobody closes
     is closed when the program ends.
     """
@@ -28,9 +32,10 @@ class Client(Facade[AsyncClient]):
         *,
         api_key: str | None = None,
         service: SandboxService | None = None,
+        patience_s: float = PATIENCE_S,
         _behind: AsyncClient | None = None,
     ) -> None:
-        behind = _behind or AsyncClient(url, api_key=api_key, service=service)
+        behind = _behind or AsyncClient(url, api_key=api_key, service=service, patience_s=patience_s)
         super().__init__(behind, BackgroundLoop(behind.aclose))
 
     @classmethod
