@@ -102,7 +102,8 @@ class Member:
 
     async def is_ready(self, http: httpx.AsyncClient) -> bool:
         try:
-            return (await http.get(f"{self.url}/ready", timeout=5)).status_code == 200
+            answer = await http.get(f"{self.url}/ready", timeout=5)
+            return answer.status_code == 200 and bool(answer.json()["creates"])
         except httpx.HTTPError:
             return False
 

@@ -103,7 +103,8 @@ class ServerProcess:
                 assert self.process is not None
                 assert self.process.poll() is None, self.log.read_text()
                 try:
-                    if (await http.get(f"{self.url}/ready")).status_code == 200:
+                    answer = await http.get(f"{self.url}/ready")
+                    if answer.status_code == 200 and answer.json().get("creates", True):
                         return
                 except httpx.HTTPError:
                     pass

@@ -63,7 +63,7 @@ class FleetFake(FakeService):
             await self.record(ended)
 
     async def health(self) -> ServiceHealth:
-        return replace(await super().health(), ready=not self.draining)
+        return replace(await super().health(), creates=not self.draining)
 
     def start_draining(self) -> None:
         self.draining = True

@@ -57,5 +57,7 @@ class Member(ServerProcess):
             return body
 
     async def is_ready(self) -> bool:
+        """For new sessions too."""
         async with httpx.AsyncClient() as http:
-            return (await http.get(f"{self.url}/ready", timeout=ASK_S)).status_code == 200
+            answer = await http.get(f"{self.url}/ready", timeout=ASK_S)
+            return answer.status_code == 200 and answer.json().get("creates", True)

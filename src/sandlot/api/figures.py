@@ -56,7 +56,8 @@ class _ServiceCollector(Collector):
         health = self.health
         if health is None:
             return
-        yield GaugeMetricFamily("sandlot_ready", "Whether new sessions are taken.", value=health.ready)
+        yield GaugeMetricFamily("sandlot_ready", "Whether what it has can be used.", value=health.ready)
+        yield GaugeMetricFamily("sandlot_creates", "Whether new sessions are taken.", value=health.creates)
         yield GaugeMetricFamily(
             "sandlot_active_sessions", "Sessions that live or are lost.", value=health.active_sessions
         )

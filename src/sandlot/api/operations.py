@@ -34,14 +34,17 @@ class HealthBody:
 
 @dataclass(frozen=True, slots=True)
 class ReadyBody:
+    """``ready``: the sessions that there are can be used here. ``creates``: new ones can be made as well."""
+
     ready: bool
+    creates: bool
 
 
 @router.get("/health", response_model=HealthBody)
 async def get_health(service: Service) -> Response:
     """That the process answers; ``degraded`` when it takes no new sessions."""
     health = await service.health()
-    status: Literal["healthy", "degraded"] = "healthy" if health.ready else "degraded"
+    status: Literal["healthy", "degraded"] = "healthy" if health.creates else "degraded"
     ready = sum(pool.ready for pool in health.pools.values())
     return answer(HealthBody(status, ready, health.active_sessions, health.worker_id, health.workers))
 
@@ -49,11 +52,15 @@ async def get_health(service: Service) -> Response:
 @router.get(
     "/ready",
     response_model=ReadyBody,
-    responses={503: {"model": ReadyBody, "description": "No new sessions now"}},
+    responses={503: {"model": ReadyBody, "description": "Nothing can be used here now"}},
 )
 async def get_ready(service: Service) -> Response:
-    ready = (await service.health()).ready
-    return answer(ReadyBody(ready), 200 if ready else 503)
+    """For a load balancer: 200 while the sessions that there are can be used, also where no new ones can be
+    made. Otherwise an outage of a fleet's directory, which stops creates alone, would take every coordinator
+    out at once.
+    """
+    health = await service.health()
+    return answer(ReadyBody(health.ready, health.creates), 200 if health.ready else 503)
 
 
 @router.get("/v1/health", response_model=ServiceHealth)

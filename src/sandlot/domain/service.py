@@ -118,7 +118,9 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class ServiceHealth:
-    """``ready``: whether new sessions are taken now; ``problems`` says why not, or what to look at."""
+    """``ready``: whether what it has can be used. ``creates``: whether new sessions are taken now as well.
+    ``problems`` says why not, or what to look at.
+    """
 
     ready: bool
     worker_id: str
@@ -129,6 +131,7 @@ class ServiceHealth:
     problems: tuple[str, ...] = ()
     # Of a fleet: how many are alive.
     workers: int | None = None
+    creates: bool = True
 
 
 class SandboxService(Protocol):

@@ -49,7 +49,9 @@ class FleetHealth:
                 self._last = await self._ask()
                 self._at = self._clock()
             if self.stopping:
-                return replace(self._last, ready=False, problems=("stopping", *self._last.problems))
+                return replace(
+                    self._last, ready=False, creates=False, problems=("stopping", *self._last.problems)
+                )
             return self._last
 
     async def _ask(self) -> ServiceHealth:
@@ -57,8 +59,10 @@ class FleetHealth:
             status, workers = await self._directory.status(), await self._directory.workers()
         except SandlotError as error:
             self._tell(error.message)
+            # What it knows it serves on. One that has never reached the directory knows nothing.
             return ServiceHealth(
-                ready=False,
+                ready=self._last is not None and self._last.ready,
+                creates=False,
                 worker_id=self._id,
                 version=__version__,
                 active_sessions=0 if self._last is None else self._last.active_sessions,
@@ -98,7 +102,8 @@ def health_of(
     joined = {worker.at.url.rstrip("/") for worker in workers}
     problems += [f"worker {url} has not joined" for url in expected if url.rstrip("/") not in joined]
     return ServiceHealth(
-        ready=status.settled and bool(alive),
+        ready=bool(alive),
+        creates=status.settled and bool(alive),
         worker_id=coordinator_id,
         version=__version__,
         active_sessions=status.sessions,

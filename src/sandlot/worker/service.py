@@ -367,8 +367,10 @@ class WorkerService:
 
     async def health(self) -> ServiceHealth:
         no_room = disk_problems(self._disk.problem, self._pools.values())
+        ready = self._open and not self._stopping and self._registrar.joined
         return ServiceHealth(
-            ready=self._open and not self.draining and self._registrar.joined and not no_room,
+            ready=ready,
+            creates=ready and not self._draining and not no_room,
             worker_id=self._options.worker_id,
             version=__version__,
             active_sessions=self.session_count,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+import pytest
 from tests.unit.api.conftest import Live
 
 from sandlot.api.openapi import description
 from sandlot.domain.errors import Unavailable
+from sandlot.domain.service import ServiceHealth
 
 
 async def test_life_of_a_session(live: Live) -> None:
@@ -96,7 +99,7 @@ async def test_operations(live: Live) -> None:
     assert health["status"] == "healthy"
     assert health["active_sessions"] == 1
     assert set(health) == {"status", "pool_size", "active_sessions", "worker_id", "workers"}
-    assert (await live.client.get("/ready")).json() == {"ready": True}
+    assert (await live.client.get("/ready")).json() == {"ready": True, "creates": True}
     assert (await live.client.get("/v1/health")).json()["ready"] is True
     text = (await live.client.get("/metrics")).text
     assert "sandlot_active_sessions 1.0" in text
@@ -107,7 +110,26 @@ async def test_operations(live: Live) -> None:
 
 async def test_ready_tells_a_service_that_takes_nothing(live: Live) -> None:
     await live.service.close()
-    assert (await live.client.get("/ready")).status_code == 503
+    answer = await live.client.get("/ready")
+    assert (answer.status_code, answer.json()) == (503, {"ready": False, "creates": False})
+
+
+async def test_ready_means_that_what_is_there_can_be_used(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O8: as of a coordinator whose directory is away, and of a worker that is being emptied."""
+    health = replace(await live.service.health(), creates=False)
+
+    async def no_creates() -> ServiceHealth:
+        return health
+
+    monkeypatch.setattr(live.service, "health", no_creates)
+    answer = await live.client.get("/ready")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True, "creates": False})
+    assert (await live.client.get("/health")).json()["status"] == "degraded"
+    text = (await live.client.get("/metrics")).text
+    assert "sandlot_ready 1.0" in text
+    assert "sandlot_creates 0.0" in text
 
 
 async def test_retry_after(live: Live) -> None:

@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from sandlot.fleet.directory import DirectoryStatus, WorkerAt, WorkerState, WorkerStatus
-from sandlot.fleet.fleet_health import MAX_NAMED, health_of
+from sandlot.domain.errors import Unavailable
+from sandlot.fleet.directory import (
+    DirectoryStatus,
+    WorkerAt,
+    WorkerCard,
+    WorkerReport,
+    WorkerState,
+    WorkerStatus,
+)
+from sandlot.fleet.fleet_health import MAX_NAMED, FleetHealth, health_of
+from sandlot.fleet.memory import MemoryDirectory
 
 
 def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
@@ -17,7 +26,7 @@ def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
 def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: bool) -> None:
     status = DirectoryStatus("g", settled, sessions=3, reservations=0)
     health = health_of("c", status, workers(2 * MAX_NAMED, WorkerState.LATE), ["http://missing"])
-    assert not health.ready
+    assert (health.ready, health.creates) == (False, False)
     assert len(health.problems) == MAX_NAMED
     assert health.problems[0] == "no worker is alive"
     assert ("the directory is being filled again from the workers" in health.problems) is not settled
@@ -26,5 +35,42 @@ def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: 
 def test_a_living_worker_is_enough() -> None:
     status = DirectoryStatus("g", True, sessions=3, reservations=0)
     health = health_of("c", status, workers(1, WorkerState.ALIVE), ["http://w0/", "http://missing"])
-    assert health.ready
+    assert (health.ready, health.creates) == (True, True)
     assert health.problems == ("worker http://missing has not joined",)
+
+
+def test_while_the_directory_settles_what_it_knows_can_be_used() -> None:
+    status = DirectoryStatus("g", False, sessions=3, reservations=0)
+    health = health_of("c", status, workers(1, WorkerState.ALIVE), [])
+    assert (health.ready, health.creates) == (True, False)
+
+
+async def test_an_outage_of_the_directory_takes_no_coordinator_out() -> None:
+    """O8: a load balancer that asks ``/ready`` would take all of them out, although commands go on."""
+    now = [0.0]
+    directory = MemoryDirectory(clock=lambda: now[0])
+    health = FleetHealth(directory, "c", (), lambda: now[0])
+    lease = await directory.join(WorkerCard("w1", "http://w1", "1.0"), "p")
+    now[0] += directory.timings.lease_s
+    await directory.report(lease, WorkerReport())
+    assert ((await health.now()).ready, (await health.now()).creates) == (True, True)
+    answers, directory.status = directory.status, _away  # type: ignore[method-assign]
+    for _ in range(3):
+        now[0] += 2
+        away = await health.now()
+        assert (away.ready, away.creates, away.workers) == (True, False, 1)
+        assert away.problems == ("Redis is away",)
+    # One that is started meanwhile has nothing to serve; one that stops goes out, whatever it knows.
+    fresh = await FleetHealth(directory, "c", (), lambda: now[0]).now()
+    assert (fresh.ready, fresh.creates) == (False, False)
+    health.stopping = True
+    assert not (await health.now()).ready
+    health.stopping = False
+    directory.status = answers  # type: ignore[method-assign]
+    now[0] += 2
+    await directory.report(lease, WorkerReport())
+    assert (await health.now()).creates
+
+
+async def _away() -> DirectoryStatus:
+    raise Unavailable("Redis is away")

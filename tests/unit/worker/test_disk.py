@@ -1,4 +1,4 @@
-"""O5: a worker whose disk is full says so, is not ready, and sends creates elsewhere."""
+"""O5: a worker whose disk is full says so, takes no creates, and sends creates elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_o5_full_disk(scene: Scene) -> None:
         assert (await _refused(worker)).details["reason"] == "storage_full"
         assert scene.engine.creating.calls == made  # at once
         health = await worker.health()
-        assert not health.ready
+        assert not health.creates
         assert any("full" in problem for problem in health.problems)
         assert worker.room() == {"base": (0, 0)}
         # What is there goes on.
@@ -46,7 +46,7 @@ async def test_o5_full_disk(scene: Scene) -> None:
         assert (await worker.execute(session.id, ExecRequest(command="x"))).exit_code == 0
 
     async def ready() -> bool:
-        return (await worker.health()).ready
+        return (await worker.health()).creates
 
     await eventually(ready)
     assert (await worker.create_session(large)).created
@@ -56,7 +56,7 @@ async def test_o5_disk_with_little_room(scene: Scene) -> None:
     worker = await scene.start(min_free_bytes=1 << 60)
 
     async def unready() -> bool:
-        return not (await worker.health()).ready
+        return not (await worker.health()).creates
 
     await eventually(unready)
     assert "SANDLOT_MIN_FREE_BYTES" in (await _refused(worker)).message
@@ -70,5 +70,5 @@ async def test_o5_the_engines_disk(scene: Scene) -> None:
         await worker.create_session(CreateSession())
     assert caught.value.retryable
     health = await worker.health()
-    assert not health.ready
+    assert not health.creates
     assert "the engine's disk is full" in health.problems

@@ -312,6 +312,7 @@ class FakeService:
         live = [record for record in self._records.values() if not self._expire(record)]
         return ServiceHealth(
             ready=not self._closed,
+            creates=not self._closed,
             worker_id="fake",
             version=__version__,
             active_sessions=len(live),
