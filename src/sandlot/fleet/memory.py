@@ -9,9 +9,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from sandlot.domain.errors import Unavailable
 from sandlot.domain.paging import check_page, cursor, parse_cursor
-from sandlot.domain.session import Session, no_session
+from sandlot.domain.session import Session
 from sandlot.fleet import rules
 from sandlot.fleet.directory import (
     Beat,
@@ -26,13 +25,14 @@ from sandlot.fleet.directory import (
     SessionEntry,
     Timings,
     Want,
-    WorkerAt,
     WorkerCard,
     WorkerReport,
     WorkerState,
     WorkerStatus,
 )
-from sandlot.fleet.memory_state import Entry, Mark, Reservation, State, Worker
+from sandlot.fleet.memory_placing import place
+from sandlot.fleet.memory_records import record
+from sandlot.fleet.memory_state import Entry, Mark, State, Worker
 
 
 class MemoryDirectory:
@@ -69,7 +69,7 @@ class MemoryDirectory:
         state.workers[card.id] = Worker(
             card, epoch, token, now + self._timings.lease_s, sessions=old.sessions if old else {}
         )
-        state.keep_settling(now, self._timings.lease_s)
+        state.keep_settling(now)
         return Lease(card.id, epoch, token, state.generation)
 
     async def report(self, lease: Lease, report: WorkerReport) -> Beat:
@@ -87,7 +87,7 @@ class MemoryDirectory:
                     min(free, max(0, room.warm - promised.warm[environment])), free
                 )
         if not report.complete:
-            state.keep_settling(now, self._timings.lease_s)
+            state.keep_settling(now)
         return Beat(state.generation, intact=True)
 
     async def leave(self, lease: Lease) -> None:
@@ -102,7 +102,7 @@ class MemoryDirectory:
         state, now = self._now()
         return [
             WorkerStatus(
-                self._at(state, worker_id, now),
+                state.at(worker_id, now),
                 worker.card.version,
                 worker.until - now,
                 worker.report,
@@ -115,106 +115,7 @@ class MemoryDirectory:
 
     async def place(self, want: Want) -> Place | LostPlace:
         state, now = self._now()
-        state.expire(now)
-        lost: Session | None = None
-        if want.takes_over is not None:
-            known = self._known(state, now, want, Mark(session=want.takes_over), by_key=True)
-            entry = state.sessions.get(want.takes_over)
-            if known is None and (entry is None or entry.ended or entry.session.tenant != want.tenant):
-                self._check_settled(state, now)
-                raise no_session(want.takes_over)
-            lost = entry.session if entry is not None else None
-        else:
-            known = self._known(state, now, want, state.threads.get((want.tenant, want.thread)), by_key=False)
-            if known is None:
-                key = state.keys.get((want.tenant, want.idempotency_key))
-                known = self._known(state, now, want, key, by_key=True)
-        if known is not None:
-            return known
-        if want.thread is not None or want.idempotency_key is not None or want.max_sessions is not None:
-            self._check_settled(state, now)
-        if want.max_sessions is not None and want.takes_over is None:
-            counted = len(state.of_tenant(want.tenant)) + state.reserved(want.tenant)
-            if counted >= want.max_sessions:
-                raise rules.quota_reached(want.tenant, want.max_sessions)
-        return self._reserve(state, now, want, lost)
-
-    def _known(
-        self, state: State, now: float, want: Want, mark: Mark | None, *, by_key: bool
-    ) -> Place | LostPlace | None:
-        if mark is None:
-            return None
-        if mark.reservation is not None:
-            return self._follow(state, now, mark.reservation)
-        assert mark.session is not None
-        entry = state.sessions.get(mark.session)
-        if entry is None or entry.session.tenant != want.tenant or (entry.ended and not by_key):
-            return None
-        at = self._at(state, entry.worker, now)
-        if at.state is WorkerState.ALIVE:
-            return Place(at, known=True)
-        if at.state is WorkerState.LATE:
-            raise self._late(state, entry.worker, now)
-        if entry.ended:
-            return None
-        taking = state.takeovers.get(mark.session)
-        following = self._follow(state, now, taking) if taking else None
-        if following is None and want.takes_over != mark.session:
-            return LostPlace(entry.session, at)
-        return following
-
-    def _follow(self, state: State, now: float, reservation: str) -> Place | None:
-        found = state.reservations.get(reservation)
-        if found is None:
-            return None
-        at = self._at(state, found.worker, now)
-        if found.until <= now or at.state is WorkerState.GONE:
-            state.release(reservation, refund=True)
-            return None
-        if at.state is not WorkerState.ALIVE:
-            raise self._late(state, found.worker, now)
-        found.holders += 1
-        before = state.sessions.get(found.before or "")
-        lost = state.sessions.get(found.want.takes_over or "")
-        return Place(
-            at,
-            known=True,
-            reservation=reservation,
-            before=before.session if before else None,
-            lost=lost.session if lost else None,
-        )
-
-    def _reserve(self, state: State, now: float, want: Want, lost: Session | None) -> Place:
-        offers = {
-            worker_id: worker.room[want.environment]
-            for worker_id, worker in state.workers.items()
-            if want.environment in worker.room and now < worker.until
-        }
-        # Of equals the last by name, as a sorted set of Redis has it.
-        best = max(
-            offers.keys() - set(want.avoid),
-            key=lambda name: (offers[name].warm > 0, offers[name].free, name),
-            default=None,
-        )
-        if best is None or offers[best].free < 1:
-            raise rules.no_room(want.environment, offered=bool(offers))
-        thread = state.threads.get((want.tenant, want.thread)) if want.takes_over is None else None
-        before = state.sessions.get(thread.session) if thread is not None and thread.session else None
-        reservation = Reservation(
-            best,
-            warm=offers[best].warm > 0,
-            want=want,
-            until=now + self._timings.reservation_s,
-            before=before.session.id if before else None,
-        )
-        name = state.reserve(reservation)
-        return Place(
-            self._at(state, best, now),
-            known=False,
-            reservation=name,
-            before=before.session if before else None,
-            lost=lost,
-        )
+        return place(state, now, want)
 
     async def give_back(self, reservation: str) -> bool:
         state, _ = self._now()
@@ -232,56 +133,7 @@ class MemoryDirectory:
     async def record(self, lease: Lease, entries: Sequence[SessionEntry]) -> frozenset[str]:
         state, now = self._now()
         self._holder(state, lease)
-        state.expire(now)
-        taken = set()
-        for item in entries:
-            kept = item.reservation is None or item.reservation in state.reservations
-            state.consume(lease.worker_id, Mark(reservation=item.reservation))
-            session, old = item.session, state.sessions.get(item.session.id)
-            # A take-over whose place is no longer kept: the session's own worker came back with it.
-            revoked = (
-                not kept
-                and old is not None
-                and old.worker != lease.worker_id
-                and self._at(state, old.worker, now).state is not WorkerState.GONE
-            )
-            entry = Entry(lease.worker_id, session, item.idempotency_key)
-            mark = state.threads.get((session.tenant, session.thread))
-            if (
-                revoked
-                or (old is not None and self._stands(state, now, old, entry))
-                or (not entry.ended and self._thread_is_elsewhere(state, now, mark, entry))
-            ):
-                taken.add(session.id)
-            elif old is None or old.worker != entry.worker or not _stale(old, entry):
-                if not entry.ended:  # which is not what the thread's next reservation waits for
-                    state.consume(lease.worker_id, mark)
-                    state.consume(lease.worker_id, state.keys.get((session.tenant, entry.key)))
-                state.consume(lease.worker_id, Mark(reservation=state.takeovers.get(session.id)))
-                if old is not None and old.worker == lease.worker_id and session.id in state.takeovers:
-                    state.release(state.takeovers[session.id], refund=True)
-                forgotten_at = now + self._timings.remember_ended_s
-                state.write(entry, old, forgotten_at)
-        return frozenset(taken)
-
-    def _stands(self, state: State, now: float, old: Entry, entry: Entry) -> bool:
-        """Whether a recorded session of another worker stands before the one that comes."""
-        if old.worker == entry.worker:
-            return False
-        ahead = old.session.generation - entry.session.generation
-        return (
-            ahead > 0
-            or (old.ended and not entry.ended)
-            or (ahead == 0 and self._at(state, old.worker, now).state is not WorkerState.GONE)
-        )
-
-    def _thread_is_elsewhere(self, state: State, now: float, mark: Mark | None, entry: Entry) -> bool:
-        other = state.sessions.get(mark.session) if mark is not None and mark.session else None
-        if other is None or other.session.id == entry.session.id or other.ended:
-            return False
-        if other.worker == entry.worker:
-            return other.session.created_at > entry.session.created_at
-        return self._at(state, other.worker, now).state is not WorkerState.GONE
+        return record(state, now, lease.worker_id, entries)
 
     async def forget(self, lease: Lease, session_ids: Sequence[str]) -> None:
         state, _ = self._now()
@@ -300,9 +152,9 @@ class MemoryDirectory:
         state, now = self._now()
         entry = state.sessions.get(session_id)
         if entry is None:
-            self._check_settled(state, now)
+            state.check_settled(now)
             return None
-        return Found(entry.session, self._at(state, entry.worker, now))
+        return Found(entry.session, state.at(entry.worker, now))
 
     async def page(
         self, tenant: str, *, thread: str | None = None, after: str | None = None, limit: int = 100
@@ -316,23 +168,23 @@ class MemoryDirectory:
             mark = state.threads.get((tenant, thread), Mark())
             entries = [entry for entry in entries if entry.session.id == mark.session]
         if thread is None or not entries:
-            self._check_settled(state, now)
+            state.check_settled(now)
         entries = sorted(
             (entry for entry in entries if after is None or cursor(entry.session) > after),
             key=lambda entry: cursor(entry.session),
         )
-        found = tuple(Found(entry.session, self._at(state, entry.worker, now)) for entry in entries[:limit])
+        found = tuple(Found(entry.session, state.at(entry.worker, now)) for entry in entries[:limit])
         return FoundPage(found, cursor(found[-1].session) if len(entries) > limit else None)
 
     async def bury(self, ended: Session) -> bool:
         state, now = self._now()
         entry = state.sessions.get(ended.id)
         if entry is None:
-            self._check_settled(state, now)
+            state.check_settled(now)
             return False
         if entry.ended:
             return False
-        if self._at(state, entry.worker, now).state is not WorkerState.GONE or ended.id in state.takeovers:
+        if state.at(entry.worker, now).state is not WorkerState.GONE or ended.id in state.takeovers:
             raise rules.not_gone(ended.id, entry.worker)
         state.write(Entry(rules.NOBODY, ended, None), entry, now + self._timings.remember_lost_s)
         return True
@@ -364,12 +216,10 @@ class MemoryDirectory:
     def _now(self) -> tuple[State, float]:
         now = self._clock()
         if self._state is None:
-            self._state = State(secrets.token_hex(8), born=now, settles=now + self._timings.lease_s)
+            self._state = State(
+                self._timings, secrets.token_hex(8), born=now, settles=now + self._timings.lease_s
+            )
         return self._state, now
-
-    def _check_settled(self, state: State, now: float) -> None:
-        if now < state.settles:
-            raise rules.unsettled(state.settles - now)
 
     def _holder(self, state: State, lease: Lease) -> Worker:
         worker = state.workers.get(lease.worker_id)
@@ -382,30 +232,3 @@ class MemoryDirectory:
         if (worker.epoch, worker.token) != (lease.epoch, lease.token):
             raise rules.replaced(lease.worker_id, lease.epoch)
         return worker
-
-    def _at(self, state: State, worker_id: str, now: float) -> WorkerAt:
-        worker = state.workers.get(worker_id)
-        if worker is None:
-            return WorkerAt(worker_id, "", 0, WorkerState.GONE)
-        return WorkerAt(
-            worker_id,
-            worker.card.url,
-            worker.epoch,
-            rules.state_at(now, worker.until, self._timings.lost_after_s),
-        )
-
-    def _late(self, state: State, worker_id: str, now: float) -> Unavailable:
-        worker = state.workers.get(worker_id)
-        return rules.late(
-            worker_id, max(0.0, worker.until + self._timings.lost_after_s - now) if worker else 0.0
-        )
-
-
-def _stale(old: Entry, entry: Entry) -> bool:
-    """What was written later, or has ended, is not undone by a write that comes late. An end counts also
-    where the next generation stands: that one was refused to its worker, and never was. Two on, it lived
-    elsewhere meanwhile.
-    """
-    if old.ended and not entry.ended:
-        return True
-    return old.session.generation > entry.session.generation + entry.ended

@@ -6,9 +6,18 @@ import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet import rules
-from sandlot.fleet.directory import Room, Want, WorkerCard, WorkerReport
+from sandlot.fleet.directory import (
+    Room,
+    Timings,
+    Want,
+    WorkerAt,
+    WorkerCard,
+    WorkerReport,
+    WorkerState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class Promised:
 
 @dataclass(slots=True)
 class State:
+    timings: Timings
     generation: str
     born: float
     settles: float
@@ -76,8 +86,28 @@ class State:
     reservations: dict[str, Reservation] = field(default_factory=dict)
     takeovers: dict[str, str] = field(default_factory=dict)
 
-    def keep_settling(self, now: float, lease: float) -> None:
-        self.settles = rules.still_settling_until(self.settles, self.born, now, lease)
+    # --- time ---------------------------------------------------------------------------------
+
+    def check_settled(self, now: float) -> None:
+        if now < self.settles:
+            raise rules.unsettled(self.settles - now)
+
+    def keep_settling(self, now: float) -> None:
+        self.settles = rules.still_settling_until(self.settles, self.born, now, self.timings.lease_s)
+
+    def at(self, worker_id: str, now: float) -> WorkerAt:
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return WorkerAt(worker_id, "", 0, WorkerState.GONE)
+        state = rules.state_at(now, worker.until, self.timings.lost_after_s)
+        return WorkerAt(worker_id, worker.card.url, worker.epoch, state)
+
+    def late(self, worker_id: str, now: float) -> Unavailable:
+        worker = self.workers.get(worker_id)
+        left = 0.0 if worker is None else max(0.0, worker.until + self.timings.lost_after_s - now)
+        return rules.late(worker_id, left)
+
+    # --- what it holds ------------------------------------------------------------------------
 
     def of_tenant(self, tenant: str) -> list[Entry]:
         return [
