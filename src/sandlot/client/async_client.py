@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.extras import module_of_extra
+from sandlot.client.keywords import check_keywords
 from sandlot.client.options import (
     PATIENCE_S,
     Command,
@@ -23,6 +24,9 @@ from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
+from sandlot.domain.session import CreateSession
+
+RUN_IN_THREAD_TAKES: Final = ("environment", "session_env", "recreate_lost", "stdin", "check")
 
 
 class AsyncClient:
@@ -55,7 +59,16 @@ class AsyncClient:
 
     @classmethod
     def local(cls, **options: Any) -> Self:
-        """A worker in this process, for this program alone; opened when it is first used."""
+        """A worker in this process, for this program alone; opened when it is first used.
+
+        Options are the server's settings by their names (docs/reference/settings.md), such as
+        ``Client.local(pool_size=2)``, and ``keep_sessions=True``: sessions then outlive the program.
+        """
+        if options:
+            settings = module_of_extra(
+                "sandlot.config.settings", extra="server", who="a worker in this process"
+            )
+            check_keywords("local", options, {*settings.ServerSettings.model_fields, "keep_sessions"})
 
         async def open_service() -> SandboxService:
             # By name, since the wiring knows this package and must not be known by it.
@@ -89,15 +102,18 @@ class AsyncClient:
         **options: Unpack[SessionOptions],
     ) -> AsyncSession:
         """A new session; with a thread, the one that the thread has already. Options: ``SessionOptions``."""
-        service = await self.opened()
-        opened = await service.create_session(create_request(environment, thread, **options))
-        return AsyncSession(self, service, opened.session, opened.created)
+        return await self._create(create_request("create", environment, thread, options))
 
     async def thread(
         self, thread: str, environment: str | None = None, **options: Unpack[SessionOptions]
     ) -> AsyncSession:
         """The session of a conversation, made if it has none; however many ask at once, there is one."""
-        return await self.create(environment, thread=thread, **options)
+        return await self._create(create_request("thread", environment, thread, options))
+
+    async def _create(self, request: CreateSession) -> AsyncSession:
+        service = await self.opened()
+        opened = await service.create_session(request)
+        return AsyncSession(self, service, opened.session, opened.created)
 
     async def run_in_thread(
         self,
@@ -112,9 +128,11 @@ class AsyncClient:
         **options: Unpack[ExecOptions],
     ) -> Result:
         """``thread`` and ``run`` in one round trip. ``session_env`` is for a session that this makes."""
+        request = exec_request("run_in_thread", command, options, takes=RUN_IN_THREAD_TAKES)
+        session: SessionOptions = {"env": session_env or {}, "recreate_lost": recreate_lost}
+        create = create_request("run_in_thread", environment, thread, session)
         service = await self.opened()
-        create = create_request(environment, thread, env=session_env or {}, recreate_lost=recreate_lost)
-        run = await service.execute_in_thread(create, exec_request(command, **options), input_bytes(stdin))
+        run = await service.execute_in_thread(create, request, input_bytes(stdin))
         result = Result(run.result)
         return result.check() if check else result
 

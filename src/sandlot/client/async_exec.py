@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Final
 
+from sandlot.client.keywords import one_timeout
 from sandlot.client.result import Result
 from sandlot.domain.computer import Execution
 from sandlot.domain.execution import ExecEvent, ResultFold
@@ -53,11 +54,14 @@ class AsyncExec:
             if execution is not self._execution:
                 await execution.detach()
 
-    async def wait(self, timeout_s: float | None = None) -> Result:
+    async def wait(self, timeout_s: float | None = None, *, timeout: float | None = None) -> Result:
         """Its result; ``TimeoutError`` if it still runs after ``timeout_s``, and it goes on running.
+
+        ``timeout`` is another name for ``timeout_s``.
 
         An exec without an output limit waits for its reader. So this reads it, as far as nobody did.
         """
+        timeout_s = one_timeout("wait", timeout_s, timeout)
         if self._uncapped and self._unread:
             try:
                 async with asyncio.timeout(timeout_s):

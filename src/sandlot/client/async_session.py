@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Self, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
+from sandlot.client.callbacks import Followed, OnText
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.execution import ExecEvent, PtySize
+from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import Session, SessionChange, SessionState, Timeout
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
+
+
+RUN_TAKES: Final = ("stdin", "check", "on_stdout", "on_stderr")
 
 
 class AsyncSession:
@@ -63,17 +69,30 @@ class AsyncSession:
         *,
         stdin: bytes | str | None = None,
         check: bool = False,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
         """Runs a command to its end. A failed one is a result; with ``check`` it raises ``CommandFailed``.
 
+        ``on_stdout`` and ``on_stderr`` are called with pieces of text as they come; those of an async session
+        may be ``async def``. What they raise is raised here, and does not end the command.
+
         Options: ``ExecOptions``.
         """
-        raw = await self._service.execute(self._id, exec_request(command, **options), input_bytes(stdin))
-        result = Result(raw)
+        request = exec_request("run", command, options, takes=RUN_TAKES)
+        followed = Followed(self.info, request, on_stdout, on_stderr)
+        if not followed.callbacks:
+            result = Result(await self._service.execute(self._id, request, input_bytes(stdin)))
+        else:
+            async with contextlib.aclosing(self.events_of(request, stdin)) as events:
+                async for event in events:
+                    if inspect.isawaitable(answer := followed.see(event)):
+                        await answer
+            result = followed.result()
         return result.check() if check else result
 
-    async def stream(
+    def stream(
         self,
         command: Command,
         *,
@@ -85,7 +104,14 @@ class AsyncSession:
 
         Leaving the loop does not end the command.
         """
-        request = exec_request(command, stdin=stdin is not None, **options)
+        request = exec_request("stream", command, options, takes=("stdin", "offset"))
+        return self.events_of(request, stdin, offset)
+
+    async def events_of(
+        self, request: ExecRequest, stdin: bytes | str | None = None, offset: int = 0
+    ) -> AsyncGenerator[ExecEvent, None]:
+        """As ``stream``, for a request that was made already."""
+        request = replace(request, stdin=stdin is not None)
         execution = await self._service.start_exec(self._id, request, offset=offset)
         feeding = asyncio.create_task(_feed(execution, input_bytes(stdin)))
         try:
@@ -105,7 +131,9 @@ class AsyncSession:
         **options: Unpack[ExecOptions],
     ) -> AsyncExec:
         """Starts a command in the background: it goes on whatever becomes of this program."""
-        request = exec_request(command, stdin=stdin or pty is not None, pty=pty, **options)
+        request = exec_request(
+            "start", command, options, takes=("stdin", "pty"), stdin=stdin or pty is not None, pty=pty
+        )
         execution = await self._service.start_exec(self._id, request)
         uncapped = request.output_limit is None
         if not request.stdin and not uncapped:
@@ -198,11 +226,15 @@ class AsyncShell:
         *,
         stdin: bytes | str | None = None,
         check: bool = False,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
         """As ``AsyncSession.run``, in this shell."""
         options["shell"] = self.name
-        return await self.session.run(command, stdin=stdin, check=check, **options)
+        return await self.session.run(
+            command, stdin=stdin, check=check, on_stdout=on_stdout, on_stderr=on_stderr, **options
+        )
 
     async def close(self) -> None:
         await self.session.close_shell(self.name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict, Unpack
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Literal, TypedDict
 
+from sandlot.client.keywords import FOR_COMMANDS, FOR_SESSIONS, check_keywords, one_timeout
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
 from sandlot.domain.ids import new_exec_id
@@ -21,6 +22,7 @@ class ExecOptions(TypedDict, total=False):
     """cwd: where it runs; /workspace, unless told otherwise.
     env: variables for this command, over those of the session.
     timeout_s: seconds after which it is killed; the server has a default and a ceiling.
+    timeout: the same, by the name that other libraries have for it.
     output_limit: bytes of output that are kept; None: no cap, for streams alone.
     on_limit: "truncate" drops what is over the limit, "kill" ends the command.
     shell: the name of a shell that keeps its folder, variables and functions from command to command.
@@ -30,6 +32,7 @@ class ExecOptions(TypedDict, total=False):
     cwd: str | None
     env: Mapping[str, str]
     timeout_s: float | None
+    timeout: float | None
     output_limit: int | None
     on_limit: OnLimit | Literal["truncate", "kill"]
     shell: str | None
@@ -54,10 +57,24 @@ class SessionOptions(TypedDict, total=False):
     recreate_lost: bool
 
 
+EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
+SESSION_OPTIONS: Final = frozenset(SessionOptions.__annotations__)
+
+
 def exec_request(
-    command: Command, stdin: bool = False, pty: PtySize | None = None, **options: Unpack[ExecOptions]
+    method: str,
+    command: Command,
+    options: ExecOptions,
+    *,
+    takes: Collection[str] = (),
+    stdin: bool = False,
+    pty: PtySize | None = None,
 ) -> ExecRequest:
-    """A string is for the shell, a sequence of words is run as it is."""
+    """A string is for the shell, a sequence of words is run as it is.
+
+    ``method`` was called with ``options``; ``takes`` names the arguments that it has beside them.
+    """
+    check_keywords(method, options, {*EXEC_OPTIONS, *takes}, FOR_COMMANDS)
     on_limit = options.get("on_limit", OnLimit.TRUNCATE)
     if on_limit not in OnLimit.__members__.values():
         raise InvalidRequest(f"on_limit is 'truncate' or 'kill', not {on_limit!r}")
@@ -68,7 +85,7 @@ def exec_request(
         cwd=options.get("cwd"),
         env=options.get("env") or {},
         stdin=stdin,
-        timeout_s=options.get("timeout_s"),
+        timeout_s=one_timeout(method, options.get("timeout_s"), options.get("timeout")),
         output_limit=options.get("output_limit", DEFAULT_OUTPUT_LIMIT_BYTES),
         on_limit=OnLimit(on_limit),
         pty=pty,
@@ -77,8 +94,14 @@ def exec_request(
 
 
 def create_request(
-    environment: str | None, thread: str | None, **options: Unpack[SessionOptions]
+    method: str,
+    environment: str | None,
+    thread: str | None,
+    options: SessionOptions,
+    *,
+    takes: Collection[str] = ("environment", "thread"),
 ) -> CreateSession:
+    check_session_options(method, options, takes)
     return CreateSession(
         environment=environment,
         thread=thread,
@@ -90,6 +113,11 @@ def create_request(
         idempotency_key=options.get("idempotency_key"),
         recreate_lost=options.get("recreate_lost", False),
     )
+
+
+def check_session_options(method: str, options: SessionOptions, takes: Collection[str]) -> None:
+    """``takes``: the arguments that ``method`` has beside the options."""
+    check_keywords(method, options, {*SESSION_OPTIONS, *takes}, FOR_SESSIONS)
 
 
 def input_bytes(data: bytes | str | None) -> bytes | None:

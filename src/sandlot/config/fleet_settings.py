@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sandlot.config.front_door_settings import PREFIX, split
+from sandlot.config.front_door_settings import split
 from sandlot.config.settings import ServerSettings, read_secret, read_settings
+from sandlot.config.variable_names import PREFIX
 from sandlot.domain.errors import InvalidRequest, SandlotError
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-PREFIX = "SANDLOT_"
+from sandlot.config.variable_names import PREFIX
 
 
 class FrontDoorSettings(BaseSettings):

@@ -16,8 +16,8 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings
 
 from sandlot.config.ceiling_settings import CeilingSettings
-from sandlot.config.front_door_settings import PREFIX
 from sandlot.config.recipes import RecipeDefaults
+from sandlot.config.variable_names import PREFIX, check_server_variables
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.pool import (
     DEFAULT_MAX_POOL_SIZE,
@@ -26,6 +26,7 @@ from sandlot.domain.pool import (
     PoolPolicy,
 )
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, MAX_TIMEOUT_S
+from sandlot.domain.suggestions import did_you_mean
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -304,6 +305,9 @@ def server_settings(**given: Any) -> ServerSettings:
 
 
 def read_settings(kind: type[S], **given: Any) -> S:
+    for name in given.keys() - kind.model_fields.keys():
+        raise TypeError(f"there is no setting {name!r}{did_you_mean(name, kind.model_fields)}")
+    check_server_variables(os.environ, _all_variables())
     try:
         return kind(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -316,6 +320,13 @@ def variables(field: str, kind: type[BaseSettings] = ServerSettings) -> tuple[st
     if isinstance(alias, AliasChoices):
         return tuple(str(choice) for choice in alias.choices)
     return (PREFIX + field.upper(),)
+
+
+def _all_variables() -> set[str]:
+    from sandlot.config.fleet_settings import FleetSettings  # which is built on this module
+
+    kinds: tuple[type[BaseSettings], ...] = (ServerSettings, FleetSettings)
+    return {variable for kind in kinds for field in kind.model_fields for variable in variables(field, kind)}
 
 
 def is_loopback(host: str) -> bool:

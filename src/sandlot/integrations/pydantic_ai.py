@@ -33,7 +33,7 @@ from pydantic_ai.workspaces import (
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.result import Result
 from sandlot.client.sync.client import Client
 from sandlot.domain import errors
@@ -68,6 +68,7 @@ class SandlotWorkspaceBackend:
         environment: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        check_session_options(type(self).__name__, options, ("client", "ref", "thread", "environment"))
         if ref is not None and ref.provider != PROVIDER:
             raise ValueError(f"the ref of a {PROVIDER} workspace is needed, not one of {ref.provider!r}")
         self._client = client if client is not None else Client()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_thread
@@ -45,6 +45,7 @@ class Sandboxes:
         name: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        check_session_options("Sandboxes", options, ("client", "environment", "name"))
         if client is not None and not isinstance(client, Client | AsyncClient):
             raise InvalidRequest(f"client is a sandlot.Client or AsyncClient, not {client!r:.80}")
         if options.get("idempotency_key") is not None:

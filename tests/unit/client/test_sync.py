@@ -266,11 +266,11 @@ class TestSettings:
                 return FakeService()
 
         monkeypatch.setitem(sys.modules, "sandlot.wiring", Wiring)
-        client = AsyncClient.local(pool=1)
+        client = AsyncClient.local(pool_size=1)
         with pytest.raises(InvalidRequest, match="opened"):
             _ = client.service
         sessions = await asyncio.gather(*(client.create() for _ in range(3)))
-        assert opened == [{"pool": 1}]
+        assert opened == [{"pool_size": 1}]
         assert (await sessions[0].run("echo local")).output == "local\n"
         service = client.service
         await client.aclose()

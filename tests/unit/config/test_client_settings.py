@@ -4,8 +4,13 @@ import subprocess
 import sys
 
 import pytest
+from pydantic_settings import BaseSettings
 
 from sandlot.config.client_settings import DEFAULT_URL, client_settings
+from sandlot.config.fleet_settings import FleetSettings
+from sandlot.config.settings import ServerSettings, variables
+from sandlot.config.variable_names import OF_DEPLOY
+from sandlot.domain.errors import InvalidRequest
 
 
 def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +44,25 @@ def test_the_sdk_gets_no_server_library_by_it() -> None:
     code = "import sys, sandlot.config.client_settings; print({'pydantic', 'yaml', 'jsonschema'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("variable", ["SANDLOT_APIKEY", "SANDLOT_API_KEYS", "SANDLOT_KEY", "SANDLOT_URI"])
+def test_u1_a_near_miss_is_an_error(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(InvalidRequest, match=f"{variable} is set.*did you mean SANDLOT_(API_KEY|URL)"):
+        client_settings()
+    assert client_settings("http://x", "given").api_key == "given"
+    monkeypatch.setenv(variable, "")
+    client_settings()
+
+
+def test_u1_servers_variables_and_those_of_the_program_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: tuple[type[BaseSettings], ...] = (ServerSettings, FleetSettings)
+    for kind in kinds:
+        for field in kind.model_fields:
+            for variable in variables(field, kind):
+                monkeypatch.setenv(variable, "x")
+    for variable in ("SANDLOT_TENANT_PREFIX", *OF_DEPLOY):
+        monkeypatch.setenv(variable, "x")
+    monkeypatch.delenv("SANDLOT_URL", raising=False)
+    assert client_settings().url == DEFAULT_URL

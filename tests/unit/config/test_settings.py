@@ -178,3 +178,33 @@ def test_timeouts_fit_each_other() -> None:
 def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDLOT_DATA_DIR", "~/box")
     assert server_settings().data_dir == Path.home() / "box"
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SANDLOT_POOL_SISE", "did you mean 'SANDLOT_POOL_SIZE'?"),
+        ("SANDLOT_REDIS_ULR", "did you mean 'SANDLOT_REDIS_URL'?"),
+        ("SANDLOT_XYZ", "unset it if it is not meant for Sandlot"),
+    ],
+)
+def test_u1_a_misspelled_variable_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(variable, "3")
+    with pytest.raises(InvalidRequest, match=variable) as refused:
+        server_settings()
+    assert meant in refused.value.message
+    monkeypatch.setenv(variable, "")  # as if it were not set
+    server_settings()
+
+
+def test_u1_a_variable_of_another_member_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SANDLOT_REDIS_URL", "SANDLOT_CELL", "SANDLOT_URL", "SANDLOT_TEST_ROUNDS"):
+        monkeypatch.setenv(variable, "redis://x")
+    assert server_settings().port == 8000
+
+
+def test_u1_a_misspelled_argument_is_an_error() -> None:
+    with pytest.raises(TypeError, match="there is no setting 'pool_sise'; did you mean 'pool_size'"):
+        server_settings(pool_sise=3)

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
@@ -69,7 +69,7 @@ class BackgroundLoop:
             future.cancel()  # an interrupt of the caller ends the call too; one that is done is not changed
             raise
 
-    def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, events: AsyncIterator[T]) -> Generator[T, None, None]:
         pid = os.getpid()
         try:
             while True:

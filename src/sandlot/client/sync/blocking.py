@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -65,9 +65,9 @@ def blocking_self(
 
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[R]],
-) -> Callable[Concatenate[Facade[Any], P], Iterator[R]]:
+) -> Callable[Concatenate[Facade[Any], P], Generator[R, None, None]]:
     @functools.wraps(method)
-    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         return self._loop.iterate(method(self._behind, *args, **kwargs))
 
     return call

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from functools import cached_property
-from typing import Self
+from typing import Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
-from sandlot.client.async_session import AsyncSession, AsyncShell
+from sandlot.client.async_session import RUN_TAKES, AsyncSession, AsyncShell
+from sandlot.client.callbacks import Followed, OnText
+from sandlot.client.options import Command, ExecOptions, exec_request
+from sandlot.client.result import Result
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, blocking_self, entering, iterating
 from sandlot.domain.session import Session as SessionInfo
 from sandlot.domain.session import SessionState
@@ -34,7 +39,23 @@ class Shell(Facade[AsyncShell]):
     def name(self) -> str:
         return self._behind.name
 
-    run = blocking(AsyncShell.run)
+    def run(
+        self,
+        command: str,
+        *,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        **options: Unpack[ExecOptions],
+    ) -> Result:
+        """As ``Session.run``, in this shell."""
+        options["shell"] = self.name
+        session = Session(self._behind.session, self._loop)
+        return session.run(
+            command, stdin=stdin, check=check, on_stdout=on_stdout, on_stderr=on_stderr, **options
+        )
+
     close = blocking(AsyncShell.close)
 
 
@@ -93,8 +114,39 @@ class Session(Facade[AsyncSession]):
         """A bash that keeps its folder, variables and functions; started by its first command."""
         return Shell(self._behind.shell(name), self._loop)
 
-    run = blocking(AsyncSession.run)
+    def run(
+        self,
+        command: Command,
+        *,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        **options: Unpack[ExecOptions],
+    ) -> Result:
+        """Runs a command to its end. A failed one is a result; with ``check`` it raises ``CommandFailed``.
+
+        ``on_stdout`` and ``on_stderr`` are called with pieces of text as they come; those of an async session
+        may be ``async def``. What they raise is raised here, and does not end the command.
+
+        Options: ``ExecOptions``.
+        """
+        request = exec_request("run", command, options, takes=RUN_TAKES)
+        followed = Followed(self.info, request, on_stdout, on_stderr)
+        if not followed.callbacks:
+            return self._loop.run(self._behind.run(command, stdin=stdin, check=check, **options))
+        if any(inspect.iscoroutinefunction(callback) for callback in followed.callbacks.values()):
+            raise TypeError(
+                "run() calls plain functions as on_stdout and on_stderr; an AsyncSession awaits them"
+            )
+        with contextlib.closing(self.events_of(request, stdin)) as events:
+            for event in events:
+                followed.see(event)
+        result = followed.result()
+        return result.check() if check else result
+
     stream = iterating(AsyncSession.stream)
+    events_of = iterating(AsyncSession.events_of)
     start = blocking_as(Exec, AsyncSession.start)
     terminal = blocking_as(Exec, AsyncSession.terminal)
     exec = blocking_as(Exec, AsyncSession.exec)

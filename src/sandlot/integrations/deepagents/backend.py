@@ -25,7 +25,7 @@ from deepagents.backends.sandbox import BaseSandbox
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.deepagents import execution, file_operations, searching
@@ -70,6 +70,7 @@ class SandlotBackend(BaseSandbox):
         shell: str | None = SHELL,
         **options: Unpack[SessionOptions],
     ) -> None:
+        check_session_options("SandlotBackend", options, ("client", "environment", "name", "thread", "shell"))
         self._sandboxes = Sandboxes(client, environment=environment, name=name, **options)
         self._thread = thread
         self._shell = shell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain_core.messages import SystemMessage, ToolMessage
@@ -12,7 +12,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from sandlot.client.async_client import AsyncClient
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.langchain.approval import ApprovalPolicy
@@ -25,6 +25,8 @@ from sandlot.integrations.toolbox import refusal
 Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 ToolResult = ToolMessage | Command[Any]
+
+_TAKES: Final = ("client", "environment", "name", "cleanup", "prompt", "approval")
 
 
 class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -47,6 +49,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         approval: ApprovalPolicy | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
+        check_session_options("SandboxMiddleware", options, _TAKES)
         super().__init__()
         if cleanup not in {"keep", "delete"}:
             raise InvalidRequest(f"cleanup is 'keep' or 'delete', not {cleanup!r}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.runtime import get_runtime
 
 from sandlot.client.async_client import AsyncClient
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.integrations import toolbox
@@ -18,6 +18,8 @@ from sandlot.integrations.langchain.call import Operation, aperform, call_id, pe
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import TIMEOUT_S
+
+_TAKES: Final = ("client", "command_key", "result_key", "timeout_s", "environment", "name")
 
 
 def bash_node(
@@ -37,6 +39,7 @@ def bash_node(
     crash does not run its command again. Two of these within one node of the graph are told apart by their
     keys and commands.
     """
+    check_session_options("bash_node", options, _TAKES)
     sandboxes = Sandboxes(client, environment=environment, name=name, **options)
 
     def operation(state: Any, config: RunnableConfig) -> Operation:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.options import SessionOptions
+from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.integrations import toolbox
 from sandlot.integrations.langchain import arguments as about
@@ -43,6 +43,7 @@ def sandbox_tools(
     What commands print is shown as it comes, under ``stream_mode=["tools", "custom"]``: with "tools" alone
     LangGraph holds it back until the step is over.
     """
+    check_session_options("sandbox_tools", options, ("client", "environment", "name"))
     return tools_of(Sandboxes(client, environment=environment, name=name, **options))
 
 
