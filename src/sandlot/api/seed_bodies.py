@@ -1,14 +1,14 @@
 """Bodies of the older interface, and how they are read.
 
 Its clients send JSON under whatever content type their tool puts there (``curl -d`` says that it is a form),
-so the body is read as JSON in any case but one, plain text. Fields that are not known are ignored, as they
-were.
+so the body is read as JSON in any case but one, plain text. Fields that are not known are errors: with a
+misspelled ``environment``, a sandbox would have a weaker wall than was asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from pydantic import TypeAdapter
@@ -19,14 +19,19 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import CreateSession, Session
+from sandlot.domain.suggestions import did_you_mean
 from sandlot.wire.exec_bodies import text_and_base64
+from sandlot.wire.former_names import environment_meant
 
 USER: Final = "sandboxuser"
 WORKSPACE: Final = "/workspace"
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_LISTED: Final = 10_000
 
-Body = TypeVar("Body")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Body = TypeVar("Body", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +192,19 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     """
     if request.headers.get("content-type", "").lower().startswith("text/plain"):
         raise InvalidRequest("send the body as JSON, with the header Content-Type: application/json")
+    content = await request.body() or b"{}"
     try:
-        return msgspec.json.decode(await request.body() or b"{}", type=kind)
+        body = msgspec.json.decode(content, type=kind)
+        given: dict[str, msgspec.Raw] = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is not the JSON that is wanted: {error}") from None
+    known = [one.name for one in fields(kind)]
+    for name in given:
+        if name not in known:
+            raise InvalidRequest(
+                f"the body has an unknown field {name!r:.80}{did_you_mean(name[:80], known)}"
+            )
+    return body
 
 
 def documented(kind: type[object], *, required: bool = True) -> dict[str, Any]:
@@ -200,13 +214,12 @@ def documented(kind: type[object], *, required: bool = True) -> dict[str, Any]:
 
 
 async def seed_session(service: SandboxService, environment: str | None, thread: str | None) -> Session:
-    """Names of that time (Python3, python:latest) are none of ours and mean the default environment."""
-    if environment is not None:
-        known = {found.name for found in (await service.catalogue()).environments}
-        environment = environment if environment in known else None
-    opened = await service.create_session(
-        CreateSession(environment=environment, thread=thread, recreate_lost=thread is not None)
+    """Names of that time (Python3, python:latest) mean the default environment."""
+    known = {found.name: found.tier for found in (await service.catalogue()).environments}
+    request = CreateSession(
+        environment=environment_meant(environment, known), thread=thread, recreate_lost=thread is not None
     )
+    opened = await service.create_session(request)
     return opened.session
 
 

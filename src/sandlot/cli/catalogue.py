@@ -75,12 +75,11 @@ def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> No
 
 
 def environment_of(catalogue: Catalogue, name: str) -> EnvironmentInfo:
-    from sandlot.domain.errors import NotFound
+    from sandlot.domain.environment import no_environment
 
     found = next((known for known in catalogue.environments if known.name == name), None)
     if found is None:
-        names = ", ".join(known.name for known in catalogue.environments)
-        raise NotFound(f"there is no environment {name!r:.80}; the server has {names}")
+        raise no_environment(name, {known.name: known.tier for known in catalogue.environments})
     return found
 
 

@@ -1,7 +1,7 @@
 """``Lifecycle``: the interface of the system's second text, on the present one.
 
-Its providers and templates were names of other services; here every session is a sandbox of the server. A
-name that is not one of the server's environments means the default one, as on the routes of that time.
+Its providers and templates were names of other services; here every session is a sandbox of the server. The
+names that environments had then (Python3, Node) mean the default one, as on the routes of that time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Session
+from sandlot.domain.environment import Tier
+from sandlot.wire.former_names import environment_meant
 
 PROVIDER = "docker"
 
@@ -18,7 +20,7 @@ PROVIDER = "docker"
 class SandboxManager:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._environments: frozenset[str] | None = None
+        self._environments: dict[str, Tier] | None = None
 
     def start_sandbox(self, session_id: str, environment: str, provider: str = PROVIDER) -> dict[str, Any]:
         """The caller's id is the conversation's: asking twice gives the same sandbox."""
@@ -44,8 +46,8 @@ class SandboxManager:
     def _environment(self, name: str | None) -> str | None:
         if self._environments is None:
             known = self._client.catalogue().environments
-            self._environments = frozenset(environment.name for environment in known)
-        return name if name in self._environments else None
+            self._environments = {environment.name: environment.tier for environment in known}
+        return environment_meant(name, self._environments)
 
     def create(self, environment: str | None, agent_config: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {f"agent.{name}": str(value) for name, value in agent_config.items()}

@@ -1,13 +1,16 @@
-"""An environment: a named recipe for sandboxes. No logic."""
+"""An environment: a named recipe for sandboxes; and what to say of a name that none has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
+from sandlot.domain.suggestions import did_you_mean
 
 
 class Tier(StrEnum):
@@ -40,3 +43,13 @@ class Recipe:
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
     lifetime_s: float | None = DEFAULT_LIFETIME_S
+
+
+def no_environment(name: str, known: Mapping[str, Tier]) -> InvalidRequest:
+    """Never the default one instead: the name may have been meant to ask for a stronger wall.
+
+    ``known``: this server's environments, by name.
+    """
+    of_tier = sorted(one for one, tier in known.items() if tier == name.lower())
+    hint = f"; {name.lower()} is the tier of {', '.join(of_tier)}" if of_tier else did_you_mean(name, known)
+    return InvalidRequest(f"there is no environment {name!r:.80} among {', '.join(sorted(known))}{hint}")

@@ -157,7 +157,9 @@ class CreateSession:
 
     def __post_init__(self) -> None:
         if self.environment is not None and not is_name(self.environment):
-            raise InvalidRequest(f"{self.environment!r:.80} cannot be an environment's name")
+            lower = self.environment.lower()
+            hint = f"; did you mean {lower!r:.80}?" if is_name(lower) else ""
+            raise InvalidRequest(f"{self.environment!r:.80} cannot be an environment's name{hint}")
         if self.thread is not None and not is_thread(self.thread):
             raise InvalidRequest("a thread's id must be 1-200 printable ASCII characters without spaces")
         if self.idempotency_key is not None and not 0 < _bytes(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:

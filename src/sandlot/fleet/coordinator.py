@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.environment import no_environment
 from sandlot.domain.errors import (
     InvalidRequest,
     LinkInterrupted,
@@ -179,9 +180,9 @@ class CoordinatorService:
 
     def _environment(self, name: str | None) -> str:
         asked = name or DEFAULT_ENVIRONMENT
-        if not any(environment.name == asked for environment in self._catalogue.environments):
-            known = ", ".join(sorted(environment.name for environment in self._catalogue.environments))
-            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {known}")
+        known = {environment.name: environment.tier for environment in self._catalogue.environments}
+        if asked not in known:
+            raise no_environment(asked, known)
         return asked
 
     async def get_session(self, session_id: str) -> Session:

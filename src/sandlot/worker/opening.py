@@ -14,8 +14,8 @@ from functools import partial
 
 import structlog
 
-from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import InvalidRequest, SandlotError, StorageFull, Unavailable, Unsupported
+from sandlot.domain.environment import Recipe, no_environment
+from sandlot.domain.errors import SandlotError, StorageFull, Unavailable, Unsupported
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.limits import Limits, granted
 from sandlot.domain.session import (
@@ -258,10 +258,10 @@ class Opening:
             live.preparing = None
 
     def _recipe(self, name: str | None) -> Recipe:
-        recipe = self._recipes.get(name or DEFAULT_ENVIRONMENT)
+        asked = name or DEFAULT_ENVIRONMENT
+        recipe = self._recipes.get(asked)
         if recipe is None:
-            known = ", ".join(sorted(self._recipes))
-            raise InvalidRequest(f"there is no environment {name!r:.80}; this server has: {known}")
+            raise no_environment(asked, {name: one.environment.tier for name, one in self._recipes.items()})
         return recipe
 
     async def restore_limits(self, live: Live, sandbox: Sandbox) -> None:

@@ -15,10 +15,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from sandlot.api import create_app
+from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.service import SandboxService
 from sandlot.testing.fake import FakeService
 
 KEY = "key-of-the-tests"
+RECIPES = (
+    Recipe(Environment("base", "sandlot/base:latest")),
+    Recipe(Environment("gvisor", "sandlot/base:latest", tier=Tier.RUNSC)),
+)
 
 
 @dataclass
@@ -83,7 +88,7 @@ async def serving(service: SandboxService, **options: Any) -> AsyncIterator[int]
 
 @asynccontextmanager
 async def living(**options: Any) -> AsyncIterator[Live]:
-    service = FakeService()
+    service = FakeService(recipes=RECIPES)
     async with (
         serving(service, **options) as port,
         httpx.AsyncClient(

@@ -125,3 +125,32 @@ async def test_wrong_bodies(live: Live, path: str, body: str) -> None:
     answer = await live.client.post(path, content=body, headers=CURL)
     assert answer.status_code == 422
     assert answer.json()["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize("route", ["/create_session", "/api/sessions"])
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"environment": "gVisor"}, "did you mean 'gvisor'?"),
+        ({"environment": "gvizor"}, "did you mean 'gvisor'?"),
+        ({"environment": "runsc"}, "runsc is the tier of gvisor"),
+        ({"enviroment": "gvisor"}, "unknown field 'enviroment'; did you mean 'environment'?"),
+        ({"environment": "qqq"}, "there is no environment 'qqq' among base, gvisor"),
+    ],
+)
+async def test_s4_a_typo_never_gives_the_default_environment(
+    live: Live, route: str, body: dict[str, str], told: str
+) -> None:
+    """S4: it silently was base on runc, the weaker wall."""
+    answer = await live.client.post(route, content=json.dumps(body), headers=CURL)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    assert told in answer.json()["detail"]
+    assert not (await live.service.list_sessions()).sessions
+
+
+@pytest.mark.parametrize("environment", ["gvisor", "base"])
+async def test_s4_an_environment_by_its_name(live: Live, environment: str) -> None:
+    session_id = (await live.client.post("/create_session", json={"environment": environment})).json()[
+        "session_id"
+    ]
+    assert (await live.service.get_session(session_id)).environment == environment

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sandlot import __version__
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.environment import Environment, Recipe, no_environment
 from sandlot.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -122,8 +122,7 @@ class FakeService:
         name = request.environment or DEFAULT_ENVIRONMENT
         recipe = self._recipes.get(name)
         if recipe is None:
-            known = ", ".join(sorted(self._recipes))
-            raise InvalidRequest(f"there is no environment {name!r}; there are: {known}")
+            raise no_environment(name, {name: one.environment.tier for name, one in self._recipes.items()})
         now = self._clock()
         session = Session(
             id=new_session_id(),
