@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from sandlot.domain.errors import Busy, InvalidRequest, SandboxLost, SessionEnded, Unavailable
+from sandlot.domain.errors import (
+    Busy,
+    InvalidRequest,
+    SandboxLost,
+    SessionEnded,
+    ThreadDiffers,
+    Unavailable,
+)
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator_options import CoordinatorOptions
@@ -123,6 +131,8 @@ async def test_a_silent_worker_is_waited_for_then_its_sessions_are_lost(scene: S
         SessionState.LOST,
         False,
     )
+    with pytest.raises(ThreadDiffers, match="its pids is 256, not 64"):  # U2
+        await other.create_session(CreateSession(thread="t", limits=LimitChange(pids=64), recreate_lost=True))
     assert not scene.workers["w2"].assignments
 
 
@@ -318,3 +328,16 @@ async def test_draining_is_passed_on(scene: Scene) -> None:
     assert scene.workers["w2"].draining
     with pytest.raises(InvalidRequest, match="there is no worker 'w9'"):
         await scene.coordinator.drain("w9")
+
+
+async def test_u2_other_options_than_the_threads_session_has(scene: Scene) -> None:
+    first = CreateSession(thread="t", env={"TOKEN": "one"})
+    opened = await scene.coordinator.create_session(first)
+    other = CreateSession(thread="t", env={"TOKEN": "two"})
+    for coordinator in (scene.coordinator, scene.another()):
+        with pytest.raises(ThreadDiffers, match="its variables differ in TOKEN") as refused:
+            await coordinator.create_session(other)
+        assert refused.value.details["different"] == ["env"]
+        kept = await coordinator.create_session(replace(other, if_different="keep"))
+        assert (kept.session.id, kept.created) == (opened.session.id, False)
+    assert (await scene.directory.status()).reservations == 0

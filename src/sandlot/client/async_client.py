@@ -24,9 +24,16 @@ from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
-from sandlot.domain.session import CreateSession
+from sandlot.domain.session import CreateSession, IfDifferent
 
-RUN_IN_THREAD_TAKES: Final = ("environment", "session_env", "recreate_lost", "stdin", "check")
+RUN_IN_THREAD_TAKES: Final = (
+    "environment",
+    "session_env",
+    "recreate_lost",
+    "if_different",
+    "stdin",
+    "check",
+)
 
 
 class AsyncClient:
@@ -107,7 +114,11 @@ class AsyncClient:
     async def thread(
         self, thread: str, environment: str | None = None, **options: Unpack[SessionOptions]
     ) -> AsyncSession:
-        """The session of a conversation, made if it has none; however many ask at once, there is one."""
+        """The session of a conversation, made if it has none; however many ask at once, there is one.
+
+        ``ThreadDiffers`` if it has one with another environment, variables or limits than are given here;
+        with ``if_different="keep"`` that one is used as it is.
+        """
         return await self._create(create_request("thread", environment, thread, options))
 
     async def _create(self, request: CreateSession) -> AsyncSession:
@@ -123,13 +134,18 @@ class AsyncClient:
         environment: str | None = None,
         session_env: Mapping[str, str] | None = None,
         recreate_lost: bool = False,
+        if_different: IfDifferent = "error",
         stdin: bytes | str | None = None,
         check: bool = False,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """``thread`` and ``run`` in one round trip. ``session_env`` is for a session that this makes."""
+        """``thread`` and ``run`` in one round trip. ``session_env``: as ``env`` of ``thread``."""
         request = exec_request("run_in_thread", command, options, takes=RUN_IN_THREAD_TAKES)
-        session: SessionOptions = {"env": session_env or {}, "recreate_lost": recreate_lost}
+        session: SessionOptions = {
+            "env": session_env or {},
+            "recreate_lost": recreate_lost,
+            "if_different": if_different,
+        }
         create = create_request("run_in_thread", environment, thread, session)
         service = await self.opened()
         run = await service.execute_in_thread(create, request, input_bytes(stdin))

@@ -10,7 +10,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.limits import LimitChange
-from sandlot.domain.session import CreateSession, Timeout
+from sandlot.domain.session import CreateSession, IfDifferent, Timeout
 
 Command = str | Sequence[str]
 
@@ -46,6 +46,8 @@ class SessionOptions(TypedDict, total=False):
     metadata: names and values of yours, given back with the session.
     idempotency_key: the same key again gives the same session.
     recreate_lost: a thread whose sandbox was lost gets a new one at once.
+    if_different: of a thread that has a session with another environment, variables or limits than are given:
+        "error" raises ThreadDiffers, "keep" goes on with it as it is.
     """
 
     env: Mapping[str, str]
@@ -55,6 +57,7 @@ class SessionOptions(TypedDict, total=False):
     metadata: Mapping[str, str]
     idempotency_key: str | None
     recreate_lost: bool
+    if_different: IfDifferent
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -112,6 +115,7 @@ def create_request(
         metadata=options.get("metadata") or {},
         idempotency_key=options.get("idempotency_key"),
         recreate_lost=options.get("recreate_lost", False),
+        if_different=options.get("if_different", "error"),
     )
 
 

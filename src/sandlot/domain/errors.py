@@ -6,7 +6,8 @@ SandlotError
 ├── NotFound                  the session, sandbox, exec or shell is not there
 │   └── SessionEnded          it was there: deleted or expired, and the message says which
 ├── Conflict                  it exists already, or under the same id with other content
-│   └── IdempotencyMismatch   the idempotency key was used before, for another request
+│   ├── IdempotencyMismatch   the idempotency key was used before, for another request
+│   └── ThreadDiffers         the thread has a session with another environment, variables or limits
 ├── Busy                      a bound is reached (execs, streams, processes): wait, then retry
 ├── Unavailable               no sandbox can be had now (queue, capacity, server stopping): retry later
 ├── TooLarge                  a body, file or archive is over the bound that the message names
@@ -82,6 +83,12 @@ class Conflict(SandlotError):
 
 class IdempotencyMismatch(Conflict):
     code = "idempotency_mismatch"
+
+
+class ThreadDiffers(Conflict):
+    """``details["different"]`` names the options."""
+
+    code = "thread_differs"
 
 
 class Busy(SandlotError):

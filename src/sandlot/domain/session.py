@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Literal
 
 from sandlot.domain.errors import (
     Conflict,
@@ -80,6 +81,7 @@ class Never:
 
 NEVER = Never()
 Timeout = float | Never
+IfDifferent = Literal["error", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class CreateSession:
     ``env`` reaches every command. ``limits`` changes the environment's. Timeouts: None is "as the environment
     says", NEVER only where the settings allow it. ``recreate_lost``: a thread whose sandbox was lost gets a
     new one at once, with the loss reported in the session; otherwise the lost session itself is the answer.
+    ``if_different``: what to do if the thread's session has another environment, variables or limits than are
+    given here: say so (``ThreadDiffers``), or keep it as it is.
     """
 
     environment: str | None = None
@@ -154,6 +158,8 @@ class CreateSession:
     metadata: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     recreate_lost: bool = False
+    # Not part of what is asked for: the same idempotency key may come with either.
+    if_different: IfDifferent = field(default="error", compare=False)
 
     def __post_init__(self) -> None:
         if self.environment is not None and not is_name(self.environment):
@@ -168,6 +174,8 @@ class CreateSession:
             raise InvalidRequest("a variable's name is empty or contains '=', or it contains a NUL character")
         if _size(self.env) > MAX_ENV_BYTES:
             raise InvalidRequest(f"the environment variables exceed {MAX_ENV_BYTES} bytes")
+        if self.if_different not in ("error", "keep"):
+            raise InvalidRequest(f"if_different is 'error' or 'keep', not {self.if_different!r:.80}")
         check_timeout("idle_timeout_s", self.idle_timeout_s)
         check_timeout("lifetime_s", self.lifetime_s)
         check_metadata(self.metadata)

@@ -49,6 +49,7 @@ from sandlot.domain.session import (
     predecessor,
     without_worker,
 )
+from sandlot.domain.thread_options import check_same
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
@@ -133,6 +134,7 @@ class CoordinatorService:
                 raise
             if isinstance(place, LostPlace):
                 lost = lost_with_worker(Found(place.session, place.worker))
+                check_same(request, lost, env=None)
                 if not request.recreate_lost:
                     return Opened(lost, created=False)
                 want = replace(want, takes_over=lost.id, environment=lost.environment)

@@ -16,6 +16,7 @@ STATUS: Final[dict[type[SandlotError], int]] = {
     errors.SessionEnded: 404,
     errors.Conflict: 409,
     errors.IdempotencyMismatch: 422,
+    errors.ThreadDiffers: 409,
     errors.Busy: 429,
     errors.Unavailable: 503,
     errors.TooLarge: 413,

@@ -17,6 +17,7 @@ from sandlot.domain.session import (
     NEVER,
     CreateSession,
     EndReason,
+    IfDifferent,
     LossReport,
     Never,
     Predecessor,
@@ -58,6 +59,7 @@ class CreateSessionBody:
     lifetime_s: TimeoutBody = None
     metadata: dict[str, str] = field(default_factory=dict)
     recreate_lost: bool = False
+    if_different: IfDifferent = "error"
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -70,6 +72,7 @@ class CreateSessionBody:
             metadata=self.metadata,
             idempotency_key=idempotency_key,
             recreate_lost=self.recreate_lost,
+            if_different=self.if_different,
         )
 
     @classmethod
@@ -84,6 +87,7 @@ class CreateSessionBody:
             lifetime_s=_timeout_body(request.lifetime_s),
             metadata=dict(request.metadata),
             recreate_lost=request.recreate_lost,
+            if_different=request.if_different,
         )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, SessionState, due, ended_error
+from sandlot.domain.thread_options import check_same
 from sandlot.worker.live import Live
 from sandlot.worker.opening import Opening
 from sandlot.worker.registrar import Registrar
@@ -97,6 +98,7 @@ class Creates:
         if assignment.lost is not None:
             live = self._sessions.table.find(self._tenant, assignment.lost.id)
             if live is not None:  # it has come back to where it was
+                check_same(request, live.session, live.record.env)
                 if live.session.state is SessionState.LOST:
                     await self._recreate(live)
                 live.touch()
@@ -119,6 +121,7 @@ class Creates:
                 await self._sessions.expire(live)
                 if self._sessions.table.of_thread(self._tenant, request.thread) is not live:
                     continue
+            check_same(request, live.session, live.record.env)
             if live.session.state is SessionState.LOST and request.recreate_lost:
                 try:
                     await self._recreate(live)

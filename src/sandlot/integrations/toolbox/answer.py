@@ -14,12 +14,13 @@ from sandlot.integrations.model_text import for_model_error, new_sandbox_for_mod
 
 P = ParamSpec("P")
 
-# Wrong keys, images and settings: no model can mend them, so they end the run and are seen by who can.
+# Wrong keys, images and options: no model can mend them, so they end the run and are seen by who can.
 _FOR_THE_DEVELOPER: Final = (
     errors.Unauthorized,
     errors.ImageMissing,
     errors.TierMissing,
     errors.InvalidRequest,
+    errors.ThreadDiffers,
 )
 
 

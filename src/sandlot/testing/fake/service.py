@@ -57,6 +57,7 @@ from sandlot.domain.session import (
     unresponsive,
     unresponsive_error,
 )
+from sandlot.domain.thread_options import check_same
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExecution
 from sandlot.testing.fake.files import FakeFiles
@@ -112,6 +113,7 @@ class FakeService:
         if request.thread is not None:
             there = self._threads.get((DEFAULT_TENANT, request.thread))
             if there is not None and not self._expire(there):
+                check_same(request, there.session, there.request.env)
                 if there.session.state is SessionState.LOST and request.recreate_lost:
                     self._recreate(there)
                 self._touch(there)

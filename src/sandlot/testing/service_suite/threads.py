@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from sandlot.client.async_client import AsyncClient
-from sandlot.domain.errors import InvalidRequest, SessionEnded
+from sandlot.domain.errors import InvalidRequest, SessionEnded, ThreadDiffers
+from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import EndReason
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
@@ -43,13 +44,47 @@ class ThreadCases(Cases):
             await ok(one, "echo mine >f")
             assert not await two.files.exists("f")
 
-    async def test_options_count_for_the_first(self, client: AsyncClient) -> None:
+    async def test_other_options_than_the_session_has(self, client: AsyncClient) -> None:
+        """U2: they were dropped in silence."""
         thread = unique()
-        async with await client.thread(thread, env={"WHO": "first"}, metadata={"n": "1"}) as session:
-            again = await client.thread(thread, env={"WHO": "second"}, metadata={"n": "2"})
-            assert again.info.metadata == {"n": "1"}
-            assert await ok(again, "echo $WHO") == "first\n"
-            assert session.id == again.id
+        limits = LimitChange(pids=64)
+        async with await client.create(thread=thread, env={"WHO": "a secret"}, limits=limits) as session:
+            with pytest.raises(ThreadDiffers, match="its variables differ in ADDED, WHO") as refused:
+                await client.thread(thread, env={"WHO": "second", "ADDED": "x"})
+            assert "secret" not in refused.value.message
+            assert refused.value.details["different"] == ["env"]
+            with pytest.raises(ThreadDiffers, match="its pids is 64, not 65"):
+                await client.thread(thread, limits=LimitChange(pids=65))
+            with pytest.raises(ThreadDiffers, match="WHO"):
+                await client.run_in_thread(thread, "echo ran", session_env={"WHO": "second"})
+            kept = await client.thread(thread, env={"WHO": "second"}, if_different="keep")
+            assert (kept.id, await ok(kept, "echo $WHO")) == (session.id, "a secret\n")
+            run = await client.run_in_thread(
+                thread, "echo $WHO", session_env={"WHO": "second"}, if_different="keep"
+            )
+            assert (run.session_id, run.output) == (session.id, "a secret\n")
+
+    async def test_the_same_options_and_fewer_are_no_others(self, client: AsyncClient) -> None:
+        thread = unique()
+        env = {"WHO": "first", "MORE": "1"}
+        async with await client.create(thread=thread, env=env, metadata={"n": "1"}) as session:
+            assert (await client.thread(thread, session.environment, env=env)).id == session.id
+            assert (await client.thread(thread, env={"WHO": "first"})).id == session.id
+            # These two say how a session begins; whoever holds it may have changed them.
+            again = await client.thread(thread, metadata={"n": "2"}, idle_timeout_s=77)
+            assert (again.id, again.info.metadata) == (session.id, {"n": "1"})
+
+    async def test_many_at_once_with_other_options(self, client: AsyncClient) -> None:
+        thread = unique()
+        asked = (client.thread(thread, env={"N": str(number % 2)}) for number in range(10))
+        opened = await asyncio.gather(*asked, return_exceptions=True)
+        sessions = [one for one in opened if not isinstance(one, BaseException)]
+        try:
+            assert len(sessions) == 5
+            assert len({session.id for session in sessions}) == 1
+            assert sum(isinstance(one, ThreadDiffers) for one in opened) == 5
+        finally:
+            await sessions[0].delete()
 
     async def test_an_ended_thread_begins_anew(self, client: AsyncClient) -> None:
         thread = unique()
