@@ -11,6 +11,7 @@ from typing import Any, Final, Self, Unpack
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.extras import module_of_extra
 from sandlot.client.keywords import check_keywords
+from sandlot.client.opening import Opening
 from sandlot.client.options import (
     PATIENCE_S,
     Command,
@@ -101,30 +102,36 @@ class AsyncClient:
                     self._service = await self._open()
         return self._service
 
-    async def create(
+    def create(
         self,
         environment: str | None = None,
         *,
         thread: str | None = None,
         **options: Unpack[SessionOptions],
-    ) -> AsyncSession:
-        """A new session; with a thread, the one that the thread has already. Options: ``SessionOptions``."""
-        return await self._create(create_request("create", environment, thread, options))
+    ) -> Opening:
+        """A new session; with a thread, the one that the thread has already. Options: ``SessionOptions``.
 
-    async def thread(
+        ``async with client.create() as session`` deletes the session at the end, but not that of a thread.
+        """
+        return Opening(self._create(create_request("create", environment, thread, options)))
+
+    def thread(
         self, thread: str, environment: str | None = None, **options: Unpack[SessionOptions]
-    ) -> AsyncSession:
+    ) -> Opening:
         """The session of a conversation, made if it has none; however many ask at once, there is one.
 
         ``ThreadDiffers`` if it has one with another environment, variables or limits than are given here;
-        with ``if_different="keep"`` that one is used as it is.
+        with ``if_different="keep"`` that one is used as it is. ``async with`` leaves it to the next call of
+        the conversation: ``session.delete()`` ends it.
         """
-        return await self._create(create_request("thread", environment, thread, options))
+        return Opening(self._create(create_request("thread", environment, thread, options)))
 
     async def _create(self, request: CreateSession) -> AsyncSession:
         service = await self.opened()
         opened = await service.create_session(request)
-        return AsyncSession(self, service, opened.session, opened.created)
+        # A thread's session is the conversation's, whoever of its calls happens to have made it.
+        owned = request.thread is None
+        return AsyncSession(self, service, opened.session, opened.created, owned=owned)
 
     async def run_in_thread(
         self,
@@ -181,6 +188,12 @@ class AsyncClient:
         own, self._own = self._own, False  # closed once
         if own and self._service is not None:
             await self._service.close()
+
+    def __repr__(self) -> str:
+        where = getattr(self._service, "url", None) or (
+            "not opened yet" if self._service is None else "local"
+        )
+        return f"<{type(self).__name__} {where}>"
 
     async def __aenter__(self) -> Self:
         await self.opened()

@@ -31,6 +31,9 @@ class AsyncFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     # contents
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:

@@ -29,10 +29,19 @@ RUN_TAKES: Final = ("stdin", "check", "on_stdout", "on_stderr")
 
 
 class AsyncSession:
-    """``info`` is what was last heard of the session; ``created``: whether the call that gave it made it."""
+    """``info`` is what was last heard of the session; ``created``: whether the call that gave it made it.
+
+    ``owned``: whether leaving its context deletes it, as for what ``create`` made for this program alone.
+    """
 
     def __init__(
-        self, client: AsyncClient, service: SandboxService, info: Session, created: bool = False
+        self,
+        client: AsyncClient,
+        service: SandboxService,
+        info: Session,
+        created: bool = False,
+        *,
+        owned: bool = False,
     ) -> None:
         self.client = client
         self.info = info
@@ -40,6 +49,7 @@ class AsyncSession:
         self.files = AsyncFiles(service.files(info.id))
         self._service = service
         self._id = info.id
+        self._owned = owned
 
     @property
     def id(self) -> str:
@@ -206,7 +216,9 @@ class AsyncSession:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.delete()
+        """Deletes what ``create`` made. The session of a thread, or one that was got by its id, stays."""
+        if self._owned:
+            await self.delete()
 
     def __repr__(self) -> str:
         thread = "" if self.thread is None else f", thread={self.thread!r}"
@@ -238,6 +250,9 @@ class AsyncShell:
 
     async def close(self) -> None:
         await self.session.close_shell(self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self.session.id}>"
 
 
 async def _feed(execution: Execution, data: bytes | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -11,6 +13,7 @@ from sandlot.client.sync.background import BackgroundLoop
 
 P = ParamSpec("P")
 A = TypeVar("A")
+C = TypeVar("C", bound=Callable[..., Any])
 F = TypeVar("F", bound="Facade[Any]")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -24,13 +27,33 @@ class Facade(Generic[A]):
         self._loop = loop
 
     def __repr__(self) -> str:
-        return repr(self._behind)
+        return repr(self._behind).replace("<Async", "<", 1)
+
+
+def _like(method: Callable[..., Any]) -> Callable[[C], C]:
+    """Name, parameters and doc of an async method, in the words of the facade: what ``help`` shows."""
+
+    def dress(call: C) -> C:
+        functools.update_wrapper(call, method, assigned=("__name__",))
+        call.__qualname__ = _without_async(method.__qualname__)
+        call.__doc__ = _without_async(method.__doc__ or "")
+        signature = inspect.signature(method)
+        returns = _without_async(str(signature.return_annotation))
+        call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
+        return call
+
+    return dress
+
+
+def _without_async(text: str) -> str:
+    text = re.sub(r"AsyncGenerator\[(\w+), None\]", r"Iterator[\1]", text)
+    return text.replace("async with", "with").replace("Async", "").replace("Opening", "Session")
 
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    @functools.wraps(method)
+    @_like(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._loop.run(method(self._behind, *args, **kwargs))
 
@@ -43,7 +66,7 @@ def blocking_as(
 ) -> Callable[Concatenate[Facade[Any], P], T]:
     """Of a method that returns an async object: here its facade."""
 
-    @functools.wraps(method)
+    @_like(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return wrap(self._loop.run(method(self._behind, *args, **kwargs)), self._loop)
 
@@ -55,7 +78,7 @@ def blocking_self(
 ) -> Callable[Concatenate[F, P], F]:
     """Of a method that returns its own object."""
 
-    @functools.wraps(method)
+    @_like(method)
     def call(self: F, /, *args: P.args, **kwargs: P.kwargs) -> F:
         self._loop.run(method(self._behind, *args, **kwargs))
         return self
@@ -66,7 +89,7 @@ def blocking_self(
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[R]],
 ) -> Callable[Concatenate[Facade[Any], P], Generator[R, None, None]]:
-    @functools.wraps(method)
+    @_like(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         return self._loop.iterate(method(self._behind, *args, **kwargs))
 
@@ -76,7 +99,7 @@ def iterating(
 def entering(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[AsyncIterator[R]]],
 ) -> Callable[Concatenate[Facade[Any], P], AbstractContextManager[Iterator[R]]]:
-    @functools.wraps(method)
+    @_like(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Iterator[R]]:
         return self._loop.enter(method(self._behind, *args, **kwargs))
 

@@ -162,5 +162,6 @@ class Session(Facade[AsyncSession]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.delete()
+    def __exit__(self, *error: object) -> None:
+        """Deletes what ``create`` made. The session of a thread, or one that was got by its id, stays."""
+        self._loop.run(self._behind.__aexit__(*error))

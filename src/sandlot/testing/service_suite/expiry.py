@@ -11,7 +11,7 @@ from sandlot.domain.errors import SessionEnded
 from sandlot.domain.session import EndReason
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.background import Listener
-from sandlot.testing.service_suite.harness import Cases, ServiceHarness, ok, raises_within, unique
+from sandlot.testing.service_suite.harness import Cases, ServiceHarness, deleted, ok, raises_within, unique
 
 # How late an end may be noticed: a bound for what would never be, since a busy machine pauses for seconds.
 LATE = 30.0
@@ -120,7 +120,7 @@ class ExpiryCases(Cases):
         session = await client.thread(thread, idle_timeout_s=short)
         await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         assert [found.id async for found in client.sessions(thread=thread)] == []
-        async with await client.thread(thread) as following:
+        async with deleted(client.thread(thread)) as following:
             assert following.created
             assert following.id != session.id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -62,6 +63,16 @@ class Cases:
 
 def unique(word: str = "case") -> str:
     return f"{word}-{secrets.token_hex(6)}"
+
+
+@asynccontextmanager
+async def deleted(opening: Awaitable[AsyncSession]) -> AsyncIterator[AsyncSession]:
+    """A thread's session, which its own context would leave to the conversation."""
+    session = await opening
+    try:
+        yield session
+    finally:
+        await session.delete()
 
 
 async def ok(session: AsyncSession, command: str, **options: object) -> str:

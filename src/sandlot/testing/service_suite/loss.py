@@ -16,6 +16,7 @@ from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,
     check_three_fields,
+    deleted,
     ok,
     raises_within,
     unique,
@@ -129,7 +130,7 @@ class LossCases(Cases):
 
     async def test_lost_session_is_listed(self, service_harness: ServiceHarness, client: AsyncClient) -> None:
         thread = unique()
-        async with await client.thread(thread) as session:
+        async with deleted(client.thread(thread)) as session:
             await lose(service_harness, session)
             (found,) = [found async for found in client.sessions(thread=thread)]
             assert (found.id, found.state) == (session.id, SessionState.LOST)
@@ -138,7 +139,7 @@ class LossCases(Cases):
         self, service_harness: ServiceHarness, client: AsyncClient
     ) -> None:
         thread = unique()
-        async with await client.thread(thread) as session:
+        async with deleted(client.thread(thread)) as session:
             await lose(service_harness, session)
             again = await client.thread(thread)
             assert (again.id, again.created, again.state) == (session.id, False, SessionState.LOST)
@@ -151,7 +152,7 @@ class LossCases(Cases):
 
     async def test_run_in_a_lost_thread(self, service_harness: ServiceHarness, client: AsyncClient) -> None:
         thread = unique()
-        async with await client.thread(thread) as session:
+        async with deleted(client.thread(thread)) as session:
             await lose(service_harness, session)
             result = await client.run_in_thread(thread, "echo anew", recreate_lost=True)
             assert (result.output, result.generation, result.session_id) == ("anew\n", 2, session.id)

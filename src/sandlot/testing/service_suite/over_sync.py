@@ -16,6 +16,7 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.async_session import AsyncSession, AsyncShell
+from sandlot.client.opening import Opening
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Exec, Files, Session, Shell
 
@@ -28,6 +29,7 @@ _ASYNC: Final[dict[type, type]] = {
     Shell: AsyncShell,
     Files: AsyncFiles,
 }
+_OPENING: Final = (AsyncClient.create, AsyncClient.thread)
 _RENAMED: Final = {"aclose": "close"}
 _END: Final = object()
 
@@ -44,6 +46,8 @@ class AsyncOverSync:
         if not callable(value):
             return self._wrapped(value)
         original = getattr(_ASYNC[type(self._behind)], name)
+        if original in _OPENING:
+            return lambda *args, **kwargs: Opening(self._awaited(value)(*args, **kwargs))
         if inspect.iscoroutinefunction(original):
             return self._awaited(value)
         return lambda *args, **kwargs: self._wrapped(value(*args, **kwargs))

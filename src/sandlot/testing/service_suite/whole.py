@@ -25,6 +25,7 @@ from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,
     check_three_fields,
+    deleted,
     unique,
 )
 
@@ -120,7 +121,7 @@ class WholeCases(Cases):
 
     async def test_health_counts_sessions(self, client: AsyncClient) -> None:
         before = (await client.health()).active_sessions
-        async with await client.thread(unique()):
+        async with deleted(client.thread(unique())):
             assert (await client.health()).active_sessions == before + 1
         assert (await client.health()).active_sessions == before
 
