@@ -200,8 +200,14 @@ class AsyncSession:
         return self
 
     async def extend(self, seconds: float) -> Self:
-        """Its lifetime shall be over that many seconds from now."""
-        return await self.update(lifetime_s=max(0.0, time.time() - self.info.created_at) + seconds)
+        """It lives until that many seconds from now, used or not: an idle timeout that is shorter is raised."""
+        now = time.time()
+        idle_s = self.info.idle_timeout_s
+        enough_s = max(0.0, now - self.info.last_active_at) + seconds
+        return await self.update(
+            lifetime_s=max(0.0, now - self.info.created_at) + seconds,
+            idle_timeout_s=enough_s if idle_s is not None and idle_s < enough_s else None,
+        )
 
     async def recreate(self) -> Self:
         """A new, empty sandbox in place of one that was lost."""

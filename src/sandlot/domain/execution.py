@@ -9,6 +9,7 @@ from enum import StrEnum
 from sandlot.domain.budget import hold
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
+from sandlot.domain.variables import check_env
 
 MIB = 1024 * 1024
 DEFAULT_OUTPUT_LIMIT_BYTES = 1 * MIB
@@ -77,11 +78,10 @@ class ExecRequest:
             raise InvalidRequest("timeout_s must be more than 0 and at most a week")
         if self.output_limit is not None and not 0 < self.output_limit <= MAX_OUTPUT_LIMIT_BYTES:
             raise InvalidRequest(f"output_limit must be 1 … {MAX_OUTPUT_LIMIT_BYTES} bytes, or None")
+        check_env(self.env)
         texts = [self.command or "", *(self.argv or ()), self.cwd or "", *self.env, *self.env.values()]
         if any("\0" in text for text in texts):
-            raise InvalidRequest("a command, argument, folder or variable contains a NUL character")
-        if any(not name or "=" in name for name in self.env):
-            raise InvalidRequest("a variable's name is empty or contains '='")
+            raise InvalidRequest("a command, argument or folder contains a NUL character")
         try:
             size = sum(len(text.encode("utf-8", "surrogateescape")) for text in texts)
         except UnicodeEncodeError:

@@ -25,6 +25,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.limits import LimitChange, Limits
+from sandlot.domain.variables import check_env, check_texts
 
 DEFAULT_TENANT = "default"
 DEFAULT_ENVIRONMENT = "base"
@@ -170,8 +171,7 @@ class CreateSession:
             raise InvalidRequest("a thread's id must be 1-200 printable ASCII characters without spaces")
         if self.idempotency_key is not None and not 0 < _bytes(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:
             raise InvalidRequest(f"an idempotency key has 1-{MAX_IDEMPOTENCY_KEY} bytes")
-        if any(not name or "=" in name or "\0" in name + value for name, value in self.env.items()):
-            raise InvalidRequest("a variable's name is empty or contains '=', or it contains a NUL character")
+        check_env(self.env)
         if _size(self.env) > MAX_ENV_BYTES:
             raise InvalidRequest(f"the environment variables exceed {MAX_ENV_BYTES} bytes")
         if self.if_different not in ("error", "keep"):
@@ -216,6 +216,7 @@ def check_timeout(name: str, value: Timeout | None) -> None:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
+    check_texts("metadata entry", metadata)
     if len(metadata) > MAX_METADATA_ENTRIES or _size(metadata) > MAX_METADATA_BYTES:
         raise InvalidRequest(
             f"metadata has at most {MAX_METADATA_ENTRIES} entries and {MAX_METADATA_BYTES} bytes"

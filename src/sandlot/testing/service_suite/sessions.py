@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,17 @@ class SessionCases(Cases):
             assert await ok(session, 'echo "$TOKEN"') == "s3cret value\n"
             assert await ok(session, "echo $TOKEN $OTHER", env={"OTHER": "own"}) == "s3cret value own\n"
             assert await ok(session, "echo $OTHER", shell="s") == "x\n"
+
+    @pytest.mark.parametrize("given", [{"env": {"A": 1}}, {"env": {1: "a"}}, {"metadata": {"n": 1}}])
+    async def test_what_is_not_text_is_refused(
+        self, client: AsyncClient, session: AsyncSession, given: dict[str, Any]
+    ) -> None:
+        """U11: a number was a ``TypeError`` from somewhere inside."""
+        with pytest.raises(InvalidRequest, match=r"is text, and .* is int"):
+            await client.create(**given)
+        if "env" in given:
+            with pytest.raises(InvalidRequest, match=r"is text, and .* is int"):
+                await session.run("true", **given)
 
     async def test_limits_of_its_own(self, client: AsyncClient) -> None:
         limits = LimitChange(pids=100, memory_bytes=300 * 1024 * 1024)
@@ -188,6 +201,17 @@ class SessionCases(Cases):
         info = (await fresh.refresh()).info
         assert info.lifetime_s is not None
         assert 5000 <= info.lifetime_s < 5060
+
+    async def test_extend_is_not_cut_short_by_the_idle_timeout(self, fresh: AsyncSession) -> None:
+        """U10: `sessions extend ID 2h` answered that it ends in 30 minutes."""
+        await fresh.update(idle_timeout_s=60, lifetime_s=120)
+        await fresh.extend(7200)
+        expires_at = (await fresh.refresh()).info.expires_at
+        assert expires_at is not None
+        assert 7100 < expires_at - time.time() < 7260
+        await fresh.update(idle_timeout_s=9000)
+        await fresh.extend(60)
+        assert fresh.info.idle_timeout_s == 9000
 
     async def test_delete_is_told_afterwards(self, client: AsyncClient) -> None:
         session = await client.create()
