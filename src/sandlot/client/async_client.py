@@ -20,6 +20,7 @@ from sandlot.client.options import (
     create_request,
     exec_request,
     input_bytes,
+    thread_key,
 )
 from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
@@ -167,8 +168,9 @@ class AsyncClient:
         """All that live or are lost, oldest first, page by page."""
         service = await self.opened()
         after: str | None = None
+        key = None if thread is None else thread_key(thread)
         while True:
-            page = await service.list_sessions(thread=thread, after=after)
+            page = await service.list_sessions(thread=key, after=after)
             for session in page.sessions:
                 yield AsyncSession(self, service, session)
             if page.next is None:

@@ -200,7 +200,7 @@ class AsyncSession:
         return self
 
     async def extend(self, seconds: float) -> Self:
-        """It lives until that many seconds from now, used or not: an idle timeout that is shorter is raised."""
+        """It lives until that many seconds from now, used or not: a shorter idle timeout is raised."""
         now = time.time()
         idle_s = self.info.idle_timeout_s
         enough_s = max(0.0, now - self.info.last_active_at) + seconds

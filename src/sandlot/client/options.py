@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, TypedDict
 
 from sandlot.client.keywords import FOR_COMMANDS, FOR_SESSIONS, check_keywords, one_timeout
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
-from sandlot.domain.ids import new_exec_id
+from sandlot.domain.ids import is_thread, new_exec_id
 from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, IfDifferent, Timeout
 
@@ -107,7 +108,7 @@ def create_request(
     check_session_options(method, options, takes)
     return CreateSession(
         environment=environment,
-        thread=thread,
+        thread=None if thread is None else thread_key(thread),
         env=options.get("env") or {},
         limits=options.get("limits") or LimitChange(),
         idle_timeout_s=options.get("idle_timeout_s"),
@@ -117,6 +118,17 @@ def create_request(
         recreate_lost=options.get("recreate_lost", False),
         if_different=options.get("if_different", "error"),
     )
+
+
+def thread_key(thread: object) -> str:
+    """What the service knows a thread by: the id itself, or the hash of one that is not 1-200 printable ASCII
+    characters. Frameworks allow any text, and whoever gives the same text gets the same sandbox.
+    """
+    if not isinstance(thread, str) or not thread:
+        raise InvalidRequest(f"a thread's id is text that is not empty, not {thread!r:.80}")
+    if is_thread(thread):
+        return thread
+    return "sha256-" + hashlib.sha256(thread.encode("utf-8", "replace")).hexdigest()
 
 
 def check_session_options(method: str, options: SessionOptions, takes: Collection[str]) -> None:

@@ -14,10 +14,9 @@ from typing import Any, TypeVar, Unpack
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.options import SessionOptions, check_session_options
+from sandlot.client.options import SessionOptions, check_session_options, thread_key
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.ids import is_thread
 
 T = TypeVar("T")
 Work = Callable[[AsyncSession], Coroutine[Any, Any, T]]
@@ -56,15 +55,12 @@ class Sandboxes:
         self._options = options
 
     def thread_key(self, thread: str) -> str:
-        """What the service knows the thread by. Frameworks allow any text; what does not fit is hashed."""
-        key = thread
-        if self._name is not None:
-            # The end keeps apart what only looks the same: thread "a/b" with name "c", and "a" with "b/c".
-            both = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
-            key = f"{thread}/{self._name}~{hashlib.sha256(both).hexdigest()[:12]}"
-        return (
-            key if is_thread(key) else "sha256-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
-        )
+        """What the service knows the thread by: as ``client.thread`` has it, where there is no name."""
+        if self._name is None:
+            return thread_key(thread)
+        # The end keeps apart what only looks the same: thread "a/b" with name "c", and "a" with "b/c".
+        both = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
+        return thread_key(f"{thread}/{self._name}~{hashlib.sha256(both).hexdigest()[:12]}")
 
     def blocking_client(self) -> Client:
         if not isinstance(self.client, Client):

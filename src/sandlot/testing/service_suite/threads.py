@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
 import pytest
 
@@ -121,7 +122,17 @@ class ThreadCases(Cases):
             assert (await client.thread(name)).id == session.id
             assert (await client.run_in_thread(name, "echo $?")).session_id == session.id
 
-    @pytest.mark.parametrize("thread", ["", "two words", "new\nline", "ü", "x" * 201])
+    @pytest.mark.parametrize("thread", ["two words", "new\nline", "Zoë", "x" * 201])
+    async def test_any_other_text_is_known_by_its_hash(self, client: AsyncClient, thread: str) -> None:
+        """U16: the client refused what the agents' middleware took."""
+        name = thread + unique()
+        async with deleted(client.thread(name)) as session:
+            assert session.thread == "sha256-" + hashlib.sha256(name.encode()).hexdigest()
+            assert (await client.thread(name)).id == session.id
+            assert (await client.run_in_thread(name, "true")).session_id == session.id
+            assert [found.id async for found in client.sessions(thread=name)] == [session.id]
+
+    @pytest.mark.parametrize("thread", ["", 7, b"x"])
     async def test_names_that_cannot_be(self, client: AsyncClient, thread: str) -> None:
         with pytest.raises(InvalidRequest):
             await client.thread(thread)

@@ -68,7 +68,7 @@ class ErrorCases(Cases):
         ("kind", "call"),
         [
             (InvalidRequest, lambda client, session: session.run("true", timeout_s=-1)),
-            (InvalidRequest, lambda client, session: client.thread("two words")),
+            (InvalidRequest, lambda client, session: client.thread("")),
             (NotFound, lambda client, session: session.shell("none").close()),
             (Conflict, lambda client, session: session.recreate()),
             (FileProblem, lambda client, session: session.files.read("none")),
