@@ -25,6 +25,7 @@ from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_o
 if TYPE_CHECKING:
     from sandlot.client.async_exec import AsyncExec
     from sandlot.client.async_session import AsyncSession
+    from sandlot.client.options import ExecOptions
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_BYTES = 64 * 1024
@@ -49,9 +50,10 @@ def one_or_words(words: Sequence[str]) -> str | Sequence[str]:
 
 
 async def on_pipes(
-    session: AsyncSession, command: str | Sequence[str], *, stdin: bool, timeout_s: float | None
+    session: AsyncSession, command: str | Sequence[str], *, stdin: bool, options: ExecOptions
 ) -> int:
-    execution = await session.start(command, stdin=stdin, timeout_s=timeout_s, output_limit=None)
+    uncapped: ExecOptions = {**options, "output_limit": None}
+    execution = await session.start(command, stdin=stdin, **uncapped)
     interrupts, left_by = 0, 0
     unheard = False
 
@@ -88,11 +90,11 @@ async def on_pipes(
             return 128 + left_by
 
 
-async def on_terminal(session: AsyncSession, command: str | Sequence[str], *, timeout_s: float | None) -> int:
+async def on_terminal(session: AsyncSession, command: str | Sequence[str], *, options: ExecOptions) -> int:
     if not (os.isatty(STDIN) and os.isatty(STDOUT)):
         raise InvalidRequest("a terminal was asked for, but input and output here are not one: leave out -t")
     rows, cols = _terminal_size()
-    execution = await session.terminal(command, rows=rows, cols=cols, timeout_s=timeout_s)
+    execution = await session.terminal(command, rows=rows, cols=cols, **options)
 
     def resize(_: int) -> None:
         background(execution.resize(*_terminal_size()))

@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
 def bench(
     ctx: typer.Context,
     rounds: Annotated[int, typer.Option(min=3, max=1000, help="How often each thing is measured.")] = 30,
-    environment: Annotated[str, typer.Option("--env", help="The environment.")] = "base",
+    environment: Annotated[str, typer.Option("--environment", help="The environment.")] = "base",
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
 ) -> None:
     """Measure creates and commands on the server, beside `docker` on this machine."""

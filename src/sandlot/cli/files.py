@@ -1,4 +1,7 @@
-"""``files ls|cat|put|get|rm``: the files of a session, named ``SESSION:path`` as scp does."""
+"""``files ls|cat|put|get|rm``: the files of a session, named ``SESSION:path`` as scp does.
+
+With ``--thread`` the session is the conversation's, and what would be ``SESSION:path`` is the path alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from sandlot.cli.chosen import OfThread, session_of
 from sandlot.cli.connection import with_client
 from sandlot.domain.errors import FileProblem
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from sandlot.client.async_client import AsyncClient
+    from sandlot.client.async_session import AsyncSession
 
 app = typer.Typer(help="A session's files.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,36 +33,48 @@ _MOST_BYTES = 16 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path in a session's sandbox: absolute, or relative to the workspace."""
+    """A path in the sandbox of a session or of a thread: absolute, or relative to the workspace."""
 
-    session_id: str
+    session_id: str | None
+    thread: str | None
     path: str
 
+    async def session(self, client: AsyncClient) -> AsyncSession:
+        return await session_of(client, self.session_id, self.thread)
 
-def place(text: str, *, whole: bool = False) -> Place:
+
+def place(text: str | None, thread: str | None, *, whole: bool = False) -> Place:
     """``whole``: a session alone means its workspace."""
-    session_id, _, path = text.partition(":")
+    if thread is not None:
+        if not text and not whole:
+            raise typer.BadParameter("say which file: with --thread, a path alone")
+        return Place(None, thread, text or ".")
+    session_id, _, path = (text or "").partition(":")
     if not session_id or not (path or whole):
-        raise typer.BadParameter(f"{text!r} does not name a file of a session: write SESSION:path")
-    return Place(session_id, path or ".")
+        raise typer.BadParameter(
+            f"{text!r} does not name a file of a session: write SESSION:path, or --thread"
+        )
+    return Place(session_id, None, path or ".")
 
 
 Remote = Annotated[str, typer.Argument(metavar="SESSION:PATH")]
+RemoteOrWhole = Annotated[str | None, typer.Argument(metavar="SESSION[:PATH]", show_default=False)]
 
 
 @app.command()
 def ls(
     ctx: typer.Context,
-    remote: Annotated[str, typer.Argument(metavar="SESSION[:PATH]")],
+    remote: RemoteOrWhole = None,
+    thread: OfThread = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List a folder."""
     from sandlot.cli import display
 
-    at = place(remote, whole=True)
+    at = place(remote, thread, whole=True)
 
     async def work(client: AsyncClient) -> None:
-        entries = await (await client.get(at.session_id)).files.list(at.path)
+        entries = await (await at.session(client)).files.list(at.path)
         if as_json:
             display.print_json(entries)
             return
@@ -77,14 +94,15 @@ def ls(
 
 
 @app.command()
-def cat(ctx: typer.Context, remote: Remote) -> None:
+def cat(ctx: typer.Context, remote: Remote, thread: OfThread = None) -> None:
     """Print a file as it is."""
     from sandlot.cli import display
 
-    at = place(remote)
+    at = place(remote, thread)
 
     async def work(client: AsyncClient) -> int:
-        async with aclosing(_content(client, at)) as pieces:
+        session = await at.session(client)
+        async with aclosing(_content(client, session.id, at.path)) as pieces:
             async for piece in pieces:
                 try:
                     display.write_bytes(1, piece)
@@ -99,12 +117,13 @@ def cat(ctx: typer.Context, remote: Remote) -> None:
 def put(
     ctx: typer.Context,
     local: Annotated[Path, typer.Argument(exists=True, readable=True)],
-    remote: Annotated[str, typer.Argument(metavar="SESSION[:PATH]")],
+    remote: RemoteOrWhole = None,
+    thread: OfThread = None,
 ) -> None:
     """Copy a file or a whole folder into a session. A path that ends in / is a folder to put it in."""
     from sandlot.cli import display
 
-    at = place(remote, whole=True)
+    at = place(remote, thread, whole=True)
     path = (
         at.path
         if at.path != "." and not at.path.endswith("/")
@@ -112,7 +131,7 @@ def put(
     )
 
     async def work(client: AsyncClient) -> None:
-        session = await client.get(at.session_id)
+        session = await at.session(client)
         if local.is_dir():
             with display.transfer(f"{local} → {path}", None):
                 await session.files.upload(local, path)
@@ -120,7 +139,7 @@ def put(
             total = local.stat().st_size
             with display.transfer(f"{local} → {path}", total) as progress:
                 await session.files.write(path, _read(local, progress), mode=local.stat().st_mode & 0o777)
-        print(f"{at.session_id}:{display.harmless(path)}")
+        print(f"{session.id}:{display.harmless(path)}")
 
     with_client(ctx, work)
 
@@ -130,15 +149,16 @@ def get(
     ctx: typer.Context,
     remote: Remote,
     local: Annotated[Path, typer.Argument(help="Where to; a folder that exists receives it.")] = Path("."),
+    thread: OfThread = None,
 ) -> None:
     """Copy a file or a whole folder out of a session. A file that is there already is replaced."""
     from sandlot.cli import display
     from sandlot.domain.files import FileType
 
-    at = place(remote)
+    at = place(remote, thread)
 
     async def work(client: AsyncClient) -> None:
-        session = await client.get(at.session_id)
+        session = await at.session(client)
         entry = await session.files.stat(at.path)
         target = local / _name(PurePosixPath(at.path)) if local.is_dir() else local
         if entry.type is FileType.DIRECTORY:
@@ -146,7 +166,7 @@ def get(
                 await session.files.download(at.path, target)
         else:
             with display.transfer(f"{at.path} → {target}", entry.size) as progress:
-                await _download(client, at, target, progress)
+                await _download(_content(client, session.id, at.path), at, target, progress)
         print(display.harmless(str(target)))
 
     with_client(ctx, work)
@@ -156,13 +176,14 @@ def get(
 def rm(
     ctx: typer.Context,
     remote: Remote,
+    thread: OfThread = None,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="A folder with all in it.")] = False,
 ) -> None:
     """Remove a file or a folder."""
-    at = place(remote)
+    at = place(remote, thread)
 
     async def work(client: AsyncClient) -> None:
-        await (await client.get(at.session_id)).files.remove(at.path, recursive=recursive)
+        await (await at.session(client)).files.remove(at.path, recursive=recursive)
 
     with_client(ctx, work)
 
@@ -182,16 +203,18 @@ async def _read(local: Path, progress: Progress) -> AsyncIterator[bytes]:
             progress.advance(progress.task_ids[0], len(piece))
 
 
-def _content(client: AsyncClient, at: Place) -> AsyncGenerator[bytes, None]:
+def _content(client: AsyncClient, session_id: str, path: str) -> AsyncGenerator[bytes, None]:
     """For ``aclosing``: a reader that stops early must not leave the request to the garbage collector."""
-    return cast("AsyncGenerator[bytes, None]", client.service.files(at.session_id).read(at.path))
+    return cast("AsyncGenerator[bytes, None]", client.service.files(session_id).read(path))
 
 
-async def _download(client: AsyncClient, at: Place, target: Path, progress: Progress) -> None:
+async def _download(
+    content: AsyncGenerator[bytes, None], at: Place, target: Path, progress: Progress
+) -> None:
     """Beside the target and then over it: a broken download leaves what was there."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        async with aclosing(_content(client, at)) as pieces:
+        async with aclosing(content) as pieces:
             with beside.open("xb") as file:
                 async for piece in pieces:
                     if file.tell() + len(piece) > _MOST_BYTES:

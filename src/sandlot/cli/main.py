@@ -32,6 +32,12 @@ _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     ctx: typer.Context,
@@ -44,6 +50,10 @@ def options(
     api_key: Annotated[
         str | None, typer.Option(envvar="SANDLOT_API_KEY", help="The server's key.", show_envvar=True)
     ] = None,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
+    ] = False,
 ) -> None:
     ctx.obj = Connection(url, api_key)
 

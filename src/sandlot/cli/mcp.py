@@ -24,7 +24,7 @@ def mcp(
         str | None, typer.Option(help="Use this conversation's sandbox; it is kept for the next time.")
     ] = None,
     environment: Annotated[
-        str | None, typer.Option("--environment", "--env", help="The environment of a new sandbox.")
+        str | None, typer.Option("--environment", help="The environment of a new sandbox.")
     ] = None,
     local: Local = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandlot.cli.chosen import session_of
 from sandlot.cli.connection import with_client
 
 if TYPE_CHECKING:
@@ -61,12 +62,19 @@ def show(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> No
 
 @app.command()
 def delete(
-    ctx: typer.Context, session_ids: Annotated[list[str], typer.Argument(metavar="SESSION...")]
+    ctx: typer.Context,
+    session_ids: Annotated[list[str] | None, typer.Argument(metavar="[SESSION...]")] = None,
+    threads: Annotated[
+        list[str] | None, typer.Option("--thread", help="The session of this conversation; may be repeated.")
+    ] = None,
 ) -> None:
     """Delete sessions with their sandboxes and files."""
+    if not session_ids and not threads:
+        raise typer.BadParameter("say which: SESSION, or --thread for the session of a conversation")
 
     async def work(client: AsyncClient) -> None:
-        for session_id in session_ids:
+        of_threads = [(await session_of(client, None, thread)).id for thread in threads or ()]
+        for session_id in (*(session_ids or ()), *of_threads):
             await client.service.delete_session(session_id)
             print(session_id)
 

@@ -292,7 +292,7 @@ def test_environments_and_registry(served: Served) -> None:
 
 def test_bench_of_what_is_not_there(served: Served, tmp_path: Path) -> None:
     (tmp_path / "docker").touch(0o755)  # asked for, never run
-    told = failed(served, "bench", "--env", "typo", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    told = failed(served, "bench", "--environment", "typo", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert told.startswith("sandlot: there is no environment 'typo'")
     assert len([line for line in told.splitlines() if not line.startswith("  request ")]) == 1
 
@@ -312,7 +312,7 @@ def test_errors_are_one_line_and_what_to_do(served: Served) -> None:
     no_port = failed(served, "sessions", "list", SANDLOT_URL="http://localhost:99999")
     assert "65535" in no_port
     assert len(no_port.splitlines()) == 1
-    assert "environment" in failed(served, "run", "--env", "windows", "true")
+    assert "environment" in failed(served, "run", "--environment", "windows", "true")
 
 
 def test_options_win_over_the_environment(served: Served) -> None:
@@ -334,3 +334,35 @@ def test_usage_errors_end_with_2(served: Served) -> None:
 def test_a_terminal_is_asked_for_where_none_is(served: Served) -> None:
     session_id = served.create()
     assert "leave out -t" in failed(served, "exec", "-t", session_id, "bash")
+
+
+# --- U13: variables and threads ----------------------------------------------------------------
+
+
+def test_u13_env_sets_variables_and_environment_chooses_the_environment(served: Served) -> None:
+    assert served.sandlot("run", "-e", "A=1=2", "--env", "B=", "echo $A-$B-") == b"1=2--\n"
+    told = failed(served, "run", "--env", "gvisor", "true", code=2)
+    assert "NAME=VALUE" in told
+    assert "--environment gvisor" in told.replace("\n", " ")
+    result = json.loads(served.sandlot("run", "--environment", "gvisor", "--keep", "--json", "true"))
+    shown = served.sandlot("sessions", "show", result["session_id"], "--json")
+    assert json.loads(shown)["environment"] == "gvisor"
+    assert served.sandlot("exec", "-e", "A=x", result["session_id"], "echo $A") == b"x\n"
+
+
+def test_u13_a_thread_in_place_of_a_session(served: Served, tmp_path: Path) -> None:
+    thread = ("--thread", "Zoë / 13")
+    served.sandlot("run", *thread, "echo kept > note; mkdir folder")
+    assert served.sandlot("exec", *thread, "cat note") == b"kept\n"
+    assert served.sandlot("exec", *thread, "--", "echo", "-n", "two words") == b"two words"
+    assert served.sandlot("files", "cat", *thread, "note") == b"kept\n"
+    assert b"note" in served.sandlot("files", "ls", *thread)
+    (tmp_path / "local").write_text("put")
+    assert served.sandlot("files", "put", *thread, str(tmp_path / "local"), "folder/") != b""
+    served.sandlot("files", "get", *thread, "folder/local", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_text() == "put"
+    served.sandlot("files", "rm", *thread, "note")
+    deleted = served.sandlot("sessions", "delete", *thread).decode().strip()
+    assert deleted.startswith("ses_")
+    assert "has no session" in failed(served, "exec", *thread, "true")
+    assert "say which" in failed(served, "sessions", "delete", code=2)

@@ -88,6 +88,7 @@ def test_version() -> None:
     import sandlot
 
     assert run("version").stdout.startswith(f"sandlot {sandlot.__version__} ")
+    assert run("--version").stdout == run("version").stdout  # U13
 
 
 @pytest.mark.parametrize(
