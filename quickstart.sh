@@ -13,8 +13,10 @@ case $MODE in
   *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-# A venv of its own: .venv belongs to whoever develops here.
-VENV=.quickstart
+# The one that README and tutorial make too. Who has installed sandlot there has it as they want it: it is used as
+# it is. What this script has installed, it keeps up to date.
+VENV=.venv
+INSTALLED=$VENV/.quickstart
 
 say() { printf '%s\n' "$*"; }
 stop() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
@@ -60,19 +62,19 @@ fi
 
 # --- what is made ---------------------------------------------------------------------------------
 
-if [ ! -x "$VENV/bin/python" ]; then
-  "$PYTHON" -m venv "$VENV"
-  echo '*' >"$VENV/.gitignore"
-fi
+[ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
 # A source that is newer than the last installation means that it is out of date; what builds leave behind does not.
 newer_source() {
-  find src agent registry images pyproject.toml hatch_build.py -type f -newer "$VENV/.installed" \
+  find src agent registry images pyproject.toml hatch_build.py -type f -newer "$INSTALLED" \
     -not -path '*/__pycache__/*' -not -path '*/link/bin/*' -print -quit
 }
-if [ ! -e "$VENV/.installed" ] || [ -n "$(newer_source)" ]; then
+serves() { "$VENV/bin/python" -c 'import sandlot.wiring' 2>/dev/null; }
+if [ ! -e "$INSTALLED" ] && serves; then
+  say "sandlot  as it is installed in $VENV"
+elif [ ! -e "$INSTALLED" ] || [ -n "$(newer_source)" ]; then
   say "installing sandlot into $VENV (the first time takes a minute or two)"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check '.[server]'
-  touch "$VENV/.installed"
+  touch "$INSTALLED"
 fi
 
 for image in base slim; do
@@ -82,5 +84,9 @@ done
 "$VENV/bin/sandlot" doctor || stop "mend what doctor found, then run this again"
 
 [ "$MODE" = --setup ] && { say "ready: $VENV/bin/sandlot serve"; exit 0; }
-say "serving; try it from another terminal: $PWD/$VENV/bin/sandlot run 'echo hello from \$(hostname)'"
+# `serve` reads the same variables; who calls it has to be told of another port.
+PORT=${SANDLOT_PORT:-${PORT:-8000}}
+CLIENT="$PWD/$VENV/bin/sandlot"
+[ "$PORT" = 8000 ] || CLIENT="SANDLOT_URL=http://127.0.0.1:$PORT $CLIENT"
+say "serving on port $PORT; try it from another terminal: $CLIENT run 'echo hello from \$(hostname)'"
 exec "$VENV/bin/sandlot" serve

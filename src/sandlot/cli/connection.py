@@ -48,13 +48,15 @@ def with_client(
 
 @asynccontextmanager
 async def _local_client() -> AsyncIterator[AsyncClient]:
+    from sandlot.cli.display import said_if_slow
     from sandlot.client.async_client import AsyncClient
 
     server_module("sandlot.wiring")
     # For one command nothing is held warm; and which sessions stay is the command's to say, not the worker's.
     client = AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
     try:
-        await client.opened()
+        with said_if_slow("starting a worker in this process"):
+            await client.opened()
     except Conflict as error:
         raise Conflict(
             f"{error.message}. One local program runs at a time: use `sandlot serve` for more, "

@@ -6,6 +6,7 @@ could steer the terminal that shows them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# Until somebody wonders whether anything happens.
+SLOW_S = 1.5
 # What a shell says of a program whose reader went away.
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -73,6 +76,16 @@ def note(message: str) -> None:
     # A terminal in raw mode goes back to the line's beginning only where it is told to.
     end = "\r\n" if sys.stderr.isatty() else "\n"
     print(f"sandlot: {harmless(message)}", file=sys.stderr, end=end)
+
+
+@contextmanager
+def said_if_slow(message: str) -> Iterator[None]:
+    """A word to the person who waits, once the wait is one; within an event loop."""
+    telling = asyncio.get_running_loop().call_later(SLOW_S, note, message)
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 def harmless(text: str) -> str:

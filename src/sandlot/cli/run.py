@@ -135,11 +135,14 @@ async def _open(
     client: AsyncClient, *, environment: str | None, thread: str | None, keep: bool
 ) -> AbstractAsyncContextManager[AsyncSession]:
     """A session that is deleted at the end, unless somebody may come back to it."""
-    from sandlot.cli.display import note
+    from sandlot.cli.display import note, said_if_slow
 
-    if thread is not None:
-        return nullcontext(await client.thread(thread, environment))
-    session = await client.create(environment)
+    with said_if_slow(
+        "making a sandbox; the first of an image prepares that image, which takes some seconds"
+    ):
+        if thread is not None:
+            return nullcontext(await client.thread(thread, environment))
+        session = await client.create(environment)
     if not keep:
         return session
     note(f"session {session.id} is kept")

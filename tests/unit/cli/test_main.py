@@ -322,11 +322,11 @@ async def test_a_failure_beside_the_output_does_not_steer_the_terminal(
 
 @pytest.mark.docker
 def test_quickstart_looks_and_changes_nothing(root: Path) -> None:
-    before = (root / ".quickstart").exists()
+    before = (root / ".venv").exists()
     ran = subprocess.run([root / "quickstart.sh", "--check"], capture_output=True, text=True, timeout=SECONDS)
     assert ran.returncode == 0, ran.stderr
     assert {line.split()[0] for line in ran.stdout.splitlines()} == {"python", "docker", "sandlot", "image"}
-    assert (root / ".quickstart").exists() is before
+    assert (root / ".venv").exists() is before
 
 
 def test_quickstart_says_what_is_missing(root: Path, tmp_path: Path) -> None:
@@ -340,6 +340,45 @@ def test_quickstart_says_what_is_missing(root: Path, tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "the Docker engine does not answer" in ran.stderr
     assert subprocess.run([root / "quickstart.sh", "--what"], capture_output=True).returncode == 2
+
+
+def test_u12_quickstart_uses_the_venv_of_the_tutorial_and_its_port(root: Path, tmp_path: Path) -> None:
+    """With stand-ins for Python, pip and Docker: what is installed already is used, and nothing made beside it."""
+    (tmp_path / "quickstart.sh").write_text(
+        (root / "quickstart.sh").read_text().replace("/usr/bin/docker", "none")
+    )
+    stand_ins = tmp_path / "bin"
+    for folder, name, text in (
+        (stand_ins, "docker", "echo 27"),
+        (tmp_path / ".venv/bin", "python", '[ "$1" != -m ] || exit 9'),
+        (tmp_path / ".venv/bin", "sandlot", 'echo "ran: $*, port ${SANDLOT_PORT:-}"'),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    ran = subprocess.run(
+        ["bash", tmp_path / "quickstart.sh"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={"PATH": f"{stand_ins}:{os.environ['PATH']}", "SANDLOT_PORT": "8123"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "as it is installed in .venv" in ran.stdout
+    assert f"SANDLOT_URL=http://127.0.0.1:8123 {tmp_path}/.venv/bin/sandlot run" in ran.stdout
+    assert ran.stdout.endswith("ran: serve, port 8123\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"quickstart.sh", "bin", ".venv"}
+
+
+async def test_u12_who_waits_is_told_what_for(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "SLOW_S", 0.02)
+    with display.said_if_slow("not so slow"):
+        await asyncio.sleep(0)
+    with display.said_if_slow("preparing"):
+        await asyncio.sleep(0.1)
+    assert capfd.readouterr().err == "sandlot: preparing\n"
 
 
 @needs("shellcheck")
