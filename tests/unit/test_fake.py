@@ -277,7 +277,7 @@ async def test_own_environments() -> None:
     (info,) = (await service.catalogue()).environments
     assert (info.name, info.limits, info.lifetime_s) == ("data", limits, None)
     assert (await service.create_session(CreateSession(environment="data"))).session.limits == limits
-    with pytest.raises(InvalidRequest, match="there are: data"):
+    with pytest.raises(InvalidRequest, match="among data"):
         await service.create_session(CreateSession())
 
 

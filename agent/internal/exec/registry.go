@@ -46,6 +46,8 @@ func refuse(code, message string) error { return &Refusal{code, message} }
 type Exec struct {
 	request Request
 	sum     [32]byte
+	shown   string // its command, shortened, for lists
+	started time.Time
 	ring    *ring
 	begun   chan struct{} // closed when it runs, or has ended without running
 	// A disk was full before it began.
@@ -154,8 +156,8 @@ func (r *Registry) Start(q Request) (e *Exec, existing bool, err error) {
 		return nil, false, refuse("busy", "too many execs are running")
 	}
 	e = &Exec{
-		request: q, sum: sum, ring: newRing(q.OutputLimit, &r.rings), begun: make(chan struct{}),
-		foundFull: diskFull(r.setup.Workspace, "/tmp"),
+		request: q, sum: sum, shown: q.shown(), started: time.Now(), ring: newRing(q.OutputLimit, &r.rings),
+		begun: make(chan struct{}), foundFull: diskFull(r.setup.Workspace, "/tmp"),
 	}
 	r.execs[q.ExecID] = e
 	r.running++

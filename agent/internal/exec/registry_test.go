@@ -144,6 +144,38 @@ func TestRequestsOnTheWire(t *testing.T) {
 	}
 }
 
+// What a person wants to know of earlier commands.
+func TestAListSaysWhatWhenAndHow(t *testing.T) {
+	r := testRegistry(t)
+	l := dial(t, r)
+	for id, command := range map[string]string{"done": "echo one; exit 3", "long": "exit 0; " + strings.Repeat("\x01é", 400)} {
+		s, err := l.Open(map[string]any{"op": "exec.start", "exec_id": id, "command": command})
+		must(t, err)
+		recvUntil(t, s, `"event":"exit"`)
+	}
+	s, err := l.Open(map[string]any{"op": "exec.start", "exec_id": "running", "argv": []string{"cat", "-"}, "stdin": true})
+	must(t, err)
+	recvUntil(t, s, `"pid"`)
+	answer, code := ask(t, l, map[string]any{"op": "exec.list"})
+	if code != "" {
+		t.Fatal(code)
+	}
+	listed := map[string]map[string]any{}
+	for _, one := range answer["execs"].([]any) {
+		listed[one.(map[string]any)["exec_id"].(string)] = one.(map[string]any)
+	}
+	done, long, running := listed["done"], listed["long"], listed["running"]
+	if done["command"] != "echo one; exit 3" || done["output_end"] != 4.0 || done["exit_code"] != 3.0 || done["duration_ms"] == nil {
+		t.Errorf("%v", done)
+	}
+	if shown := long["command"].(string); !strings.HasSuffix(shown, "…") || len(shown) > shownBytes+3 {
+		t.Errorf("%q", shown)
+	}
+	if running["command"] != "cat -" || running["exit_code"] != nil || running["started_ms"].(float64) < 1e12 {
+		t.Errorf("%v", running)
+	}
+}
+
 // A reader that leaves only detaches; another goes on where it likes.
 func TestReadersComeAndGo(t *testing.T) {
 	r := testRegistry(t)

@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
 	maxOutputLimit = 16 << 20
 	maxTimeoutMS   = 1 << 40 // 34 years; far above, a clock's nanoseconds would overflow
+	shownBytes     = 160     // of a command, in a list
 )
 
 type Pty struct {
@@ -55,6 +57,22 @@ type Exit struct {
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// shown is the beginning of the command, as valid text.
+func (q *Request) shown() string {
+	text := q.Command
+	if text == "" {
+		text = strings.Join(q.Argv, " ")
+	}
+	if len(text) <= shownBytes {
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
+	cut := shownBytes
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return strings.ToValidUTF8(text[:cut], "\uFFFD") + "…"
+}
 
 func (q *Request) check() error {
 	switch {

@@ -148,6 +148,13 @@ func (r *ring) finish(exit *Exit) {
 	r.mu.Unlock()
 }
 
+// state says up to which offset there is output to read, and the exit once it is known.
+func (r *ring) state() (end uint64, exit *Exit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.base + uint64(len(r.data)), r.exit
+}
+
 // held is the memory that the ring takes.
 func (r *ring) held() int {
 	r.mu.Lock()

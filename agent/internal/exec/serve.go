@@ -10,7 +10,7 @@ import (
 	"sandlot.dev/agent/internal/mux"
 )
 
-const listPage = 200 // entries in one message, far below a frame's size
+const listPage = 40 // entries in one message, below a frame's size even if every character is escaped
 
 // Ops are the operations on execs and shells.
 func (r *Registry) Ops() map[string]func(*mux.Stream) error {
@@ -254,9 +254,14 @@ func (r *Registry) serveForget(s *mux.Stream) error {
 
 func (r *Registry) serveList(s *mux.Stream) error {
 	type summary struct {
-		ExecID string `json:"exec_id"`
-		State  string `json:"state"`
-		Shell  string `json:"shell,omitempty"`
+		ExecID     string  `json:"exec_id"`
+		State      string  `json:"state"`
+		Shell      string  `json:"shell,omitempty"`
+		Command    string  `json:"command"`
+		StartedMS  int64   `json:"started_ms"`
+		OutputEnd  uint64  `json:"output_end"`
+		ExitCode   *int    `json:"exit_code,omitempty"`
+		DurationMS float64 `json:"duration_ms,omitempty"`
 	}
 	r.mu.Lock()
 	all := make([]summary, 0, len(r.execs))
@@ -265,7 +270,13 @@ func (r *Registry) serveList(s *mux.Stream) error {
 		if e.place != nil {
 			state = "done"
 		}
-		all = append(all, summary{id, state, e.request.Shell})
+		one := summary{ExecID: id, State: state, Shell: e.request.Shell, Command: e.shown, StartedMS: e.started.UnixMilli()}
+		end, exit := e.ring.state()
+		one.OutputEnd = end
+		if exit != nil {
+			one.ExitCode, one.DurationMS = &exit.Code, exit.DurationMS
+		}
+		all = append(all, one)
 	}
 	r.mu.Unlock()
 	for first := true; first || len(all) > 0; first = false {

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandlot.client.keywords import one_timeout
 from sandlot.client.result import Result
-from sandlot.domain.computer import Execution
-from sandlot.domain.execution import ExecEvent, ResultFold
+from sandlot.domain.computer import ExecSummary, Execution
+from sandlot.domain.errors import NotFound, Unsupported
+from sandlot.domain.execution import ExecEvent, Output, ResultFold
 from sandlot.domain.service import ExecStatus, SandboxService
 
 WAIT_S: Final = 3600.0  # of one question; who has no limit asks again
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSoFar:
+    """Both channels, in arrival order. ``exit_code``: once it has ended."""
+
+    data: bytes
+    next_offset: int
+    running: bool
+    exit_code: int | None = None
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
 
 
 class AsyncExec:
@@ -53,6 +68,37 @@ class AsyncExec:
         finally:
             if execution is not self._execution:
                 await execution.detach()
+
+    async def read(self, offset: int = 0) -> OutputSoFar:
+        """What it has written so far, from an offset on, without waiting for more or holding it up.
+
+        ``next_offset`` of the answer is what to give the next time.
+        """
+        summary = await self._summary()
+        end = summary.output_end
+        if end is None:
+            raise Unsupported("this sandbox's agent is of an older version: read events() instead")
+        if summary.running and end <= offset:
+            return OutputSoFar(b"", offset, running=True)
+        data, at = bytearray(), offset
+        # Not the line that input goes over: that one goes on from where it is.
+        execution = await self._service.attach_exec(self._session_id, self._id, offset=offset)
+        try:
+            async for event in execution.events():
+                if isinstance(event, Output):
+                    data += event.data
+                    at = event.offset + len(event.data)
+                    if summary.running and at >= end:
+                        break
+        finally:
+            await execution.detach()
+        return OutputSoFar(bytes(data), at, summary.running, summary.exit_code)
+
+    async def _summary(self) -> ExecSummary:
+        for summary in await self._service.list_execs(self._session_id):
+            if summary.exec_id == self._id:
+                return summary
+        raise NotFound(f"there is no exec {self._id!r} in this session")
 
     async def wait(self, timeout_s: float | None = None, *, timeout: float | None = None) -> Result:
         """Its result; ``TimeoutError`` if it still runs after ``timeout_s``, and it goes on running.

@@ -103,9 +103,20 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExecSummary:
+    """``command`` is its beginning; ``started_at`` is in seconds since the epoch.
+
+    ``output_end``: up to which offset there is output to read now. ``exit_code`` and ``duration_ms`` come
+    with its end. All but the first three are missing where an older agent or server answers.
+    """
+
     exec_id: str
     running: bool
     shell: str | None
+    command: str = ""
+    started_at: float | None = None
+    output_end: int | None = None
+    exit_code: int | None = None
+    duration_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

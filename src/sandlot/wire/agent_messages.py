@@ -28,6 +28,8 @@ T = TypeVar("T")
 _MAX_COUNT: Final = 2**63 - 1
 _MAX_ID: Final = 2**32 - 1
 _MAX_MS: Final = 1e15
+_MAX_EXIT_CODE: Final = 255
+_MAX_SHOWN_COMMAND: Final = 200  # characters of a command in a list
 _MAX_MTIME_MS: Final = 2**62
 _MAX_PROBLEM_TEXT: Final = 1000  # characters of a failure's message that are worth keeping
 _MODE_BITS: Final = 0o7777
@@ -49,9 +51,16 @@ class AgentInfo(NamedTuple):
 
 
 class ExecState(NamedTuple):
+    """``started_ms`` counts from the epoch. An older agent says nothing of what comes after ``shell``."""
+
     exec_id: str
     running: bool
     shell: str | None
+    command: str
+    started_ms: int | None
+    output_end: int | None
+    exit_code: int | None
+    duration_ms: float | None
 
 
 class ShellState(NamedTuple):
@@ -69,6 +78,10 @@ def integer(body: Object, name: str, low: int = 0, high: int = _MAX_COUNT) -> in
     if type(value) is not int or not low <= value <= high:
         raise ProtocolViolation(f"{name} is not a whole number in its range")
     return value
+
+
+def optional_integer(body: Object, name: str, low: int = 0, high: int = _MAX_COUNT) -> int | None:
+    return None if body.get(name) is None else integer(body, name, low, high)
 
 
 def milliseconds(body: Object, name: str) -> float:
@@ -166,7 +179,16 @@ def parse_exec_state(body: Object) -> ExecState:
     exec_id, state, shell = text(body, "exec_id"), text(body, "state"), optional_text(body, "shell") or None
     if not is_exec_id(exec_id) or not (shell is None or is_shell_name(shell)):
         raise ProtocolViolation("an exec's id or shell is not a name")
-    return ExecState(exec_id, state == "running", shell)
+    return ExecState(
+        exec_id,
+        state == "running",
+        shell,
+        text(body, "command", "")[:_MAX_SHOWN_COMMAND],
+        optional_integer(body, "started_ms", high=int(_MAX_MS)),
+        optional_integer(body, "output_end"),
+        optional_integer(body, "exit_code", high=_MAX_EXIT_CODE),
+        None if body.get("exit_code") is None else milliseconds(body, "duration_ms"),
+    )
 
 
 def parse_shell_state(body: Object) -> ShellState:
@@ -188,7 +210,7 @@ def parse_exited(body: Object) -> Exited:
     if reason not in _REASONS:
         raise ProtocolViolation("an exit's reason is unknown")
     return Exited(
-        code=integer(body, "code", 0, 255),
+        code=integer(body, "code", 0, _MAX_EXIT_CODE),
         signal=integer(body, "signal", 0, 64),
         reason=reason,
         error=text(body, "error", ""),

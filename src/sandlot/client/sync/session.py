@@ -25,6 +25,7 @@ class Exec(Facade[AsyncExec]):
 
     status = blocking(AsyncExec.status)
     events = iterating(AsyncExec.events)
+    read = blocking(AsyncExec.read)
     wait = blocking(AsyncExec.wait)
     write = blocking(AsyncExec.write)
     close_stdin = blocking(AsyncExec.close_stdin)

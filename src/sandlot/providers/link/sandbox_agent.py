@@ -88,7 +88,19 @@ class AgentClient:
         states = await ask_for_all(
             self._link, {"op": "exec.list"}, lambda body: each(body, "execs", parse_exec_state)
         )
-        return [ExecSummary(state.exec_id, state.running, state.shell) for state in states]
+        return [
+            ExecSummary(
+                state.exec_id,
+                state.running,
+                state.shell,
+                state.command,
+                None if state.started_ms is None else state.started_ms / 1000,
+                state.output_end,
+                state.exit_code,
+                state.duration_ms,
+            )
+            for state in states
+        ]
 
     async def forget(self, exec_id: str) -> None:
         await ask(self._link, {"op": "exec.forget", "exec_id": _exec_id(exec_id)}, _nothing)

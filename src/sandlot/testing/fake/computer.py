@@ -113,7 +113,7 @@ class FakeComputer:
         return sum(known.running for known in self._execs.values())
 
     def list_execs(self) -> list[ExecSummary]:
-        return [ExecSummary(id_, known.running, known.request.shell) for id_, known in self._execs.items()]
+        return [known.summary for known in self._execs.values()]
 
     def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
+from sandlot.domain.computer import ExecSummary
 from sandlot.domain.errors import Conflict, InvalidRequest, SandlotError
 from sandlot.domain.execution import (
     MAX_OUTPUT_LIMIT_BYTES,
@@ -28,6 +30,7 @@ from sandlot.testing.fake.shell import new_pid
 
 # Of a stream without a limit: what is kept for those who attach later, and how far a reader may lag behind.
 KEPT_BYTES = 1024 * 1024
+SHOWN_CHARACTERS = 160  # of a command, in a list
 SIGTERM = 15
 
 
@@ -52,6 +55,7 @@ class FakeExec:
         self._written = 0
         self._kept = 0
         self._began = time.monotonic()
+        self._started_at = time.time()
         self._reason = ""
         self._signal = 0
         if not request.stdin:
@@ -60,6 +64,21 @@ class FakeExec:
     @property
     def running(self) -> bool:
         return self.exited is None and self.gone is None
+
+    @property
+    def summary(self) -> ExecSummary:
+        request, last = self.request, self.chunks[-1] if self.chunks else None
+        command = request.command or shlex.join(request.argv or ())
+        return ExecSummary(
+            exec_id=request.exec_id,
+            running=self.running,
+            shell=request.shell,
+            command=command if len(command) <= SHOWN_CHARACTERS else f"{command[:SHOWN_CHARACTERS]}…",
+            started_at=self._started_at,
+            output_end=0 if last is None else last.offset + len(last.data),
+            exit_code=None if self.exited is None else self.exited.code,
+            duration_ms=None if self.exited is None else self.exited.duration_ms,
+        )
 
     # --- output -------------------------------------------------------------------------------
 

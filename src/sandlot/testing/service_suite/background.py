@@ -61,6 +61,33 @@ class BackgroundCases(Cases):
         assert status.result is not None
         assert status.result.output == b"done\n"
 
+    @pytest.mark.parametrize("output_limit", [None, 1024])
+    async def test_output_so_far(self, fresh: AsyncSession, output_limit: int | None) -> None:
+        """U18: it could only be had by following the command until it ends."""
+        running = await fresh.start("echo one; read x; echo two", stdin=True, output_limit=output_limit)
+        again = await fresh.exec(running.id)
+
+        async def printed() -> bool:
+            return (await again.read()).data == b"one\n"
+
+        await eventually(printed)
+        async with asyncio.timeout(20):
+            first = await again.read()
+            nothing = await again.read(first.next_offset)
+        assert (first.text, first.next_offset, first.running, first.exit_code) == ("one\n", 4, True, None)
+        assert (nothing.data, nothing.next_offset, nothing.running) == (b"", 4, True)
+        await running.write(b"\n")
+
+        async def ended() -> bool:
+            return not (await again.status()).running
+
+        await eventually(ended)
+        rest = await again.read(first.next_offset)
+        assert (rest.text, rest.running, rest.exit_code) == ("two\n", False, 0)
+        assert (await again.read()).text == "one\ntwo\n"
+        with pytest.raises(NotFound):
+            await (await fresh.exec("never-ran")).read()
+
     async def test_wait_has_its_bound(self, session: AsyncSession) -> None:
         running = await session.start("sleep 30")
         with pytest.raises(TimeoutError):

@@ -235,6 +235,24 @@ class ExecCases(Cases):
 
         await eventually(let_in, 20, "room for another exec")
 
+    async def test_a_list_says_what_when_and_how(self, fresh: AsyncSession) -> None:
+        """U19: it had ids, and whether they run."""
+        began = time.time()
+        await fresh.run("echo " + "x" * 500 + "; exit 3", exec_id="long")
+        await fresh.run(["echo", "two", "words"], exec_id="words")
+        await fresh.start("sleep 60", exec_id="running")
+        by_id = {one.exec_id: one for one in await fresh.execs()}
+        long, words, running = (by_id[exec_id] for exec_id in ("long", "words", "running"))
+        assert long.command.startswith("echo xxx")
+        assert len(long.command) <= 161
+        assert (long.exit_code, long.output_end, long.running) == (3, 501, False)
+        assert long.duration_ms is not None
+        assert (words.command, words.exit_code) == ("echo two words", 0)
+        assert (running.command, running.exit_code, running.duration_ms) == ("sleep 60", None, None)
+        for one in by_id.values():
+            assert one.started_at is not None
+            assert began - 5 < one.started_at < time.time() + 5
+
     async def test_execs_are_listed(self, fresh: AsyncSession) -> None:
         assert list(await fresh.execs()) == []
         done = await fresh.run("true")
