@@ -75,7 +75,7 @@ def test_the_sdk_is_light(wheel: Path, tmp_path: Path) -> None:
         [tmp_path / "bin" / "sandlot", "serve"], check=False, capture_output=True, text=True, cwd=tmp_path
     )
     assert serve.returncode == 1
-    assert "pip install 'sandlot[server]'" in serve.stderr
+    assert "pip install '.[server]'" in serve.stderr
 
 
 def test_importing_costs_little() -> None:

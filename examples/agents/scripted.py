@@ -1,6 +1,6 @@
 """The examples' model: a scripted one that needs no key and no network, or any model that you name.
 
-They need ``pip install 'sandlot[server,langchain]'`` and the images (``sandlot images build``).
+They need ``pip install '.[server,langchain]'`` and the images (``sandlot images build``).
 
     MODEL=anthropic:claude-sonnet-5 python examples/agents/coding_agent.py
 

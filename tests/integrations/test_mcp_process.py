@@ -137,5 +137,5 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
         timeout=90,
     )
     assert ran.returncode == 1
-    assert "pip install 'sandlot[mcp]'" in ran.stderr
+    assert "pip install '.[mcp]'" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from sandlot.client.extras import module_of_extra
-from sandlot.domain.errors import Conflict
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -54,14 +53,8 @@ async def _local_client() -> AsyncIterator[AsyncClient]:
     server_module("sandlot.wiring")
     # For one command nothing is held warm; and which sessions stay is the command's to say, not the worker's.
     client = AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
-    try:
-        with said_if_slow("starting a worker in this process"):
-            await client.opened()
-    except Conflict as error:
-        raise Conflict(
-            f"{error.message}. One local program runs at a time: use `sandlot serve` for more, "
-            "or give each its own SANDLOT_DATA_DIR"
-        ) from error
+    with said_if_slow("starting a worker in this process"):
+        await client.opened()
     async with client:
         yield client
 

@@ -90,7 +90,7 @@ def main() -> NoReturn:
         report(error)
         sys.exit(1)
     except OSError as error:
-        note(str(error))
+        note(str(error) or type(error).__name__)
         sys.exit(1)
     sys.exit(0)
 

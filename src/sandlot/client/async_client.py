@@ -71,7 +71,8 @@ class AsyncClient:
         """A worker in this process, for this program alone; opened when it is first used.
 
         Options are the server's settings by their names (docs/reference/settings.md), such as
-        ``Client.local(pool_size=2)``, and ``keep_sessions=True``: sessions then outlive the program.
+        ``Client.local(pool_size=2)``. The sessions end with the program, those of threads too, unless it has
+        ``keep_sessions=True``: the next local program then finds them again.
         """
         if options:
             settings = module_of_extra(

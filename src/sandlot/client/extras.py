@@ -16,5 +16,6 @@ def module_of_extra(name: str, *, extra: str, who: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] == "sandlot":
             raise
         raise Unsupported(
-            f"{who} needs {error.name}, which is not installed: pip install 'sandlot[{extra}]'"
+            f"{who} needs {error.name}, which is not installed. In the folder of your clone of Sandlot, run: "
+            f"pip install '.[{extra}]'"
         ) from error

@@ -7,9 +7,15 @@ from typing import Any
 import structlog
 
 from sandlot.config.settings import server_settings
+from sandlot.domain.errors import Conflict
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.worker import worker_parts
 from sandlot.worker.service import WorkerService
+
+ONE_AT_A_TIME = (
+    "Local mode is for one program at a time: let several share a server (`sandlot serve`, and Client() in "
+    "place of Client.local()), or give each a data_dir (SANDLOT_DATA_DIR) of its own"
+)
 
 
 class LocalWorker(WorkerService):
@@ -34,7 +40,7 @@ class LocalWorker(WorkerService):
 async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWorker:
     """``given`` are settings (``ServerSettings``), before those of the environment.
 
-    With ``keep_sessions`` the next local service finds them again.
+    With ``keep_sessions`` the next local service finds them again. ``Conflict`` while another has the folder.
     """
     if not structlog.is_configured():
         # Inside somebody's program: trouble is told, on stderr; the rest is their business.
@@ -47,6 +53,9 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
     worker = LocalWorker(keep_sessions=keep_sessions, **worker_parts(settings))
     try:
         await worker.open()
+    except Conflict as error:
+        await worker.close()
+        raise Conflict(f"{error.message}. {ONE_AT_A_TIME}") from error
     except BaseException:
         await worker.close()
         raise

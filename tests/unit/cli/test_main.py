@@ -109,7 +109,7 @@ def test_without_the_servers_packages_it_says_how_to_install_them(command: list[
         env=environment(),
     )
     assert ran.returncode == 1
-    assert "pip install 'sandlot[server]'" in ran.stderr
+    assert "pip install '.[server]'" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -126,8 +126,17 @@ def test_a_second_local_program_is_told_what_to_do(short_tmp: Path) -> None:
             "run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(short_tmp), SANDLOT_WORKER_ID="test-cli"
         )
     assert "another worker uses the data directory" in ran.stderr
+    assert "one program at a time" in ran.stderr  # U6
     assert "`sandlot serve`" in ran.stderr
     assert "SANDLOT_DATA_DIR" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("host", ["unix:///none.sock", "tcp://127.0.0.1:1", "nonsense"])
+def test_u7_an_engine_that_cannot_be_reached_is_named(short_tmp: Path, host: str) -> None:
+    ran = run("run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(short_tmp), DOCKER_HOST=host)
+    assert host in ran.stderr
+    assert "DOCKER_HOST" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

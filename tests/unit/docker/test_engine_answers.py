@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandlot.domain import errors
+from sandlot.providers.docker.engine import Engine, _asked
 from sandlot.providers.docker.engine_errors import translate
 from sandlot.providers.docker.floors import warnings
 
@@ -38,6 +39,18 @@ def test_s13_the_engines_own_words_are_for_the_log() -> None:
         assert "OCI" not in error.message
         assert "/var/lib" not in error.message
         assert "start container x" in error.message
+
+
+@pytest.mark.parametrize("host", ["nonsense", "ssh://me@host", "npipe:////x", "/var/run/docker.sock"])
+def test_u7_an_address_that_cannot_be_one(host: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match="set DOCKER_HOST to one such as unix:///var/run/docker"):
+        Engine(host)
+
+
+async def test_u7_an_error_without_text_is_named() -> None:
+    with pytest.raises(errors.EngineProblem, match="BrokenPipeError"):
+        async with _asked("version", 5):
+            raise BrokenPipeError
 
 
 def test_a_pull_that_finds_nothing_is_a_missing_image() -> None:

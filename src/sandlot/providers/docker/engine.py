@@ -24,6 +24,7 @@ from sandlot.domain.errors import (
     Conflict,
     EngineProblem,
     EngineTimeout,
+    InvalidRequest,
     NotFound,
     SandlotError,
 )
@@ -34,6 +35,7 @@ from sandlot.providers.docker.users import remapped
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 # Seconds. Each bounds one call; a healthy engine needs a small part of it, a loaded one the rest.
+SCHEMES = ("unix://", "tcp://", "http://", "https://")
 ASK_SECONDS = 15.0  # inspect, info, version, stats: reads of the engine's own memory
 LIST_SECONDS = 30.0  # grows with the number of containers
 CREATE_SECONDS = 60.0  # a mount and the copying of the image's workspace into the volume
@@ -69,6 +71,11 @@ class Engine:
 
     def __init__(self, host: str | None = None, *, max_starts: int = MAX_STARTS) -> None:
         self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        if not self.host.startswith(SCHEMES):
+            raise InvalidRequest(
+                f"{self.host!r:.200} is not the address of a Docker engine: set DOCKER_HOST to one such as "
+                f"{DEFAULT_HOST}, or unset it for that one"
+            )
         self._docker_client: aiodocker.Docker | None = None
         self._starts = asyncio.Semaphore(max_starts)
 
@@ -368,4 +375,5 @@ async def _asked(what: str, seconds: float) -> AsyncIterator[None]:
     except DockerError as error:
         raise translate(what, error.status, error.message) from error
     except (aiohttp.ClientError, OSError) as error:
-        raise EngineProblem(f"{what}: the connection to the engine broke: {error}", retryable=True) from error
+        why = str(error) or type(error).__name__  # some have no text of their own
+        raise EngineProblem(f"{what}: the connection to the engine broke: {why}", retryable=True) from error

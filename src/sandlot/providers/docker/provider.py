@@ -108,13 +108,24 @@ class DockerProvider:
             try:
                 self._epoch = await uncut(asyncio.to_thread(self._host.open))
                 self._agents = await asyncio.to_thread(self._install_agent)
-                await self._preparer.remove_leftovers()
+                await self._first_contact()
                 if not self._users_chosen and await self._engine.remaps_users():
                     self._users = NAMESPACED_USERS
             except BaseException:
                 self._host.close()
                 raise
             self._watcher = asyncio.create_task(self._watch(), name=f"watch the engine for {self._owner}")
+
+    async def _first_contact(self) -> None:
+        """An error here needs the address most: it may come from a DOCKER_HOST that was forgotten."""
+        try:
+            await self._preparer.remove_leftovers()
+        except EngineProblem as error:
+            raise EngineProblem(
+                f"the Docker engine at {self._engine.host} cannot be used: {error.message}. Start it, or set "
+                "DOCKER_HOST to where it is",
+                retryable=error.retryable,
+            ) from error
 
     async def close(self) -> None:
         """Lets go of everything; what is being made fails. Sandboxes stay: the next life may adopt them."""
