@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Final
 
@@ -139,8 +140,8 @@ def lost_for_model(error: errors.SandboxLost) -> str:
 async def new_sandbox_for_model(session: AsyncSession) -> str | None:
     """For what comes first out of a sandbox that is not the one which the conversation had before.
 
-    Asked before anything is done. Said until a command has run in it: whoever made it may have been cut off
-    before the model heard of it.
+    Asked before anything is done. Said until a command has run in it, or ``new_sandbox_was_told`` has been
+    called: whoever made it may have been cut off before the model heard of it.
     """
     why = _why_another(session.info)
     if why is None or (not session.created and await _was_used(session)):
@@ -149,6 +150,16 @@ async def new_sandbox_for_model(session: AsyncSession) -> str | None:
         f"[this is a new, empty sandbox. The one that this conversation had {why}: "
         "its files, variables and processes are gone]"
     )
+
+
+async def new_sandbox_was_told(session: AsyncSession) -> None:
+    """The model has heard of it: no other answer says it again, in this process or another.
+
+    What all of them look at is whether a command has run. So where none has, one that does nothing is run.
+    """
+    with contextlib.suppress(SandlotError):  # what is wrong with the sandbox is told by the answer itself
+        if not await _was_used(session):
+            await session.run(":")
 
 
 def _why_another(info: Session) -> str | None:

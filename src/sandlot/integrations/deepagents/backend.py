@@ -32,7 +32,7 @@ from sandlot.integrations.deepagents import execution, file_operations, searchin
 from sandlot.integrations.deepagents.execution import Call
 from sandlot.integrations.deepagents.operation import Operation, tell
 from sandlot.integrations.langgraph_thread import current_task, current_thread
-from sandlot.integrations.model_text import new_sandbox_for_model
+from sandlot.integrations.model_text import new_sandbox_for_model, new_sandbox_was_told
 from sandlot.integrations.sandboxes import Sandboxes, Work
 from sandlot.integrations.toolbox.commands import SHELL
 
@@ -221,8 +221,9 @@ class SandlotBackend(BaseSandbox):
         async def work(session: AsyncSession) -> T:
             note = await new_sandbox_for_model(session)
             answer = await operation.within(session)
-            if note is not None:
-                tell(answer, note)  # where there is no place for it, the first command's answer has one
+            # Where there is no place for it, a later answer has one.
+            if note is not None and tell(answer, note):
+                await new_sandbox_was_told(session)
             return answer
 
         return work

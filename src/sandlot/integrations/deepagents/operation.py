@@ -58,12 +58,15 @@ class Operation(Generic[T]):
         return self.failed(error)
 
 
-def tell(answer: object, note: str) -> None:
-    """Puts a note where the model will read it, if this answer has such a place."""
+def tell(answer: object, note: str) -> bool:
+    """Puts a note where the model will read it; False if this answer has no such place."""
     if isinstance(answer, ExecuteOffloadResult):
         answer.response.output = f"{note}\n{answer.response.output}"
     elif isinstance(answer, _WITH_ERROR) and answer.error is not None:
         answer.error = f"{answer.error}\n{note}"
+    else:
+        return False
+    return True
 
 
 def file_error(error: SandlotError) -> str:

@@ -10,7 +10,11 @@ from typing import Any, Concatenate, Final, ParamSpec
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain import errors
 from sandlot.domain.errors import InvalidRequest, SandlotError
-from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
+from sandlot.integrations.model_text import (
+    for_model_error,
+    new_sandbox_for_model,
+    new_sandbox_was_told,
+)
 
 P = ParamSpec("P")
 
@@ -73,6 +77,9 @@ def told(
             answer = await operation(session, *args, **kwargs)
         except SandlotError as error:
             answer = Answer.of_error(error)
-        return answer if note is None else replace(answer, text=f"{note}\n{answer.text}")
+        if note is None:
+            return answer
+        await new_sandbox_was_told(session)
+        return replace(answer, text=f"{note}\n{answer.text}")
 
     return call
