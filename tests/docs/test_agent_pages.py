@@ -22,6 +22,7 @@ PAGES = [
     "howto/system-prompt.md",
     "howto/move-from-e2b.md",
     "howto/move-from-local-shell.md",
+    "howto/upgrade-0.2.md",
 ]
 MODEL = '"anthropic:claude-sonnet-5"'
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.service import Opened
-from sandlot.domain.session import Assignment, CreateSession, SessionState, due, ended_error
+from sandlot.domain.session import (
+    KEPT_WITHOUT_A_WORKER,
+    Assignment,
+    CreateSession,
+    SessionState,
+    due,
+    ended_error,
+)
 from sandlot.domain.thread_options import check_same
 from sandlot.worker.live import Live
 from sandlot.worker.opening import Opening
@@ -98,7 +106,7 @@ class Creates:
         if assignment.lost is not None:
             live = self._sessions.table.find(self._tenant, assignment.lost.id)
             if live is not None:  # it has come back to where it was
-                check_same(request, live.session, live.record.env)
+                check_same(request, live.session, _known_env(live))
                 if live.session.state is SessionState.LOST:
                     await self._recreate(live)
                 live.touch()
@@ -121,7 +129,7 @@ class Creates:
                 await self._sessions.expire(live)
                 if self._sessions.table.of_thread(self._tenant, request.thread) is not live:
                     continue
-            check_same(request, live.session, live.record.env)
+            check_same(request, live.session, _known_env(live))
             if live.session.state is SessionState.LOST and request.recreate_lost:
                 try:
                     await self._recreate(live)
@@ -146,6 +154,13 @@ class Creates:
             return
         await self._registrar.opened(live.session, live.record.idempotency_key, assignment.reservation)
         live.reservation = assignment.reservation
+
+
+def _known_env(live: Live) -> Mapping[str, str] | None:
+    """None where they were lost with a worker: nobody can say any more whether they were others."""
+    loss = live.session.loss
+    lost = loss is not None and loss.kept == KEPT_WITHOUT_A_WORKER and not live.record.env
+    return None if lost else live.record.env
 
 
 def _flight_names(request: CreateSession, assignment: Assignment) -> list[tuple[str, str]]:

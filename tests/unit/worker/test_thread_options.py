@@ -52,3 +52,13 @@ async def test_a_lost_one_is_not_made_anew_for_other_options(scene: Scene) -> No
     with pytest.raises(ThreadDiffers):
         await worker.create_session(CreateSession(thread="t", env={"TOKEN": "two"}, recreate_lost=True))
     assert (await worker.get_session(session.id)).generation == 1
+
+
+async def test_variables_that_were_lost_with_their_worker_are_not_compared(scene: Scene) -> None:
+    """Whoever asks again as at first must get the session, although nobody knows its variables any more."""
+    worker = await scene.start()
+    session = (await worker.create_session(FIRST)).session
+    await worker.give_up({session.id})
+    assert await worker.take_in_lost(session) is not None
+    again = await worker.create_session(CreateSession(thread="t", env={"TOKEN": "one"}, recreate_lost=True))
+    assert (again.session.id, again.session.generation) == (session.id, 2)
