@@ -37,6 +37,7 @@ class Crew:
         self.given_up: list[str] = []
         self.is_open = True
         self.draining = False
+        self.troubles: tuple[str, ...] = ()
         self.warm, self.free = 4, 150
 
     @property

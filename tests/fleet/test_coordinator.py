@@ -9,9 +9,12 @@ import pytest
 
 from sandlot.domain.errors import (
     Busy,
+    EngineTimeout,
     InvalidRequest,
     SandboxLost,
+    SandlotError,
     SessionEnded,
+    StorageFull,
     ThreadDiffers,
     Unavailable,
 )
@@ -61,6 +64,33 @@ async def test_a_worker_that_is_full_after_all_is_passed_over(scene: Scene) -> N
     scene.workers["w1"].refusal = Unavailable("full", details={"reason": "capacity"})
     await scene.coordinator.create_session(CreateSession())
     assert len(scene.workers["w2"].assignments) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        StorageFull("no room on the disk"),
+        EngineTimeout("the engine does not answer", may_have_executed=False),
+        Busy("too many at once", retry_after_s=1.0),
+    ],
+)
+async def test_what_passes_with_time_is_asked_of_another_worker_at_once(
+    scene: Scene, refusal: SandlotError
+) -> None:
+    """O5: a full disk, as an example, is the trouble of one machine."""
+    scene.workers["w1"].refusal = refusal
+    await scene.coordinator.create_session(CreateSession())
+    assert (len(scene.workers["w1"].assignments), len(scene.workers["w2"].assignments)) == (1, 1)
+    scene.workers["w2"].refusal = StorageFull("no room here either")
+    with pytest.raises(StorageFull, match="no room here either"):
+        await scene.coordinator.create_session(CreateSession())
+
+
+async def test_what_the_request_is_to_blame_for_is_asked_once(scene: Scene) -> None:
+    scene.workers["w1"].refusal = InvalidRequest("more than this server allows")
+    with pytest.raises(InvalidRequest, match="more than"):
+        await scene.coordinator.create_session(CreateSession())
+    assert not scene.workers["w2"].assignments
 
 
 async def test_what_may_have_been_made_is_not_made_elsewhere(scene: Scene) -> None:

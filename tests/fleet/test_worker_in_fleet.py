@@ -65,7 +65,7 @@ async def in_fleet(redis: RedisServer, cell: str, folder: Path) -> AsyncIterator
     redis_directory = RedisDirectory.open(redis.url, cell=cell, timings=TIMINGS, deadline_s=DEADLINE_S)
     directory = Troubled(redis_directory)
     membership = Membership(directory, WorkerCard(name, f"http://{name}:8000", "1.0"), folder)  # type: ignore[arg-type]
-    worker = build_worker(settings, registrar=membership)
+    worker = await build_worker(settings, registrar=membership)
     try:
         membership.lock()
         await worker.open()

@@ -64,12 +64,13 @@ class ServerSettings(CeilingSettings):
             "of a Unix socket below it has at most 107 bytes."
         ),
     )
-    min_free_bytes: int = Field(
-        64 * 1024 * 1024,
+    min_free_bytes: int | None = Field(
+        None,
         ge=0,
         description=(
-            "Free bytes on the disk of SANDLOT_DATA_DIR below which the worker is not ready and takes no new "
-            "sessions: what it decides has to be written down there. 0: only when a write has failed."
+            "Free bytes on the disk of SANDLOT_DATA_DIR, and on the engine's, below which the worker takes no "
+            "new sessions; those that it has go on. Not set, 1 GiB, or 5 % of a smaller disk. 0: only when a "
+            "write has failed."
         ),
     )
     registry_dir: Path | None = Field(

@@ -378,5 +378,8 @@ class CoordinatorService:
 
 
 def _may_go_elsewhere(place: Place, error: SandlotError) -> bool:
-    """What is known to be there is not moved, and what may have been made there is not made again."""
-    return isinstance(error, Unavailable) and not place.known and not error.may_have_executed
+    """What is known to be there is not moved, and what may have been made there is not made again. Of the
+    rest, what passes with time here may not be so there: a full disk, an engine that is away.
+    """
+    passes = isinstance(error, Unavailable) or error.retryable
+    return passes and not place.known and not error.may_have_executed

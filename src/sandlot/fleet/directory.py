@@ -97,12 +97,15 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """``complete``: all sessions of this worker are recorded in the generation that it was last told."""
+    """``complete``: all sessions of this worker are recorded in the generation that it was last told.
+    ``problems``: what its operator should look at, as a disk that is full.
+    """
 
     room: Mapping[str, Room] = field(default_factory=dict)
     sessions: int = 0
     draining: bool = False
     complete: bool = True
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

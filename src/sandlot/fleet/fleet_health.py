@@ -99,6 +99,11 @@ def health_of(
         for worker in workers
         if worker.at.state is not WorkerState.ALIVE
     ]
+    problems += [
+        f"worker {worker.at.id}: {problem}"
+        for worker in alive
+        for problem in (worker.report.problems if worker.report else ())
+    ]
     joined = {worker.at.url.rstrip("/") for worker in workers}
     problems += [f"worker {url} has not joined" for url in expected if url.rstrip("/") not in joined]
     return ServiceHealth(
@@ -142,6 +147,7 @@ def _worker_body(worker: WorkerStatus) -> WorkerBody:
         # Each environment may have all of it.
         free=max((room.free for room in rooms), default=0),
         draining=report is not None and report.draining,
+        problems=[] if report is None else list(report.problems),
     )
 
 

@@ -22,6 +22,11 @@ class Member(Protocol):
         """Living and lost ones."""
         ...
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What an operator should look at on this machine."""
+        ...
+
     def room(self) -> Mapping[str, tuple[int, int]]:
         """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
         ...

@@ -40,6 +40,9 @@ REPORTS_PER_LEASE = 3
 LOOK_EVERY_S = 0.1
 REPORT_CHANGES_EVERY_S = 0.25
 SWEEP_EVERY_S = 30.0
+# Of what an operator should look at, so much is reported; the worker's own health tells the rest.
+PROBLEMS = 5
+PROBLEM_CHARS = 300
 # Seconds that closing waits for what has still to be recorded.
 FLUSH_WITHIN_S = 2.0
 CANCEL_AGAIN_S = 0.2
@@ -223,6 +226,7 @@ class Membership:
             sessions=self._recorder.member.session_count,
             draining=self._recorder.member.draining,
             complete=self._recorder.complete and self._recorder.member.is_open,
+            problems=tuple(f"{told:.{PROBLEM_CHARS}}" for told in self._recorder.member.troubles[:PROBLEMS]),
         )
 
     async def _speak(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandlot.domain.session import Assignment, CreateSession, Predecessor
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody
@@ -46,7 +46,9 @@ class DrainBody:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBody:
-    """A worker as its fleet knows it. ``lease_left_s`` is negative once its lease is over."""
+    """A worker as its fleet knows it. ``lease_left_s`` is negative once its lease is over. ``problems``: what
+    it says that its operator should look at.
+    """
 
     id: str
     url: str
@@ -59,6 +61,7 @@ class WorkerBody:
     warm: int
     free: int
     draining: bool
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     membership = Membership(
         directory, WorkerCard(settings.worker_id, url, __version__), settings.data_dir.absolute()
     )
-    worker = build_worker(settings, registrar=membership)
+    worker = await build_worker(settings, registrar=membership)
     app = create_app(
         worker,
         api_key=settings.key,

@@ -50,7 +50,7 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
     settings = settings.model_copy(
         update={name: value for name, value in own.items() if name not in settings.model_fields_set}
     )
-    worker = LocalWorker(keep_sessions=keep_sessions, **worker_parts(settings))
+    worker = LocalWorker(keep_sessions=keep_sessions, **await worker_parts(settings))
     try:
         await worker.open()
     except Conflict as error:

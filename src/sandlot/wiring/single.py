@@ -22,7 +22,7 @@ async def serve(settings: ServerSettings) -> None:
     """Until SIGTERM or SIGINT: then no new sessions, what runs is given its time, and sandboxes stay."""
     configure_logs(settings.log_level, settings.log_format)
     listener = listen(settings)
-    worker = build_worker(settings)
+    worker = await build_worker(settings)
     mcp = mcp_endpoint(worker, await worker.catalogue())
     app = create_app(
         worker,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
+from sandlot.domain.errors import SandlotError
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.users import UserRange
@@ -13,13 +16,16 @@ from sandlot.wiring.machine import this_machine
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
 
+# Seconds for the engine's word on where its sandboxes lie.
+ENGINE_WITHIN_S = 5.0
 
-def build_worker(settings: ServerSettings, **more: Any) -> WorkerService:
+
+async def build_worker(settings: ServerSettings, **more: Any) -> WorkerService:
     """Not open yet."""
-    return WorkerService(**worker_parts(settings), **more)
+    return WorkerService(**await worker_parts(settings), **more)
 
 
-def worker_parts(settings: ServerSettings) -> dict[str, Any]:
+async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     data_dir = settings.data_dir.absolute()
     engine = Engine(settings.docker_host)
@@ -31,16 +37,27 @@ def worker_parts(settings: ServerSettings) -> dict[str, Any]:
         "database": data_dir / "worker.db",
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
-        "options": worker_options(settings),
+        "options": worker_options(settings, await _folder_of(engine)),
     }
 
 
-def worker_options(settings: ServerSettings) -> WorkerOptions:
+async def _folder_of(engine: Engine) -> Path | None:
+    """Where it keeps its sandboxes. An engine that does not answer now is told of by the start."""
+    try:
+        async with asyncio.timeout(ENGINE_WITHIN_S):
+            root = str((await engine.info()).get("DockerRootDir") or "")
+    except (SandlotError, TimeoutError):
+        root = ""
+    return Path(root) if root else None
+
+
+def worker_options(settings: ServerSettings, engine_folder: Path | None = None) -> WorkerOptions:
     return WorkerOptions(
         worker_id=settings.worker_id,
         create_concurrency=settings.create_concurrency,
         queue_timeout_s=settings.queue_timeout_s,
         max_sessions=settings.max_sessions,
+        engine_folder=engine_folder,
         min_free_bytes=settings.min_free_bytes,
         machine=this_machine(settings.overcommit),
         default_exec_timeout_s=settings.exec_timeout_s,

@@ -68,7 +68,7 @@ def assemble(
         options=options,
         registrar=registrar,
     )
-    disk = Disk(store, database.parent, options.min_free_bytes)
+    disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     return Parts(
         store=store,
         sandboxes=sandboxes,

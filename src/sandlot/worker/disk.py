@@ -1,50 +1,64 @@
-"""Whether there is room on the disk that the worker writes its records to."""
+"""Whether there is room on the disks that the worker writes its records to, and the engine its sandboxes."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
+from sandlot.domain.disk import DiskSpace, disk_problem
 from sandlot.worker.store import Store
 
 log = structlog.get_logger("sandlot.disk")
 
 LOOK_EVERY_S = 2.0
-MIB = 1024 * 1024
+OWN = "the disk of the worker's data directory"
+ENGINES = "the engine's disk"
 
 
 class Disk:
-    """``problem``: what is wrong with it, if anything is; it is looked at again and again."""
+    """``problem``: why no new sessions are taken, if so; it is looked at again and again."""
 
-    def __init__(self, store: Store, folder: Path, min_free_bytes: int) -> None:
+    def __init__(
+        self, store: Store, folder: Path, engine_folder: Path | None, min_free_bytes: int | None
+    ) -> None:
+        """``engine_folder``: one that cannot be seen from here does not count."""
         self._store = store
-        self._folder = folder
+        self._folders = {OWN: folder}
+        if engine_folder is not None:
+            self._folders[ENGINES] = engine_folder
         self._min_free = min_free_bytes
         self._low: str | None = None
+        # Of the one with least; None: not looked yet.
+        self.free_bytes: int | None = None
 
     @property
     def problem(self) -> str | None:
         if self._store.full:
-            return "the disk of the worker's data directory is full"
+            return f"{OWN} is full"
         return self._low
 
     async def look(self) -> None:
         before = self.problem
-        free = await asyncio.to_thread(_free, self._folder)
-        self._low = None
-        if free < self._min_free:
-            self._low = (
-                f"the disk of the worker's data directory has {free // MIB} MiB left, "
-                f"less than {self._min_free // MIB} MiB (SANDLOT_MIN_FREE_BYTES)"
-            )
+        spaces = await asyncio.to_thread(_seen, self._folders)
+        self.free_bytes = min((space.free_bytes for space in spaces), default=None)
+        problems = (disk_problem(space, self._min_free) for space in spaces)
+        self._low = next((problem for problem in problems if problem is not None), None)
         await self._store.check_full()
-        if self.problem != before:
-            log.warning("disk", problem=self.problem or "has room again")
+        if (self.problem is None) != (before is None):
+            folders = [str(folder) for folder in self._folders.values()]
+            log.warning("disk", problem=self.problem or "has room again", folders=folders)
 
 
-def _free(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+def _seen(folders: Mapping[str, Path]) -> list[DiskSpace]:
+    spaces = []
+    for disk, folder in folders.items():
+        try:
+            usage = shutil.disk_usage(folder)
+        except OSError:
+            continue
+        spaces.append(DiskSpace(disk, usage.free, usage.total))
+    return spaces

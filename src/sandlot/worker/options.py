@@ -5,6 +5,7 @@ seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
@@ -20,8 +21,11 @@ class WorkerOptions:
     queue_timeout_s: float = 30.0
     max_waiting: int = 1000
     max_sessions: int = 1000
-    # Free bytes of the disk with the worker's records below which no new sessions are taken.
-    min_free_bytes: int = 0
+    # Where the engine keeps images and sandboxes, if that is known.
+    engine_folder: Path | None = None
+    # Free bytes, there and on the disk with the worker's records, below which no new sessions are taken. None:
+    # as ``domain/disk.py`` says.
+    min_free_bytes: int | None = 0
     # What the sessions' limits are admitted against; None: only their number counts.
     machine: Machine | None = None
     default_exec_timeout_s: float = 300.0

@@ -93,6 +93,7 @@ class WorkerService:
         """Recovers what an earlier life left, and begins to fill the pools."""
         await self._provider.open()
         await self._store.open()
+        await self._disk.look()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
         self._open = True
@@ -180,6 +181,15 @@ class WorkerService:
             warm = min(pool.ready, free)
             room[name] = (warm, warm if pool.broken else free)
         return room
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What an operator should look at on this machine."""
+        return (*self._no_room, *broken_environments(self._pools), *silent_sandboxes(self._sessions.table))
+
+    @property
+    def _no_room(self) -> tuple[str, ...]:
+        return disk_problems(self._disk.problem, self._pools.values())
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         """With their idempotency keys: all that live or are lost, and those that ended lately."""
@@ -366,22 +376,16 @@ class WorkerService:
         return self._catalogue
 
     async def health(self) -> ServiceHealth:
-        no_room = disk_problems(self._disk.problem, self._pools.values())
         ready = self._open and not self._stopping and self._registrar.joined
         return ServiceHealth(
             ready=ready,
-            creates=ready and not self._draining and not no_room,
+            creates=ready and not self._draining and not self._no_room,
             worker_id=self._options.worker_id,
             version=__version__,
             active_sessions=self.session_count,
             calls_under_way=self._sessions.calls,
             pools={name: pool.stats() for name, pool in self._pools.items()},
-            problems=(
-                *self._own_problems(),
-                *no_room,
-                *broken_environments(self._pools),
-                *silent_sandboxes(self._sessions.table),
-            ),
+            problems=(*self._own_problems(), *self.troubles),
         )
 
     def _own_problems(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandlot.domain.errors import Unavailable
@@ -11,7 +13,7 @@ from sandlot.fleet.directory import (
     WorkerState,
     WorkerStatus,
 )
-from sandlot.fleet.fleet_health import MAX_NAMED, FleetHealth, health_of
+from sandlot.fleet.fleet_health import MAX_NAMED, FleetHealth, fleet_body, health_of
 from sandlot.fleet.memory import MemoryDirectory
 
 
@@ -37,6 +39,16 @@ def test_a_living_worker_is_enough() -> None:
     health = health_of("c", status, workers(1, WorkerState.ALIVE), ["http://w0/", "http://missing"])
     assert (health.ready, health.creates) == (True, True)
     assert health.problems == ("worker http://missing has not joined",)
+
+
+def test_what_a_worker_tells_of_its_machine_is_named() -> None:
+    """O5."""
+    full = "the disk of /var/lib/docker is full"
+    (worker,) = workers(1, WorkerState.ALIVE)
+    told = replace(worker, report=WorkerReport(problems=(full,)))
+    status = DirectoryStatus("g", True, sessions=3, reservations=0)
+    assert health_of("c", status, [told], []).problems == (f"worker w0: {full}",)
+    assert fleet_body(status, [told]).workers[0].problems == [full]
 
 
 def test_while_the_directory_settles_what_it_knows_can_be_used() -> None:

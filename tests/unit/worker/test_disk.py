@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
 import pytest
 from tests.unit.worker.conftest import Scene, full_disk
 
+from sandlot.domain.disk import FREE_BYTES, DiskSpace, disk_problem
 from sandlot.domain.errors import StorageFull, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
 from sandlot.worker import disk
 from sandlot.worker.service import WorkerService
+
+GIB = 1024**3
+Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +80,46 @@ async def test_o5_the_engines_disk(scene: Scene) -> None:
     health = await worker.health()
     assert not health.creates
     assert "the engine's disk is full" in health.problems
+
+
+def test_when_a_disk_is_full() -> None:
+    assert disk_problem(DiskSpace("d", FREE_BYTES, 100 * GIB), None) is None
+    assert "d has 1023 MiB left" in str(disk_problem(DiskSpace("d", FREE_BYTES - 1, 100 * GIB), None))
+    # A small one need not have as much as a large one: otherwise it would never take anything.
+    assert disk_problem(DiskSpace("d", GIB // 10, GIB), None) is None
+    assert disk_problem(DiskSpace("d", GIB // 100, GIB), None) is not None
+    # What somebody has set is meant as it is.
+    assert disk_problem(DiskSpace("d", GIB // 10, GIB), GIB) is not None
+    assert disk_problem(DiskSpace("d", 0, GIB), 0) is None
+
+
+@pytest.mark.parametrize("full", ["data", "docker"])
+async def test_o5_a_worker_whose_disk_is_full_offers_nothing(
+    scene: Scene, data_dir: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """Its fleet sends creates elsewhere, and its operator is told; what it has goes on."""
+    engine_folder = data_dir / "docker"
+    free = {data_dir: 50 * GIB, engine_folder: 50 * GIB}
+    folder, named = (data_dir, "data directory") if full == "data" else (engine_folder, "the engine's disk")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda asked: Usage(100 * GIB, 100 * GIB - free[asked], free[asked])
+    )
+    worker = await scene.start(engine_folder=engine_folder, min_free_bytes=None)
+    session = (await worker.create_session(CreateSession())).session
+    assert worker.room()["base"][1] == 999
+    assert not worker.troubles
+    free[folder] = GIB // 2
+    await eventually(lambda: worker.room() == {"base": (0, 0)})
+    assert named in worker.troubles[0]
+    health = await worker.health()
+    assert (health.ready, health.creates, health.problems) == (True, False, worker.troubles)
+    await _refused(worker)
+    assert (await worker.get_session(session.id)).id == session.id
+    free[folder] = 2 * GIB
+    await worker.create_session(CreateSession())  # looks again
+    assert worker.room()["base"][1] == 998
+
+
+async def test_a_folder_that_cannot_be_seen_does_not_count(scene: Scene) -> None:
+    worker = await scene.start(engine_folder=Path("/gone/docker"), min_free_bytes=None)
+    await worker.create_session(CreateSession())
