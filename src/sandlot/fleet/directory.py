@@ -89,7 +89,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """``warm``: sandboxes that are ready. ``free``: how many more sessions fit, the warm ones included."""
+    """``warm``: sandboxes that are ready. ``free``: how many more sessions of the usual size fit, the warm
+    ones included: by the worker's own bound, and by the memory, cores and processes of its machine.
+    """
 
     warm: int
     free: int
@@ -145,6 +147,8 @@ class WorkerStatus:
 class Want:
     """What a create asks for. ``max_sessions`` is the tenant's quota; what is being made counts.
 
+    ``units``: how many usual sandboxes of the environment it is as large as; rooms are counted in these.
+
     ``takes_over``: the session whose worker is gone and which shall get a new sandbox on another one.
     ``avoid``: the few workers that the caller could not reach just now; what is known there is not moved.
     """
@@ -156,6 +160,7 @@ class Want:
     max_sessions: int | None = None
     takes_over: str | None = None
     avoid: tuple[str, ...] = ()
+    units: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class MemoryDirectory:
         if old is not None and old.token not in (None, token) and now < old.until and last_epoch <= last:
             raise rules.taken_id(card.id, old.card.url, old.until - now)
         epoch = state.epochs[card.id] = max(last, last_epoch) + 1
+        if old is not None:
+            state.withdraw(old)
         state.workers[card.id] = Worker(
             card, epoch, token, now + self._timings.lease_s, sessions=old.sessions if old else {}
         )
@@ -78,14 +80,14 @@ class MemoryDirectory:
         state.expire(now)
         worker.until = now + self._timings.lease_s
         worker.report = report
-        worker.room = {}
+        for environment in worker.room.keys() - (() if report.draining else report.room.keys()):
+            state.unoffer(worker, environment)
         if not report.draining:
             promised = state.promised(worker.card.id)
             for environment, room in report.room.items():
                 free = max(0, room.free - promised.free[environment])
-                worker.room[environment] = Room(
-                    min(free, max(0, room.warm - promised.warm[environment])), free
-                )
+                warm = min(free, max(0, room.warm - promised.warm[environment]))
+                state.offer(worker, environment, Room(warm, free))
         if not report.complete:
             state.keep_settling(now)
         return Beat(state.generation, intact=True)
@@ -93,10 +95,11 @@ class MemoryDirectory:
     async def leave(self, lease: Lease) -> None:
         state, now = self._now()
         worker = self._holder(state, lease)
+        state.withdraw(worker)
         if not worker.sessions:
             del state.workers[lease.worker_id]
             return
-        worker.token, worker.until, worker.room = None, now, {}
+        worker.token, worker.until = None, now
 
     async def workers(self) -> Sequence[WorkerStatus]:
         state, now = self._now()
@@ -208,6 +211,7 @@ class MemoryDirectory:
                 state.drop(session_id)
                 swept += 1
             if not worker.sessions:
+                state.withdraw(worker)
                 del state.workers[worker_id]
         return swept
 

@@ -82,24 +82,19 @@ def _follow(state: State, now: float, reservation: str) -> Place | None:
 
 
 def _reserve(state: State, now: float, want: Want, lost: Session | None) -> Place:
-    offers = {
-        worker_id: worker.room[want.environment]
-        for worker_id, worker in state.workers.items()
-        if want.environment in worker.room and now < worker.until
-    }
-    # Of equals the last by name, as a sorted set of Redis has it.
-    best = max(
-        offers.keys() - set(want.avoid),
-        key=lambda name: (offers[name].warm > 0, offers[name].free, name),
-        default=None,
-    )
-    if best is None or offers[best].free < 1:
-        raise rules.no_room(want.environment, offered=bool(offers))
+    best = _best(state, now, want)
+    if best is None:
+        offered = any(want.environment in worker.room for worker in state.workers.values())
+        raise rules.no_room(want.environment, offered=offered)
+    room = state.workers[best].room[want.environment]
+    turn = max(state.workers[best].turns[want.environment], state.turns.get(want.environment, 0.0))
+    state.turns[want.environment] = turn
+    state.workers[best].turns[want.environment] = turn + 1 / room.free
     thread = state.threads.get((want.tenant, want.thread)) if want.takes_over is None else None
     before = state.sessions.get(thread.session) if thread is not None and thread.session else None
     reservation = Reservation(
         best,
-        warm=offers[best].warm > 0,
+        warm=room.warm > 0,
         want=want,
         until=now + state.timings.reservation_s,
         before=before.session.id if before else None,
@@ -112,3 +107,30 @@ def _reserve(state: State, now: float, want: Want, lost: Session | None) -> Plac
         before=before.session if before else None,
         lost=lost,
     )
+
+
+def _best(state: State, now: float, want: Want) -> str | None:
+    """Of the first whose turn it is, one that has a warm sandbox, or else the first that has room; of a fleet
+    so large that those have nothing ready, the one with most room.
+    """
+    environment = want.environment
+    for worker in state.workers.values():
+        if now >= worker.until:
+            state.unoffer(worker, environment)
+    turns = sorted(
+        (worker.turns[environment], name)
+        for name, worker in state.workers.items()
+        if environment in worker.turns
+    )
+    fitting = {
+        name: room
+        for _, name in turns
+        if name not in want.avoid and (room := state.workers[name].room[environment]).free >= want.units
+    }
+    first = [name for _, name in turns[: rules.LOOKED_AT] if name in fitting]
+    warm = {name for name, room in fitting.items() if room.warm > 0}
+    in_turn = next((name for name in first if name in warm), None)
+    if in_turn is not None:
+        return in_turn
+    candidates = warm or ({first[0]} if first else fitting)
+    return max(candidates, key=lambda name: (fitting[name].free, name), default=None)

@@ -49,6 +49,8 @@ class Worker:
     until: float
     report: WorkerReport | None = None
     room: dict[str, Room] = field(default_factory=dict)
+    # By environment: when it is its turn, if it has room (``rules.next_turn``).
+    turns: dict[str, float] = field(default_factory=dict)
     sessions: dict[str, None] = field(default_factory=dict)
 
 
@@ -85,6 +87,8 @@ class State:
     keys: dict[tuple[str, str | None], Mark] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
     takeovers: dict[str, str] = field(default_factory=dict)
+    # By environment: the turn of the last create.
+    turns: dict[str, float] = field(default_factory=dict)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class State:
         promised = Promised()
         for found in self.reservations.values():
             if found.worker == worker_id:
-                promised.free[found.want.environment] += 1
+                promised.free[found.want.environment] += found.want.units
                 promised.warm[found.want.environment] += found.warm
         return promised
 
@@ -168,7 +172,33 @@ class State:
         environment = reservation.want.environment
         if worker is not None and environment in worker.room:
             room = worker.room[environment]
-            worker.room[environment] = Room(room.warm + by * reservation.warm, room.free + by)
+            units = reservation.want.units
+            self.offer(worker, environment, Room(room.warm + by * reservation.warm, room.free + by * units))
+
+    # --- room ---------------------------------------------------------------------------------
+
+    def offer(self, worker: Worker, environment: str, room: Room) -> None:
+        worker.room[environment] = room
+        if room.free > 0:
+            last = self.turns.get(environment, 0.0)
+            worker.turns[environment] = rules.next_turn(worker.turns.get(environment), last, room.free)
+        else:
+            self._leave_turns(worker, environment)
+
+    def unoffer(self, worker: Worker, environment: str) -> None:
+        worker.room.pop(environment, None)
+        self._leave_turns(worker, environment)
+
+    def withdraw(self, worker: Worker) -> None:
+        """No new sessions for a worker, until it reports room again."""
+        for environment in list(worker.room):
+            self.unoffer(worker, environment)
+
+    def _leave_turns(self, worker: Worker, environment: str) -> None:
+        if worker.turns.pop(environment, None) is not None and not any(
+            environment in other.turns for other in self.workers.values()
+        ):
+            self.turns.pop(environment, None)
 
     # --- sessions -----------------------------------------------------------------------------
 

@@ -167,6 +167,7 @@ class RedisDirectory:
             "key": want.idempotency_key,
             "max": want.max_sessions,
             "avoid": want.avoid or None,
+            "units": want.units if want.units > 1 else None,
             "takes_over": None if want.takes_over is None else as_text(pack_id(want.takes_over)),
         }
         word, *answer = await self._run(

@@ -12,6 +12,8 @@ from sandlot.fleet.directory import Fenced, WorkerState
 
 # A worker that never ends recording holds an unsettled directory for at most so many leases after its birth.
 MAX_SETTLING_LEASES = 10
+# Workers that a create looks at, in the order of their turns, before it takes the one with most room.
+LOOKED_AT = 32
 # In the place of a worker's id: no worker can have it.
 NOBODY = ""
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -30,6 +32,16 @@ def still_settling_until(settles: float, born: float, now: float, lease: float) 
     if now >= settles:
         return settles
     return max(settles, min(now + lease, born + MAX_SETTLING_LEASES * lease))
+
+
+def next_turn(turn: float | None, last: float, free: int) -> float:
+    """When it is the turn of a worker that offers room, ``last`` being the turn of the last create. Each
+    create moves its worker on by 1 / its room, so that creates are shared out in proportion to the room that
+    is left. One that comes anew, or was passed over, does not catch up; one that has more room than before
+    need not wait longer than its next turn.
+    """
+    latest = last + 1 / free
+    return latest if turn is None else min(max(turn, last), latest)
 
 
 def check_worker_id(worker_id: str) -> None:

@@ -1,5 +1,6 @@
 expire()
 local threads, keys = marks(A.tenant)
+local LOOKED_AT = 32 -- workers that a create looks at before it takes the one with most room
 -- What the lookups find on the way: the thread's last session, the one to be taken over.
 local before, lost = {}, {}
 
@@ -95,12 +96,34 @@ if A.max and not A.takes_over then
   if counted >= A.max then return {'quota'} end
 end
 
+local units = A.units or 1
 local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
--- The worker with most room, passing over those that have died, which are not met again, and the few that the caller
--- could not reach. Of those with a warm sandbox, if there are any; not the one with most of these: a pool that is
--- full again before the next create would draw them all.
+local turns = P .. 'turn:' .. A.environment
 local avoided = {}
 for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
+
+-- Of the first whose turn it is, one that has a warm sandbox, or else the first that has room. Those that have died are
+-- not met again, and the few that the caller could not reach are passed over.
+local function next_in_turn()
+  while true do
+    local cold, dead = nil, false
+    for _, id in ipairs(call('ZRANGE', turns, 0, LOOKED_AT - 1)) do
+      local w = worker(id)
+      local room = tonumber(call('ZSCORE', free, id))
+      if w.state ~= 'alive' or not room then
+        unoffer(A.environment, id)
+        dead = true
+      elseif not avoided[id] and room >= units then
+        if call('HEXISTS', P .. 'ready:' .. A.environment, id) == 1 then return w, 1 end
+        cold = cold or w
+      end
+    end
+    if cold or not dead then return cold, 0 end
+  end
+end
+
+-- The one with most room: of a fleet so large that those whose turn it is have nothing ready, and of workers of an
+-- earlier version, which take no turns.
 local function best(key)
   local skipped = 0
   while true do
@@ -112,25 +135,33 @@ local function best(key)
     elseif avoided[w.id] then
       skipped = skipped + 1
     else
-      return tonumber(top[2]) >= 1 and w or nil
+      return tonumber(top[2]) >= units and w or nil
     end
   end
 end
 
-local w, is_warm = best(warm), 1
-if not w then w, is_warm = best(free), 0 end
+local w, is_warm = next_in_turn()
+if is_warm == 0 then
+  local other = best(warm)
+  if other then w, is_warm = other, 1 else w = w or best(free) end
+end
 if not w then return {'full', call('ZCARD', free)} end
 
 local id = A.reservation
 local promised = P .. 'w:' .. w.id .. ':p'
-shift(A.environment, w.id, -1, is_warm == 1)
-call('HINCRBY', promised, 'f:' .. A.environment, 1)
+local room = tonumber(call('ZSCORE', free, w.id))
+local turn = math.max(tonumber(call('ZSCORE', turns, w.id)) or 0, turn_of_last(A.environment))
+call('HSET', P .. 'turns', A.environment, turn)
+call('ZADD', turns, turn + 1 / room, w.id)
+shift(A.environment, w.id, -1, units, is_warm == 1)
+call('HINCRBY', promised, 'f:' .. A.environment, units)
 if is_warm == 1 then call('HINCRBY', promised, 'w:' .. A.environment, 1) end
 if not A.takes_over then call('HINCRBY', P .. 'q', A.tenant, 1) end
 call(
   'HSET', P .. 'r:' .. id, 'worker', w.id, 'environment', A.environment, 'warm', is_warm, 'tenant', A.tenant,
   'thread', A.thread or '', 'key', A.key or '', 'counts', A.takes_over and 0 or 1,
-  'takes_over', A.takes_over or '', 'before', before[1] or '', 'holders', 1, 'until', now + A.reservation_time
+  'takes_over', A.takes_over or '', 'before', before[1] or '', 'holders', 1, 'until', now + A.reservation_time,
+  'units', units
 )
 call('ZADD', P .. 'r', now + A.reservation_time, id)
 if A.takes_over then

@@ -9,6 +9,9 @@
 -- <prefix>w:<worker>:p       hash: promised places, f:<environment> all, w:<environment> warm ones
 -- <prefix>free:<environment> sorted set: worker -> room;  <prefix>warm:<environment> the same, of those that have a warm
 --                            sandbox;  <prefix>ready:<environment> hash: worker -> how many of these it has
+-- <prefix>turn:<environment> sorted set: worker with room -> when it is its turn;  <prefix>turns hash: environment -> the
+--                            turn of the last create. A turn moves a worker on by 1 / its room: so creates are shared
+--                            out in proportion to the room that is left
 -- <prefix>s                  hash: session -> entry, a MessagePack array (see ENTRY)
 -- <prefix>ended              sorted set: ended session -> when it is forgotten
 -- <prefix>t:<tenant>:s       sorted set: living and lost sessions by age
@@ -100,11 +103,30 @@ local function fenced()
   return nil
 end
 
-local function lower(key, field)
-  if call('HINCRBY', key, field, -1) <= 0 then call('HDEL', key, field) end
+local function lower(key, field, by)
+  if call('HINCRBY', key, field, -(by or 1)) <= 0 then call('HDEL', key, field) end
+end
+
+local function turn_of_last(environment)
+  return tonumber(call('HGET', P .. 'turns', environment)) or 0
+end
+
+local function leave_turns(environment, id)
+  local turns = P .. 'turn:' .. environment
+  if call('ZREM', turns, id) == 1 and call('ZCARD', turns) == 0 then call('HDEL', P .. 'turns', environment) end
+end
+
+-- One that comes anew, or was passed over, does not catch up; one that has more room than before need not wait longer
+-- than its next turn.
+local function take_turns(environment, id, free)
+  local last = turn_of_last(environment)
+  local turn = tonumber(call('ZSCORE', P .. 'turn:' .. environment, id))
+  local latest = last + 1 / free
+  call('ZADD', P .. 'turn:' .. environment, turn and math.min(math.max(turn, last), latest) or latest, id)
 end
 
 local function offer(environment, id, free, ready)
+  if free > 0 then take_turns(environment, id, free) else leave_turns(environment, id) end
   call('ZADD', P .. 'free:' .. environment, free, id)
   if ready > 0 then
     call('ZADD', P .. 'warm:' .. environment, free, id)
@@ -116,17 +138,18 @@ local function offer(environment, id, free, ready)
 end
 
 local function unoffer(environment, id)
+  leave_turns(environment, id)
   call('ZREM', P .. 'free:' .. environment, id)
   call('ZREM', P .. 'warm:' .. environment, id)
   call('HDEL', P .. 'ready:' .. environment, id)
 end
 
--- A place is taken (-1) or given back (1), if the worker offers any at all.
-local function shift(environment, id, by, warm)
+-- A place of so many units is taken (-1) or given back (1), if the worker offers any at all.
+local function shift(environment, id, by, units, warm)
   local free = call('ZSCORE', P .. 'free:' .. environment, id)
   if not free then return end
   local ready = tonumber(call('HGET', P .. 'ready:' .. environment, id)) or 0
-  offer(environment, id, tonumber(free) + by, warm and ready + by or ready)
+  offer(environment, id, tonumber(free) + by * units, warm and ready + by or ready)
 end
 
 -- No new sessions for a worker, until it reports room again.
@@ -159,15 +182,16 @@ end
 local function release(id, refund)
   local key = P .. 'r:' .. id
   local r = call(
-    'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before'
+    'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before', 'units'
   )
   call('DEL', key)
   call('ZREM', P .. 'r', id)
   if not r[1] then return end
   local promised = P .. 'w:' .. r[1] .. ':p'
-  lower(promised, 'f:' .. r[2])
+  local units = tonumber(r[10]) or 1 -- an earlier version's has none
+  lower(promised, 'f:' .. r[2], units)
   if r[3] == '1' then lower(promised, 'w:' .. r[2]) end
-  if refund then shift(r[2], r[1], 1, r[3] == '1') end
+  if refund then shift(r[2], r[1], 1, units, r[3] == '1') end
   if r[7] == '1' then lower(P .. 'q', r[4]) end
   local threads, keys = marks(r[4])
   unmark(threads, r[5], 'r' .. id)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sandlot.domain.errors import Busy
-from sandlot.fleet.directory import Place, Room, Want, WorkerReport
+from sandlot.fleet.directory import Place, Room, SessionEntry, Want, WorkerReport
 from sandlot.testing.directory_suite.harness import (
     SECONDS_OVER,
     TIMINGS,
@@ -47,6 +47,69 @@ class PlacingCases(Cases):
             await fleet.make(place, a_session())
             held[place.worker.id] += 1
         assert held == {"w1": 10, "w2": 10, "w3": 10}
+
+    async def test_creates_are_shared_out_by_the_room_that_is_left(self, fleet: Fleet) -> None:
+        """O9: a new, empty worker gets its share of the creates, among the others, and not all of them."""
+        room = {"w1": 30, "w2": 30}
+        held = Counter[str]()
+
+        async def create(times: int) -> list[str]:
+            made = []
+            for _ in range(times):
+                for name, free in room.items():
+                    await fleet.offer(name, warm=5, free=free - held[name])
+                place = await fleet.placed()
+                await fleet.make(place, a_session())
+                made.append(place.worker.id)
+                held[place.worker.id] += 1
+            return made
+
+        assert Counter(await create(20)) == {"w1": 10, "w2": 10}
+        room["new"] = 60
+        made = await create(50)
+        for first in (made[:10], made[:25], made):
+            share = first.count("new") / len(first)
+            assert 0.5 <= share <= 0.7, first  # 60 of 100
+        assert abs(made.count("w1") - made.count("w2")) <= 1
+        # All of them are full at the same time.
+        await create(50)
+        assert held == {"w1": 30, "w2": 30, "new": 60}
+
+    async def test_a_worker_that_was_busy_does_not_catch_up(self, fleet: Fleet) -> None:
+        """Its pool was empty while others had warm sandboxes; when it is full again, it takes turns as before."""
+        for _ in range(20):
+            await fleet.offer("w1", warm=5, free=100)
+            await fleet.offer("w2", warm=0, free=100)
+            place = await fleet.placed()
+            assert place.worker.id == "w1"
+            assert place.reservation is not None
+            await fleet.directory.give_back(place.reservation)
+        placed = Counter[str]()
+        for _ in range(10):
+            for name in ("w1", "w2"):
+                await fleet.offer(name, warm=5, free=100)
+            placed[(await fleet.placed()).worker.id] += 1
+        assert set(placed.values()) == {5}, placed
+
+    async def test_a_large_session_takes_as_much_room(self, fleet: Fleet) -> None:
+        """O9: one that asks for four times the memory of its environment takes the room of four."""
+        await fleet.offer("small", warm=3, free=3)
+        lease = await fleet.offer("large", warm=0, free=9)
+        places = [await fleet.placed(units=4) for _ in range(2)]
+        assert [place.worker.id for place in places] == ["large", "large"]
+        await refused(fleet.directory.place(Want("acme", "base", units=4)), "capacity")
+        # What is promised is not offered again, whatever an old report says.
+        await fleet.offer("large", warm=0, free=9)
+        await refused(fleet.directory.place(Want("acme", "base", units=4)), "capacity")
+        assert places[0].reservation is not None
+        assert places[1].reservation is not None
+        await fleet.directory.give_back(places[0].reservation)
+        assert (await fleet.placed(units=4)).worker.id == "large"
+        # Its session took the place; what comes back then is what the worker reports.
+        await fleet.directory.record(lease, [SessionEntry(a_session(), places[1].reservation)])
+        await refused(fleet.directory.place(Want("acme", "base", units=4)), "capacity")
+        await fleet.offer("large", warm=0, free=9)
+        assert (await fleet.placed(units=5)).worker.id == "large"
 
     async def test_a_full_worker_has_no_warm_room(self, fleet: Fleet) -> None:
         await fleet.offer("w1", warm=5, free=1)

@@ -177,7 +177,7 @@ class SessionCases(Cases):
         assert (await fleet.placed(thread="t")).worker.id == "w2"
 
     async def test_a_late_record_beats_a_reservation_elsewhere(self, fleet: Fleet) -> None:
-        one, two = await fleet.offer("w1", warm=1), await fleet.offer("w2", warm=5)
+        one, two = await fleet.offer("w1", warm=0), await fleet.offer("w2", warm=5)
         await fleet.settle()
         place = await fleet.placed(thread="t")
         assert place.worker.id == "w2"
