@@ -13,7 +13,7 @@ from sandlot.fleet.directory import Fenced, WorkerState
 # A worker that never ends recording holds an unsettled directory for at most so many leases after its birth.
 MAX_SETTLING_LEASES = 10
 # Workers that a create looks at, in the order of their turns, before it takes the one with most room.
-LOOKED_AT = 32
+LOOKED_AT = 16
 # In the place of a worker's id: no worker can have it.
 NOBODY = ""
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

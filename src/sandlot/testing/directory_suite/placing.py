@@ -75,6 +75,15 @@ class PlacingCases(Cases):
         await create(50)
         assert held == {"w1": 30, "w2": 30, "new": 60}
 
+    async def test_one_of_very_many_has_something_ready(self, fleet: Fleet) -> None:
+        """However late its turn is."""
+        for number in range(40):
+            await fleet.offer(f"cold-{number:02}", warm=0, free=100)
+        await fleet.offer("warm-1", warm=1, free=10)
+        await fleet.offer("warm-2", warm=1, free=20)
+        placed = [(await fleet.placed()).worker.id for _ in range(3)]
+        assert placed == ["warm-2", "warm-1", "cold-00"]
+
     async def test_a_worker_that_was_busy_does_not_catch_up(self, fleet: Fleet) -> None:
         """Its pool was empty while others had warm sandboxes; when it is full again, it takes turns as before."""
         for _ in range(20):
