@@ -50,6 +50,9 @@ class Member:
                 if not key.startswith(("SANDLOT_", "DOCKER_", "REDIS_")) and key != "WORKERS"
             },
             "SANDLOT_PORT": str(self.port),
+            # What is measured is how many there can be, not how many should be let in.
+            "SANDLOT_OVERCOMMIT_MEMORY": "1000",
+            "SANDLOT_OVERCOMMIT_CPUS": "1000",
             **{f"SANDLOT_{key.upper()}": str(value) for key, value in settings.items()},
         }
         self._process: subprocess.Popen[bytes] | None = None

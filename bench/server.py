@@ -66,6 +66,9 @@ async def serving(**settings: object) -> AsyncIterator[Served]:
         "SANDLOT_WORKER_ID": owner,
         "SANDLOT_DATA_DIR": str(data_dir),
         "SANDLOT_LOG_LEVEL": "warning",
+        # What is measured is how many there can be, not how many should be let in.
+        "SANDLOT_OVERCOMMIT_MEMORY": "1000",
+        "SANDLOT_OVERCOMMIT_CPUS": "1000",
         **{f"SANDLOT_{name.upper()}": str(value) for name, value in settings.items()},
     }
     with (data_dir / "log").open("wb") as log:

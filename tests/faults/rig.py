@@ -72,6 +72,9 @@ class ServerProcess:
             "SANDLOT_DATA_DIR": str(self.data_dir),
             "SANDLOT_ORPHAN_GRACE_S": "2",
             "SANDLOT_DRAIN_TIMEOUT_S": "5",
+            # More sandboxes than a small machine would be given: most of them do nothing.
+            "SANDLOT_OVERCOMMIT_MEMORY": "100",
+            "SANDLOT_OVERCOMMIT_CPUS": "1000",
             "SANDLOT_POOL_SIZE": "2",
             "SANDLOT_MIN_POOL_SIZE": "1",
             "SANDLOT_DOCKER_HOST": through or docker_host or "",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.domain.errors import Unavailable
+from sandlot.domain.machine import Condition
 from sandlot.domain.session import Session, without_worker
 from sandlot.fleet.directory import (
     Directory,
@@ -37,7 +38,7 @@ class Crew:
         self.given_up: list[str] = []
         self.is_open = True
         self.draining = False
-        self.troubles: tuple[str, ...] = ()
+        self.condition_ = Condition()
         self.warm, self.free = 4, 150
 
     @property
@@ -47,6 +48,9 @@ class Crew:
     @property
     def session_count(self) -> int:
         return len(self.sessions)
+
+    def condition(self) -> Condition:
+        return self.condition_
 
     def room(self) -> Mapping[str, tuple[int, int]]:
         return {"base": (self.warm, self.free - len(self.sessions))}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from sandlot.api.fleet_worker import create_route, worker_routes
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
+from sandlot.domain.machine import Condition
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
@@ -35,6 +36,7 @@ class FleetFake(FakeService):
         self.directory = directory
         self.lease: Lease | None = None
         self.draining = False
+        self.condition = Condition()
         self.assignments: list[Assignment] = []
         self.refusal: Exception | None = None
         self.lets_create = asyncio.Event()
@@ -65,8 +67,8 @@ class FleetFake(FakeService):
     async def health(self) -> ServiceHealth:
         return replace(await super().health(), creates=not self.draining)
 
-    def start_draining(self) -> None:
-        self.draining = True
+    def set_draining(self, draining: bool) -> None:
+        self.draining = draining
 
 
 @dataclass
@@ -99,7 +101,14 @@ class Scene:
     async def report(self, name: str, *, warm: int = 5) -> None:
         lease = self.workers[name].lease
         assert lease is not None
-        await self.directory.report(lease, WorkerReport(room={"base": Room(warm, warm)}))
+        fake = self.workers[name]
+        report = WorkerReport(
+            room={"base": Room(warm, warm)},
+            draining=fake.draining,
+            problems=fake.condition.problems,
+            machine=fake.condition.use,
+        )
+        await self.directory.report(lease, report)
 
     async def pass_time(self, seconds: float, *, silent: tuple[str, ...] = ()) -> None:
         until = self.now + seconds

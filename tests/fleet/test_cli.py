@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandlot.api.fleet_coordinator import coordinator_routes
+from sandlot.domain.machine import GIB, Condition, MachineUse, Share
 from sandlot.domain.session import CreateSession
 from tests.fleet.fakes import TIMINGS, Scene
 from tests.service.served import served
@@ -47,6 +48,9 @@ async def coordinating(scene: Scene) -> AsyncIterator[dict[str, str]]:
 
 async def test_workers_sessions_and_status(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    scene.workers["w1"].condition = Condition(
+        MachineUse(Share(33 * GIB, 16.0, 4_192_256), Share(GIB, 1.0, 512), 12 * GIB), ("the disk is full",)
+    )
     await scene.report("w1", warm=3)
     await scene.pass_time(TIMINGS.lease_s + 1, silent=("w2",))
     async with coordinating(scene) as at:
@@ -59,6 +63,18 @@ async def test_workers_sessions_and_status(scene: Scene) -> None:
             ("w1", 1, 5),
             ("w2", 0, 5),
         ]
+        assert (
+            dict(zip(rows[0], rows[1], strict=True)).items()
+            >= {
+                "MEMORY": "1 GiB of 33 GiB",
+                "CORES": "1 of 16",
+                "PROCESSES": "512 of 4192256",
+                "DISK FREE": "12 GiB",
+            }.items()
+        )
+        assert rows[2][5:9] == ["-"] * 4, "a worker of an earlier version says nothing of its machine"
+        assert workers[0]["problems"] == ["the disk is full"]
+        assert "the disk is full" in (await sandlot("fleet", "status", **at))[0]
         assert "1 alive, 1 late" in (await sandlot("fleet", "status", **at))[0]
         listed = json.loads((await sandlot("fleet", "sessions", "--worker", "w1", "--json", **at))[0])
         assert [(one["session"]["id"], one["worker"]) for one in listed] == [(opened.session.id, "w1")]

@@ -60,6 +60,16 @@ async def test_a_worker_that_cannot_be_reached_is_passed_over(scene: Scene) -> N
     assert found.worker.id == "w1"
 
 
+async def test_a_large_session_asks_for_as_much_room(scene: Scene) -> None:
+    """O9: w1 has room for 9 of the usual size, w2 for 5."""
+    large = CreateSession(limits=LimitChange(memory_bytes=6 * 512 * 1024**2))
+    await scene.coordinator.create_session(large)
+    assert len(scene.workers["w1"].assignments) == 1
+    with pytest.raises(Unavailable) as full:
+        await scene.coordinator.create_session(large)
+    assert full.value.details["reason"] == "capacity"
+
+
 async def test_a_worker_that_is_full_after_all_is_passed_over(scene: Scene) -> None:
     scene.workers["w1"].refusal = Unavailable("full", details={"reason": "capacity"})
     await scene.coordinator.create_session(CreateSession())

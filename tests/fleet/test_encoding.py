@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.limits import MIB, Limits
+from sandlot.domain.machine import MachineUse, Share
 from sandlot.domain.session import EndReason, LossReport, Predecessor, Session, SessionState
 from sandlot.fleet.directory import Room, SessionEntry, WorkerReport
 from sandlot.fleet.encoding import (
@@ -95,3 +98,19 @@ def test_reports() -> None:
     report = WorkerReport({"base": Room(1, 2)}, 3, draining=True, complete=False)
     assert unpack_report(pack_report(report)) == report
     assert unpack_report(b"") is None
+
+
+def test_a_report_with_its_machine() -> None:
+    use = MachineUse(Share(33 * 1024**3, 16.0, 4_192_256), Share(512 * MIB, 0.5, 256), 12 * 1024**3)
+    report = WorkerReport(room={"base": Room(1, 2)}, machine=use, problems=("the disk is full",))
+    whole = unpack_report(pack_report(report))
+    assert whole == report
+    assert whole is not None
+    assert whole.machine is not None
+    assert whole.machine.disk_free_bytes == 12 * 1024**3
+    # How full the disk is changes all the time; that alone is no reason to report.
+    assert report == replace(report, machine=replace(use, disk_free_bytes=5))
+
+
+def test_a_report_of_an_earlier_version() -> None:
+    assert unpack_report(msgspec.msgpack.encode({"room": {}, "sessions": 3})) == WorkerReport(sessions=3)

@@ -27,6 +27,8 @@ async def worker(*, max_execs: int) -> AsyncIterator[SandboxService]:
             pool_size=4,
             min_pool_size=2,
             max_pool_size=6,
+            overcommit_memory=100,
+            overcommit_cpus=1000,
         )
         try:
             yield service

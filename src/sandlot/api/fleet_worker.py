@@ -26,7 +26,7 @@ class FleetWorker(Protocol):
         self, request: CreateSession, assignment: Assignment | None = None
     ) -> Opened: ...
 
-    def start_draining(self) -> None: ...
+    def set_draining(self, draining: bool) -> None: ...
 
 
 def worker_routes(worker: FleetWorker) -> APIRouter:
@@ -36,7 +36,7 @@ def worker_routes(worker: FleetWorker) -> APIRouter:
     @router.post("/drain", status_code=204)
     async def drain(body: DrainBody) -> Response:
         """No new sessions; those that are here go on."""
-        worker.start_draining()
+        worker.set_draining(True)
         return Response(status_code=204)
 
     return router

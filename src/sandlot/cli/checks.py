@@ -9,12 +9,12 @@ from typing import Any
 
 from sandlot.cli.display import size
 from sandlot.domain.environment import Recipe, Tier
+from sandlot.domain.machine import Machine, Overcommit, for_sandboxes
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
 
 GIB = 1024**3
 FREE_DISK_WANTED = 10 * GIB  # images, their prepared copies, and some workspaces
 FREE_DISK_NEEDED = 1 * GIB
-MEMORY_FOR_THE_REST = 1 * GIB  # the engine, the worker and the system
 PID_MAX_LIMIT = 4_194_304  # the kernel takes no more
 RUNSC_ARGUMENT = "--host-uds=open"
 RUNSC_CONFIG = (
@@ -110,28 +110,31 @@ def check_kernel(info: Mapping[str, Any]) -> list[Check]:
     return found
 
 
-def check_processes(pid_max: int, max_sessions: int, pids: int) -> Check:
-    fitting = pid_max // pids
-    wanted = max_sessions * pids
-    if wanted <= pid_max:
-        return ok("processes", f"kernel.pid_max {pid_max} is enough for {max_sessions} sandboxes of {pids}")
-    return warn(
-        "processes",
-        f"kernel.pid_max {pid_max} is used up by {fitting} sandboxes of {pids} processes; "
-        f"SANDLOT_MAX_SESSIONS allows {max_sessions}",
-        f"sudo sysctl -w kernel.pid_max={min(PID_MAX_LIMIT, wanted)}, or lower SANDLOT_MAX_SESSIONS",
+def check_room(machine: Machine, overcommit: Overcommit, recipe: Recipe, max_sessions: int) -> Check:
+    """How many sessions the worker lets in, by what the machine has and what each may use."""
+    total, limits = for_sandboxes(machine, overcommit), recipe.environment.limits
+    by = {
+        "memory": total.memory_bytes // limits.memory_bytes,
+        "cores": int(total.cpus / limits.cpus),
+        "processes": total.pids // limits.pids,
+    }
+    scarce = min(by, key=lambda what: by[what])
+    room = min(by[scarce], max_sessions)
+    message = (
+        f"for {room} sessions of {recipe.environment.name}: {size(machine.memory_bytes)} of memory for "
+        f"{by['memory']} (given {overcommit.memory:g} times), {machine.cpus} cores for {by['cores']} "
+        f"(given {overcommit.cpus:g} times), {machine.pids} processes for {by['processes']}; "
+        f"SANDLOT_MAX_SESSIONS {max_sessions}"
     )
-
-
-def check_memory(total: int, recipe: Recipe) -> Check:
-    """An idle sandbox takes a few megabytes; what counts is how many can be busy at once."""
-    limit = recipe.environment.limits.memory_bytes
-    busy = max(0, total - MEMORY_FOR_THE_REST) // limit
-    message = f"{size(total)}: room for {busy} sandboxes that use their whole {size(limit)} at once"
-    if busy >= max(1, recipe.pool.size):
-        return ok("memory", message)
+    if room >= max(1, recipe.pool.size):
+        return ok("room", message)
+    mend = {
+        "memory": "more memory, or SANDLOT_OVERCOMMIT_MEMORY",
+        "cores": "more cores, or SANDLOT_OVERCOMMIT_CPUS",
+        "processes": f"sudo sysctl -w kernel.pid_max={PID_MAX_LIMIT}",
+    }
     return warn(
-        "memory", message, f"more memory, or a pool of fewer than {recipe.pool.size} (SANDLOT_POOL_SIZE)"
+        "room", message, f"{mend[scarce]}, or a pool of fewer than {recipe.pool.size} (SANDLOT_POOL_SIZE)"
     )
 
 

@@ -108,9 +108,11 @@ def _check_users(settings: ServerSettings, info: Mapping[str, Any]) -> Check:
 
 async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[Check]:
     from sandlot.cli import checks
+    from sandlot.domain.machine import Overcommit
     from sandlot.domain.session import DEFAULT_ENVIRONMENT
     from sandlot.providers.docker import floors
     from sandlot.providers.docker.engine import Engine
+    from sandlot.wiring.machine import this_machine
 
     engine = Engine(settings.docker_host)
     try:
@@ -128,9 +130,8 @@ async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[
         root = str(info.get("DockerRootDir") or "/var/lib/docker")
         found.append(checks.check_disk(root, _free(root)))
         recipe = registry.recipes[DEFAULT_ENVIRONMENT]
-        found.append(checks.check_memory(int(info.get("MemTotal") or 0), recipe))
-        pids = recipe.environment.limits.pids
-        found.append(checks.check_processes(_pid_max(), settings.max_sessions, pids))
+        overcommit = Overcommit(settings.overcommit_memory, settings.overcommit_cpus)
+        found.append(checks.check_room(this_machine(), overcommit, recipe, settings.max_sessions))
         found.append(_check_users(settings, info))
         images = sorted({r.environment.image for r in registry.recipes.values()})
         present = {image: await _has_image(engine, image) for image in images}
@@ -176,10 +177,6 @@ def _data_dir_problem(folder: Path) -> str | None:
     if not os.access(nearest, os.W_OK | os.X_OK):
         return f"{nearest} is not writable for {getpass.getuser()}"
     return None
-
-
-def _pid_max() -> int:
-    return int(Path("/proc/sys/kernel/pid_max").read_text("ascii"))
 
 
 def _free(folder: str) -> int | None:

@@ -21,7 +21,10 @@ T = TypeVar("T")
 app = typer.Typer(help="The workers behind a coordinator.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-COLUMNS = ("WORKER", "STATE", "SESSIONS", "WARM", "FREE", "LEASE", "VERSION", "URL")
+COLUMNS = (
+    *("WORKER", "STATE", "SESSIONS", "WARM", "FREE", "MEMORY", "CORES", "PROCESSES", "DISK FREE"),
+    *("LEASE", "VERSION", "URL"),
+)
 
 
 @app.command()
@@ -42,6 +45,7 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
             ("warm", str(sum(worker.warm for worker in _alive(fleet)))),
             ("free", str(sum(worker.free for worker in _alive(fleet)))),
             ("directory", "knows all" if fleet.settled else "is being filled again from the workers"),
+            *((worker.id, problem) for worker in _alive(fleet) for problem in worker.problems),
         ]
     )
 
@@ -154,9 +158,26 @@ def _row(worker: WorkerBody) -> tuple[str, ...]:
         str(worker.sessions),
         str(worker.warm),
         str(worker.free),
+        *_machine(worker),
         f"{worker.lease_left_s:.1f}s",
         worker.version,
         worker.url,
+    )
+
+
+def _machine(worker: WorkerBody) -> tuple[str, str, str, str]:
+    """What is given to sandboxes, of what may be given; the disk's own free room."""
+    from sandlot.cli.display import size
+
+    use = worker.machine
+    if use is None:
+        return "-", "-", "-", "-"
+    given, total = use.given, use.total
+    return (
+        f"{size(given.memory_bytes)} of {size(total.memory_bytes)}",
+        f"{given.cpus:g} of {total.cpus:g}",
+        f"{given.pids} of {total.pids}",
+        "-" if use.disk_free_bytes is None else size(use.disk_free_bytes),
     )
 
 

@@ -50,15 +50,17 @@ class CeilingSettings(FrontDoorSettings):
         le=1_048_576,
         description="The same for open files.",
     )
-    overcommit: float = Field(
-        20.0,
+    overcommit_memory: float = Field(
+        1.5,
         ge=0.1,
         le=1000,
         description=(
-            "How many times this machine's memory, and its process numbers, the limits of all sessions may "
-            "add up to; beyond it a create is answered with 503. Most sandboxes use a small part of what "
-            "they may (an idle one 7 MB); 1 promises nothing that the machine does not have."
+            "How many times the machine's memory, but for 1 GiB, may be given to sessions as their limits. A "
+            "create that would pass it is answered with 503, and a fleet sends it to another worker."
         ),
+    )
+    overcommit_cpus: float = Field(
+        8.0, ge=0.1, le=1000, description="The same of its cores. Its processes are never given twice."
     )
 
     @property

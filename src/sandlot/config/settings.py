@@ -68,9 +68,9 @@ class ServerSettings(CeilingSettings):
         None,
         ge=0,
         description=(
-            "Free bytes on the disk of SANDLOT_DATA_DIR, and on the engine's, below which the worker takes no "
-            "new sessions; those that it has go on. Not set, 1 GiB, or 5 % of a smaller disk. 0: only when a "
-            "write has failed."
+            "Free bytes on the disk of SANDLOT_DATA_DIR, and on the engine's, below which the worker takes "
+            "no new sessions; those that it has go on. Not set, 1 GiB, or 5 % of a smaller disk. 0: only "
+            "when a write has failed."
         ),
     )
     registry_dir: Path | None = Field(
@@ -134,8 +134,8 @@ class ServerSettings(CeilingSettings):
         ge=1,
         le=100_000,
         description=(
-            "Sessions at once on this worker; beyond it a create is answered with 503. A bound against a "
-            "client that never deletes; `sandlot doctor` compares it with what this machine has."
+            "Sessions at once on this worker, if its machine has room for them; beyond it a create is "
+            "answered with 503. `sandlot doctor` says for how many it has."
         ),
     )
     create_concurrency: int = Field(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from sandlot.domain.errors import InvalidRequest, Unavailable
+from sandlot.domain.errors import InvalidRequest
 
 MIB = 1024 * 1024
 
@@ -75,54 +74,3 @@ def granted(asked: LimitChange, limits: Limits, ceilings: Limits, environment: s
                 details={"limit": name, "at_most": most},
             )
     return wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What sandboxes share. ``overcommit``: how many times that their limits may add up to, since few of them
-    use what they may.
-    """
-
-    memory_bytes: int
-    cpus: int
-    pids: int
-    overcommit: float = 1.0
-
-    def check_one(self, limits: Limits) -> None:
-        """Not for now but for good: another machine may be larger."""
-        for name in ("memory_bytes", "cpus", "pids"):
-            if getattr(limits, name) > getattr(self, name):
-                raise Unavailable(
-                    f"limit {name}={getattr(limits, name)} is more than this machine has "
-                    f"({getattr(self, name)}); ask for less",
-                    retryable=False,
-                    details={"reason": "capacity", "limit": name},
-                )
-
-    def check_room(self, limits: Limits, promised: Iterable[Limits]) -> None:
-        """``promised``: the limits of all others that have a sandbox, or are about to."""
-        memory, pids = _sums(promised)
-        for name, sum_of_others in (("memory_bytes", memory), ("pids", pids)):
-            total = int(getattr(self, name) * self.overcommit)
-            if sum_of_others + getattr(limits, name) > total:
-                raise Unavailable(
-                    f"the {name} limits of this worker's sessions add up to {sum_of_others}, with this to "
-                    f"more than {total}, all that this machine may promise; ask for less, or delete sessions",
-                    retry_after_s=5.0,
-                    details={"reason": "capacity", "limit": name},
-                )
-
-    def room_for(self, limits: Limits, promised: Iterable[Limits]) -> int:
-        """How many more sandboxes with these limits fit."""
-        memory, pids = _sums(promised)
-        more_by_memory = (self.memory_bytes * self.overcommit - memory) / limits.memory_bytes
-        more_by_pids = (self.pids * self.overcommit - pids) / limits.pids
-        return max(0, int(min(more_by_memory, more_by_pids)))
-
-
-def _sums(promised: Iterable[Limits]) -> tuple[int, int]:
-    memory = pids = 0
-    for limits in promised:
-        memory += limits.memory_bytes
-        pids += limits.pids
-    return memory, pids

@@ -15,7 +15,6 @@ from typing import Final
 import structlog
 
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import no_environment
 from sandlot.domain.errors import (
     InvalidRequest,
     LinkInterrupted,
@@ -37,7 +36,6 @@ from sandlot.domain.service import (
     ThreadRun,
 )
 from sandlot.domain.session import (
-    DEFAULT_ENVIRONMENT,
     DEFAULT_TENANT,
     Assignment,
     CreateSession,
@@ -55,6 +53,7 @@ from sandlot.fleet.coordinator_options import CoordinatorOptions
 from sandlot.fleet.directory import Directory, Found, LostPlace, Place, Want, WorkerState
 from sandlot.fleet.fleet_health import FleetHealth, fleet_body, placed_body
 from sandlot.fleet.links import Watch, WorkerLink, WorkerLinks, of_worker, unwatched, watched
+from sandlot.fleet.wants import taking_over, want_of
 from sandlot.fleet.whereabouts import Whereabouts, lost_with_worker
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
@@ -105,16 +104,9 @@ class CoordinatorService:
     # --- sessions -----------------------------------------------------------------------------
 
     async def create_session(self, request: CreateSession) -> Opened:
-        environment = self._environment(request.environment)
         # Its own, if the client has none: whatever breaks on the way, asking again makes no second session.
         keyed = replace(request, idempotency_key=request.idempotency_key or secrets.token_hex(16))
-        want = Want(
-            self._tenant,
-            environment,
-            thread=request.thread,
-            idempotency_key=keyed.idempotency_key,
-            max_sessions=self._options.max_sessions,
-        )
+        want = asked = want_of(self._catalogue, self._tenant, keyed, self._options.max_sessions)
         lost: Session | None = None
         passed_over: SandlotError | None = None
         while True:
@@ -125,7 +117,7 @@ class CoordinatorService:
                 if want.takes_over is None:
                     raise
                 # Deleted meanwhile: its thread begins anew.
-                want, lost = replace(want, takes_over=None, environment=environment), None
+                want, lost = replace(asked, avoid=want.avoid), None
                 continue
             except Unavailable:
                 # Why nobody else can take it says less than why that one did not.
@@ -137,7 +129,7 @@ class CoordinatorService:
                 check_same(request, lost, env=None)
                 if not request.recreate_lost:
                     return Opened(lost, created=False)
-                want = replace(want, takes_over=lost.id, environment=lost.environment)
+                want = taking_over(self._catalogue, want, lost)
                 continue
             try:
                 return await self._create_at(place, keyed, lost, asked_at)
@@ -179,13 +171,6 @@ class CoordinatorService:
         with contextlib.suppress(SandlotError, TimeoutError):
             async with asyncio.timeout(GIVE_BACK_WITHIN_S):
                 await self._directory.give_back(reservation)
-
-    def _environment(self, name: str | None) -> str:
-        asked = name or DEFAULT_ENVIRONMENT
-        known = {environment.name: environment.tier for environment in self._catalogue.environments}
-        if asked not in known:
-            raise no_environment(asked, known)
-        return asked
 
     async def get_session(self, session_id: str) -> Session:
         try:
@@ -236,7 +221,7 @@ class CoordinatorService:
         lost = lost_with_worker(await self._whereabouts.find(self._tenant, session_id))
         asked_at = self._whereabouts.now()
         place = await self._directory.place(
-            Want(self._tenant, lost.environment, thread=lost.thread, takes_over=session_id)
+            taking_over(self._catalogue, Want(self._tenant, lost.environment, thread=lost.thread), lost)
         )
         assert isinstance(place, Place), "whoever takes over is given a place, not a report"
         if place.lost is None:  # its worker is back

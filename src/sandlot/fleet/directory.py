@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from sandlot.domain.errors import Conflict, InvalidRequest
+from sandlot.domain.machine import MachineUse
 from sandlot.domain.session import Session
 
 
@@ -108,6 +109,8 @@ class WorkerReport:
     draining: bool = False
     complete: bool = True
     problems: tuple[str, ...] = ()
+    # None of an earlier version.
+    machine: MachineUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ def _worker_body(worker: WorkerStatus) -> WorkerBody:
         free=max((room.free for room in rooms), default=0),
         draining=report is not None and report.draining,
         problems=[] if report is None else list(report.problems),
+        machine=None if report is None else report.machine,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from sandlot.domain.machine import Condition
 from sandlot.domain.session import Session
 
 
@@ -22,9 +23,8 @@ class Member(Protocol):
         """Living and lost ones."""
         ...
 
-    @property
-    def troubles(self) -> tuple[str, ...]:
-        """What an operator should look at on this machine."""
+    def condition(self) -> Condition:
+        """How the machine does."""
         ...
 
     def room(self) -> Mapping[str, tuple[int, int]]:

@@ -221,12 +221,14 @@ class Membership:
         return self._report() != self._reported
 
     def _report(self) -> WorkerReport:
+        condition = self._recorder.member.condition()
         return WorkerReport(
             room={name: Room(warm, free) for name, (warm, free) in self._recorder.member.room().items()},
             sessions=self._recorder.member.session_count,
             draining=self._recorder.member.draining,
             complete=self._recorder.complete and self._recorder.member.is_open,
-            problems=tuple(f"{told:.{PROBLEM_CHARS}}" for told in self._recorder.member.troubles[:PROBLEMS]),
+            machine=condition.use,
+            problems=tuple(f"{problem:.{PROBLEM_CHARS}}" for problem in condition.problems[:PROBLEMS]),
         )
 
     async def _speak(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandlot.domain.machine import MachineUse
 from sandlot.domain.session import Assignment, CreateSession, Predecessor
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody
 
@@ -62,6 +63,7 @@ class WorkerBody:
     free: int
     draining: bool
     problems: list[str] = field(default_factory=list)
+    machine: MachineUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

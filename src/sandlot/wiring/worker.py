@@ -9,6 +9,7 @@ from typing import Any
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.machine import Overcommit
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.users import UserRange
@@ -59,7 +60,8 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         max_sessions=settings.max_sessions,
         engine_folder=engine_folder,
         min_free_bytes=settings.min_free_bytes,
-        machine=this_machine(settings.overcommit),
+        machine=this_machine(),
+        overcommit=Overcommit(settings.overcommit_memory, settings.overcommit_cpus),
         default_exec_timeout_s=settings.exec_timeout_s,
         max_exec_timeout_s=settings.max_exec_timeout_s,
         exec_grace_s=settings.exec_grace_s,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
+from sandlot.worker.capacity import Capacity
 from sandlot.worker.creates import Creates
 from sandlot.worker.disk import Disk
 from sandlot.worker.equipping import Equipping
@@ -34,6 +35,7 @@ class Parts:
     opening: Opening
     creates: Creates
     disk: Disk
+    capacity: Capacity
     reaper: Reaper
 
 
@@ -59,16 +61,17 @@ def assemble(
     sessions = Sessions(
         store=store, removals=removals, transitions=transitions, options=options, registrar=registrar
     )
+    disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
+    capacity = Capacity(options, sessions.table, disk)
     opening = Opening(
         sessions,
         equipping=Equipping(store, sandboxes, pools, orders, options, removals, transitions),
         transitions=transitions,
         sandboxes=sandboxes,
         recipes=recipes,
-        options=options,
+        capacity=capacity,
         registrar=registrar,
     )
-    disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     return Parts(
         store=store,
         sandboxes=sandboxes,
@@ -78,5 +81,6 @@ def assemble(
         opening=opening,
         creates=Creates(opening, registrar, tenant, options.queue_timeout_s),
         disk=disk,
+        capacity=capacity,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
     )

@@ -6,9 +6,8 @@ What is decided is written down first and done then. What becomes of a session a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +16,7 @@ import structlog
 from sandlot.domain.environment import Recipe, no_environment
 from sandlot.domain.errors import SandlotError, StorageFull, Unavailable, Unsupported
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.limits import Limits, granted
+from sandlot.domain.limits import granted
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     Assignment,
@@ -33,9 +32,9 @@ from sandlot.domain.session import (
     without_worker,
 )
 from sandlot.providers.base import Sandbox
+from sandlot.worker.capacity import Capacity
 from sandlot.worker.equipping import Equipping, Tell
 from sandlot.worker.live import Live
-from sandlot.worker.options import WorkerOptions
 from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sandboxes import Sandboxes
@@ -55,7 +54,7 @@ class Opening:
         transitions: Transitions,
         sandboxes: Sandboxes,
         recipes: Mapping[str, Recipe],
-        options: WorkerOptions,
+        capacity: Capacity,
         registrar: Registrar,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -65,48 +64,12 @@ class Opening:
         self._transitions = transitions
         self._sandboxes = sandboxes
         self._recipes = recipes
-        self._options = options
+        self._capacity = capacity
         self._registrar = registrar
         self._clock = clock
-        self._promised: dict[str, Limits] = {}  # to sessions that are about to have a sandbox
-
-    def free(self, recipe: Recipe) -> int:
-        """How many more sessions may be opened in this environment."""
-        free, machine = self._free, self._options.machine
-        return (
-            free if machine is None else min(free, machine.room_for(recipe.environment.limits, self._all()))
-        )
-
-    @property
-    def _free(self) -> int:
-        return max(0, self._options.max_sessions - len(self._table) - len(self._table.opening))
-
-    def _all(self) -> Iterator[Limits]:
-        yield from self._promised.values()
-        for live in self._table:
-            if live.session.state is SessionState.ACTIVE:
-                yield live.session.limits
-
-    @contextlib.contextmanager
-    def _admitted(self, session: Session) -> Iterator[None]:
-        """Against what the machine has, until the session stands in the table with its sandbox."""
-        machine = self._options.machine
-        if machine is not None:
-            machine.check_one(session.limits)
-            machine.check_room(session.limits, self._all())
-        self._promised[session.id] = session.limits
-        try:
-            yield
-        finally:
-            del self._promised[session.id]
 
     async def open(self, tenant: str, request: CreateSession, digest: str, assignment: Assignment) -> Live:
-        if self._free == 0:
-            raise Unavailable(
-                f"this worker holds {self._options.max_sessions} sessions and takes no more; delete some",
-                retry_after_s=5.0,
-                details={"reason": "capacity"},
-            )
+        self._capacity.check_count()
         session_id = new_session_id() if assignment.lost is None else assignment.lost.id
         self._table.opening.add(session_id)
         try:
@@ -119,7 +82,7 @@ class Opening:
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
             # In the table last: nobody is to find a session that may turn out never to have been.
             opening = self._registrar.opening(session_id, new=assignment.lost is None)
-            with self._admitted(session), opening:
+            with self._capacity.admitted(session), opening:
                 try:
                     record, sandbox = await equipped(
                         record, recipe, partial(self._record, assignment.reservation)
@@ -223,7 +186,7 @@ class Opening:
             recipe = self._recipe(live.session.environment)
             if live.session.state is not SessionState.LOST:
                 recreate(live.session, "", self._clock())  # says why not
-            with self._admitted(live.session):
+            with self._capacity.admitted(live.session):
                 record, sandbox = await self._equipping.equip(
                     live.record, recipe, self._made_anew, before=live.record
                 )

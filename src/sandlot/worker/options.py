@@ -4,12 +4,12 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import Machine
+from sandlot.domain.machine import Machine, Overcommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,13 @@ class WorkerOptions:
     max_sessions: int = 1000
     # Where the engine keeps images and sandboxes, if that is known.
     engine_folder: Path | None = None
-    # Free bytes, there and on the disk with the worker's records, below which no new sessions are taken. None:
-    # as ``domain/disk.py`` says.
+    # Free bytes, there and on the disk with the worker's records, below which no new sessions are taken.
+    # None: as ``domain/disk.py`` says.
     min_free_bytes: int | None = 0
-    # What the sessions' limits are admitted against; None: only their number counts.
+    # What the sessions' sandboxes share, and how many times that may be given to them as their limits. None:
+    # only sessions are counted.
     machine: Machine | None = None
+    overcommit: Overcommit = field(default_factory=Overcommit)
     default_exec_timeout_s: float = 300.0
     max_exec_timeout_s: float = 3600.0
     # How long after its timeout an exec is waited for, and any other answer of a sandbox.

@@ -15,6 +15,7 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.machine import Condition
 from sandlot.domain.paging import check_page, cursor, parse_cursor
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import (
@@ -81,6 +82,7 @@ class WorkerService:
         self._opening = parts.opening
         self._creates = parts.creates
         self._disk = parts.disk
+        self._capacity = parts.capacity
         self._reaper = parts.reaper
         self._closed = False
         self._stopping = False
@@ -164,8 +166,8 @@ class WorkerService:
         """No new sessions; those that are there are served."""
         return self._draining or self._stopping
 
-    def start_draining(self) -> None:
-        self._draining = True
+    def set_draining(self, draining: bool) -> None:
+        self._draining = draining
 
     def generation_of(self, session_id: str) -> int | None:
         """Of a living or lost session."""
@@ -174,18 +176,14 @@ class WorkerService:
 
     def room(self) -> Mapping[str, tuple[int, int]]:
         """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
-        room = {}
-        for name, pool in self._pools.items():
-            takes = self._open and self._refusal is None
-            free = self._opening.free(self._recipes[name]) if takes else 0
-            warm = min(pool.ready, free)
-            room[name] = (warm, warm if pool.broken else free)
-        return room
+        if not self._open or self._refusal is not None:
+            return dict.fromkeys(self._pools, (0, 0))
+        return self._capacity.room(self._pools, self._recipes)
 
-    @property
-    def troubles(self) -> tuple[str, ...]:
-        """What an operator should look at on this machine."""
-        return (*self._no_room, *broken_environments(self._pools), *silent_sandboxes(self._sessions.table))
+    def condition(self) -> Condition:
+        """How the machine does."""
+        broken, silent = broken_environments(self._pools), silent_sandboxes(self._sessions.table)
+        return Condition(self._capacity.use, (*self._no_room, *broken, *silent))
 
     @property
     def _no_room(self) -> tuple[str, ...]:
@@ -385,7 +383,7 @@ class WorkerService:
             active_sessions=self.session_count,
             calls_under_way=self._sessions.calls,
             pools={name: pool.stats() for name, pool in self._pools.items()},
-            problems=(*self._own_problems(), *self.troubles),
+            problems=(*self._own_problems(), *self.condition().problems),
         )
 
     def _own_problems(self) -> tuple[str, ...]:

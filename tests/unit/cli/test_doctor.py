@@ -14,6 +14,7 @@ from sandlot.cli.checks import GIB, Status
 from sandlot.config.recipes import RecipeDefaults
 from sandlot.config.registry import load_registry
 from sandlot.domain.environment import Tier
+from sandlot.domain.machine import Machine, Overcommit
 
 pytestmark = pytest.mark.slow  # each case starts a process of its own
 
@@ -128,20 +129,23 @@ def test_disk(free: int | None, status: Status) -> None:
     assert checks.check_disk("/var/lib/docker", free).status is status
 
 
-def test_processes() -> None:
-    assert checks.check_processes(4_194_304, 1000, 256).status is Status.OK
-    short = checks.check_processes(32_768, 1000, 256)
-    assert short.status is Status.WARN
-    assert "kernel.pid_max=256000" in short.fix
-    assert "128 sandboxes" in short.message
-
-
-def test_memory() -> None:
+def test_room() -> None:
+    """O9: as many as the worker lets in, and what there is least of."""
     base = RECIPES["base"]
-    assert checks.check_memory(16 * GIB, base).status is Status.OK
-    assert checks.check_memory(2 * GIB, base).status is Status.WARN
+    many = checks.check_room(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 1000)
+    assert many.status is Status.OK
+    assert "for 45 sessions of base: 16 GiB of memory for 45 (given 1.5 times)" in many.message
+    assert "4 cores for 64 (given 8 times)" in many.message
+    assert checks.check_room(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 7).message.startswith(
+        "for 7 "
+    )
+    little = checks.check_room(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), base, 1000)
+    assert little.status is Status.WARN
+    assert "SANDLOT_OVERCOMMIT_MEMORY" in little.fix
+    few = checks.check_room(Machine(64 * GIB, 16, 1024), Overcommit(), base, 1000)
+    assert "kernel.pid_max" in few.fix
     small = replace(base, pool=replace(base.pool, size=1, min=0))
-    assert checks.check_memory(2 * GIB, small).status is Status.OK
+    assert checks.check_room(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), small, 1000).status is Status.OK
 
 
 def test_runtimes() -> None:

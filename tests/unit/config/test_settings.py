@@ -36,7 +36,8 @@ def test_defaults_are_the_promised_ones() -> None:
     assert settings.pool == PoolPolicy(5, 2, 20)
     assert (settings.idle_timeout_s, settings.lifetime_s) == (1800, 3600)
     assert settings.allow_never is False
-    assert (settings.ceilings, settings.overcommit) == (DEFAULT_CEILINGS, 20)
+    assert settings.ceilings == DEFAULT_CEILINGS
+    assert (settings.overcommit_memory, settings.overcommit_cpus) == (1.5, 8)
 
 
 def test_s3_ceilings_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,12 +107,12 @@ async def test_o5_a_worker_whose_disk_is_full_offers_nothing(
     worker = await scene.start(engine_folder=engine_folder, min_free_bytes=None)
     session = (await worker.create_session(CreateSession())).session
     assert worker.room()["base"][1] == 999
-    assert not worker.troubles
+    assert not worker.condition().problems
     free[folder] = GIB // 2
     await eventually(lambda: worker.room() == {"base": (0, 0)})
-    assert named in worker.troubles[0]
+    assert named in worker.condition().problems[0]
     health = await worker.health()
-    assert (health.ready, health.creates, health.problems) == (True, False, worker.troubles)
+    assert (health.ready, health.creates, health.problems) == (True, False, worker.condition().problems)
     await _refused(worker)
     assert (await worker.get_session(session.id)).id == session.id
     free[folder] = 2 * GIB

@@ -10,10 +10,12 @@ from tests.unit.worker.conftest import Scene
 
 from sandlot.domain.errors import InvalidRequest, SandboxLost, Unavailable
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import DEFAULT_CEILINGS, MIB, LimitChange, Limits, Machine
+from sandlot.domain.limits import DEFAULT_CEILINGS, MIB, LimitChange, Limits
+from sandlot.domain.machine import Machine, Overcommit
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.testing.eventually import eventually
 
+# But for a quarter, which the rest of the machine needs, and half as much again: memory for four.
 SMALL = Machine(memory_bytes=2048 * MIB, cpus=2, pids=2048)
 
 
@@ -55,15 +57,15 @@ async def test_s3_ceilings_do_not_bind_what_an_environment_has_itself(scene: Sce
 @pytest.mark.parametrize(
     ("machine", "name"),
     [
-        (Machine(memory_bytes=256 * MIB, cpus=2, pids=2048, overcommit=100), "memory_bytes"),
-        (Machine(memory_bytes=2048 * MIB, cpus=2, pids=128, overcommit=100), "pids"),
-        (Machine(memory_bytes=2048 * MIB, cpus=1, pids=2048, overcommit=100), "cpus"),
+        (Machine(memory_bytes=256 * MIB, cpus=2, pids=2048), "memory_bytes"),
+        (Machine(memory_bytes=2048 * MIB, cpus=2, pids=128), "pids"),
+        (Machine(memory_bytes=2048 * MIB, cpus=1, pids=2048), "cpus"),
     ],
 )
 async def test_s3_more_than_the_machine_has_is_for_another_machine(
     scene: Scene, machine: Machine, name: str
 ) -> None:
-    worker = await scene.start(machine=machine)
+    worker = await scene.start(machine=machine, overcommit=Overcommit(100, 100))
     with pytest.raises(Unavailable) as caught:
         await worker.create_session(CreateSession(limits=LimitChange(cpus=2.0)))
     assert (caught.value.details["limit"], caught.value.retryable) == (name, False)
@@ -73,7 +75,7 @@ async def test_s3_limits_add_up_to_no_more_than_the_machine_may_promise(scene: S
     worker = await scene.start(machine=SMALL)
     sessions = [(await worker.create_session(CreateSession())).session for _ in range(4)]  # 4 of 512 MiB
     assert worker.room()["base"] == (0, 0)
-    with pytest.raises(Unavailable, match="add up") as caught:
+    with pytest.raises(Unavailable, match="no room") as caught:
         await worker.create_session(CreateSession())
     assert (caught.value.details["reason"], caught.value.retryable) == ("capacity", True)
     await worker.delete_session(sessions[0].id)
@@ -99,7 +101,7 @@ async def test_s3_a_recreate_is_admitted_as_a_create_is(scene: Scene) -> None:
     await eventually(lambda: lost.sandbox_id in scene.engine.destroyed)
     for _ in range(4):
         await worker.create_session(CreateSession())
-    with pytest.raises(Unavailable, match="add up"):
+    with pytest.raises(Unavailable, match="no room"):
         await worker.recreate_session(lost.id)
     assert (await worker.get_session(lost.id)).state is SessionState.LOST
 

@@ -452,7 +452,7 @@ async def test_draining_worker_serves_what_it_has(scene: Scene, clerk: Clerk) ->
     worker = await start(scene, clerk)
     session = (await worker.create_session(THREAD)).session
     assert not worker.draining
-    worker.start_draining()
+    worker.set_draining(True)
     assert worker.draining
     assert worker.room() == {"base": (0, 0)}
     assert (await worker.create_session(THREAD)).session.id == session.id
