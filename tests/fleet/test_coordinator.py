@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -381,3 +382,22 @@ async def test_u2_other_options_than_the_threads_session_has(scene: Scene) -> No
         kept = await coordinator.create_session(replace(other, if_different="keep"))
         assert (kept.session.id, kept.created) == (opened.session.id, False)
     assert (await scene.directory.status()).reservations == 0
+
+
+async def test_a_loss_is_told_with_the_time_from_which_nobody_heard_of_the_worker(scene: Scene) -> None:
+    """O10: it was told with the session's creation."""
+    opened = await scene.coordinator.create_session(CreateSession(thread="t"))
+    asked_at = time.time()
+    old = replace(opened.session, created_at=asked_at - 1000, last_active_at=asked_at - 900)
+    await scene.workers["w1"].record(old)
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 30, silent=("w1",))
+    by_list = (await scene.coordinator.list_sessions()).sessions[0]
+    by_id = await scene.coordinator.get_session(opened.session.id)
+    by_thread = (await scene.coordinator.create_session(CreateSession(thread="t"))).session
+    with pytest.raises(SandboxLost) as by_call:
+        await scene.coordinator.execute(opened.session.id, ExecRequest("true"))
+    for session in (by_list, by_id, by_thread):
+        assert session.loss is not None
+        # Its lease was over 90 s ago.
+        assert session.loss.at == pytest.approx(asked_at - 90, abs=5)
+    assert by_call.value.details["loss"]["at"] == pytest.approx(asked_at - 90, abs=5)

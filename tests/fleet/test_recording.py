@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from sandlot.domain.errors import StorageFull, Unavailable
 from sandlot.domain.session import Session, SessionState
+from sandlot.fleet import membership as membership_module
 from sandlot.fleet.directory import (
     Place,
     SessionEntry,
@@ -21,6 +22,7 @@ from sandlot.fleet.directory import (
     WorkerCard,
 )
 from sandlot.fleet.membership import Membership
+from sandlot.fleet.recorder import ACTIVITY_AFTER_S
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import DirectoryHarness, a_session
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
@@ -464,3 +466,33 @@ async def test_redis_frozen(own_redis: RedisServer, folder: Path) -> None:
         assert crew.given_up == []
 
     await over_redis(own_redis, folder, work)
+
+
+# --- activity ---------------------------------------------------------------------------------
+
+
+async def test_lists_show_times_that_are_not_old(
+    fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O10: a session that is used is recorded again now and then; one that is not costs nothing."""
+    monkeypatch.setattr(membership_module, "TELL_ACTIVITY_EVERY_S", 0.02)
+    used, idle = a_session(tenant="default"), a_session(tenant="default")
+    crew = Crew(used, idle)
+    await fleet.start(crew)
+    await fleet.complete()
+    records = fleet.directory.calls["record"]
+    await asyncio.sleep(0.2)
+    assert fleet.directory.calls["record"] == records, "nothing has changed"
+    times = [used.last_active_at + 1, used.last_active_at + ACTIVITY_AFTER_S + 1]
+    crew.sessions[used.id] = (replace(used, last_active_at=times[0]), None)
+    await asyncio.sleep(0.2)
+    assert fleet.directory.calls["record"] == records, "a second is not worth a write"
+    crew.sessions[used.id] = (replace(used, last_active_at=times[1]), None)
+
+    async def shown() -> bool:
+        found = await harness.directory.find(used.id)
+        return found is not None and found.session.last_active_at == times[1]
+
+    await eventually(shown, 10, "the directory knows when it was last used")
+    await asyncio.sleep(0.2)
+    assert fleet.directory.calls["record"] == records + 1, "and is told once"

@@ -126,12 +126,15 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAt:
-    """Where a worker is, and which of its lives is meant."""
+    """Where a worker is, and which of its lives is meant. ``over_s``: for how long its lease is over, as far
+    as the directory knows it.
+    """
 
     id: str
     url: str
     epoch: int
     state: WorkerState = WorkerState.ALIVE
+    over_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

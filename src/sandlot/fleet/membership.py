@@ -40,6 +40,7 @@ REPORTS_PER_LEASE = 3
 LOOK_EVERY_S = 0.1
 REPORT_CHANGES_EVERY_S = 0.25
 SWEEP_EVERY_S = 30.0
+TELL_ACTIVITY_EVERY_S = 15.0
 # Of what an operator should look at, so much is reported; the worker's own health tells the rest.
 PROBLEMS = 5
 PROBLEM_CHARS = 300
@@ -105,6 +106,7 @@ class Membership:
         self._run(self._keep_lease(), "keep the lease")
         self._run(self._recorder.run(), "record sessions")
         self._run(self._sweep(), "sweep the directory")
+        self._run(self._tell_activity(), "tell which sessions are used")
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))
@@ -272,6 +274,12 @@ class Membership:
         beat = await self._directory.report(lease, report)
         self._reported, self._reported_at = report, self._clock()
         return beat
+
+    async def _tell_activity(self) -> None:
+        while self._contact.fenced is None:
+            await asyncio.sleep(TELL_ACTIVITY_EVERY_S)
+            if self._contact.reachable and self._recorder.member.is_open:
+                self._recorder.tell_activity()
 
     async def _sweep(self) -> None:
         while self._contact.fenced is None:

@@ -104,7 +104,7 @@ class State:
         if worker is None:
             return WorkerAt(worker_id, "", 0, WorkerState.GONE)
         state = rules.state_at(now, worker.until, self.timings.lost_after_s)
-        return WorkerAt(worker_id, worker.card.url, worker.epoch, state)
+        return WorkerAt(worker_id, worker.card.url, worker.epoch, state, max(0.0, now - worker.until))
 
     def late(self, worker_id: str, now: float) -> Unavailable:
         worker = self.workers.get(worker_id)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import structlog
 
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.session import Session
+from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.contact import Contact, pause_after
 from sandlot.fleet.directory import Directory, Fenced, Lease, SessionEntry
 from sandlot.fleet.identity import Identity
@@ -27,6 +27,8 @@ log = structlog.get_logger("sandlot.recorder")
 BATCH = 50
 # Seconds that whoever changes a session waits for the directory.
 TELL_WITHIN_S = 2.0
+# Seconds by which the directory may be behind with when a session was last used.
+ACTIVITY_AFTER_S = 30.0
 # Seconds until the next try, at most.
 MAX_PAUSE_S = 3.0
 
@@ -50,6 +52,7 @@ class Recorder:
         self._untold = False  # whether a predecessor's loss could not be taken in
         self._in_doubt = False  # whether the directory may hold what is not here
         self._size = BATCH
+        self._activity_told: dict[str, float] = {}  # session → when it was last used, as was told
 
     @property
     def complete(self) -> bool:
@@ -60,6 +63,20 @@ class Recorder:
         self._asked += 1
         self._all_wanted, self._left = True, None
         self._wake.set()
+
+    def tell_activity(self) -> None:
+        """Lists are the directory's: of sessions that are in use it is told now and then."""
+        told = {}
+        for session, key in self.member.recorded_sessions():
+            if session.state is not SessionState.ACTIVE:
+                continue
+            known = self._activity_told.get(session.id, session.created_at)
+            if session.last_active_at - known >= ACTIVITY_AFTER_S:
+                self._outbox.put_unless_waiting(SessionEntry(session, None, key))
+                self._wake.set()
+                known = session.last_active_at
+            told[session.id] = known
+        self._activity_told = told
 
     def wake(self) -> None:
         self._wake.set()

@@ -152,7 +152,7 @@ class RedisDirectory:
     async def workers(self) -> Sequence[WorkerStatus]:
         _, *rows = await self._run("workers")
         found = [
-            WorkerStatus(_at(*row[:4]), row[5].decode(), row[4] / 1000, unpack_report(row[6]), row[7])
+            WorkerStatus(_at(*row[:5]), row[6].decode(), row[5] / 1000, unpack_report(row[7]), row[8])
             for row in rows
         ]
         return sorted(found, key=lambda status: status.at.id)
@@ -189,8 +189,8 @@ class RedisDirectory:
             case b"nothing":
                 assert want.takes_over is not None
                 raise no_session(want.takes_over)
-        worker = _at(*answer[:4])
-        reservation, before, lost = answer[4:]
+        worker = _at(*answer[:5])
+        reservation, before, lost = answer[5:]
         if word == b"lost":
             session = _session(lost)
             assert session is not None
@@ -310,8 +310,8 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _at(worker_id: bytes, url: bytes, epoch: int, state: bytes) -> WorkerAt:
-    return WorkerAt(worker_id.decode(), url.decode(), epoch, WorkerState(state.decode()))
+def _at(worker_id: bytes, url: bytes, epoch: int, state: bytes, over: int) -> WorkerAt:
+    return WorkerAt(worker_id.decode(), url.decode(), epoch, WorkerState(state.decode()), over / 1000)
 
 
 def _found(row: list[Any]) -> Found:

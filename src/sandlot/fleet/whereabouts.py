@@ -166,5 +166,8 @@ class Whereabouts:
 
 
 def lost_with_worker(found: Found) -> Session:
-    """The session as it is since its worker is gone. When that was nobody saw: after it was last active."""
-    return without_worker(found.session, found.session.last_active_at, found.worker.id)
+    """The session as it is since its worker is gone. When that was nobody saw: the worker's lease was over
+    then, and the session had been active before.
+    """
+    at = round(time.time() - found.worker.over_s) if found.worker.over_s else 0.0
+    return without_worker(found.session, max(at, found.session.last_active_at), found.worker.id)

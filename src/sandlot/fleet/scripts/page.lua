@@ -12,7 +12,7 @@ local function add(id)
   local name = cmsgpack.unpack(value)[WORKER]
   seen[name] = seen[name] or worker(name)
   local w = seen[name]
-  answer[#answer + 1] = {id, value, w.id, w.url, w.epoch, w.state}
+  answer[#answer + 1] = {id, value, w.id, w.url, w.epoch, w.state, w.over}
 end
 
 -- Whether a session is the cursor's own or came before it.

@@ -6,7 +6,9 @@ local before, lost = {}, {}
 
 local function at(word, w, reservation)
   local bare = word == 'known' and not reservation
-  return {word, w.id, w.url, w.epoch, w.state, reservation or '', bare and {} or before, bare and {} or lost}
+  return {
+    word, w.id, w.url, w.epoch, w.state, w.over, reservation or '', bare and {} or before, bare and {} or lost,
+  }
 end
 
 local function late(w)

@@ -79,12 +79,15 @@ local function state_at(lease_end)
   return now < lease_end + A.lost_after and 'late' or 'gone'
 end
 
--- {id, url, epoch, state, lease_end}; a worker that was swept away is gone.
+-- {id, url, epoch, state, lease_end, over}, the last: for how long its lease is over. One that was swept away is gone.
 local function worker(id)
   local w = call('HMGET', P .. 'w:' .. id, 'url', 'epoch', 'until')
-  if not w[1] then return {id = id, url = '', epoch = 0, state = 'gone', lease_end = 0} end
+  if not w[1] then return {id = id, url = '', epoch = 0, state = 'gone', lease_end = 0, over = 0} end
   local lease_end = tonumber(w[3])
-  return {id = id, url = w[1], epoch = tonumber(w[2]), state = state_at(lease_end), lease_end = lease_end}
+  return {
+    id = id, url = w[1], epoch = tonumber(w[2]), state = state_at(lease_end), lease_end = lease_end,
+    over = math.max(0, now - lease_end),
+  }
 end
 
 local function keep_settling()

@@ -56,6 +56,18 @@ class LossCases(Cases):
         await fleet.directory.report(lease, fleet.reports["w1"])
         assert (await fleet.placed(**{name: "t"})).worker.id == "w1"
 
+    async def test_since_when_a_worker_is_silent(self, fleet: Fleet) -> None:
+        """O10: that is when its sandboxes were lost, as far as anybody can tell."""
+        session = await bereaved(fleet, thread="t")
+        found = await fleet.directory.find(session.id)
+        (listed,) = (await fleet.directory.page("acme")).found
+        placed = await fleet.directory.place(wanting(thread="t"))
+        assert found is not None
+        for at in (found.worker, listed.worker, placed.worker):
+            assert at.over_s == pytest.approx(TIMINGS.lost_after_s + SECONDS_OVER, abs=SECONDS_OVER)
+        living = await fleet.directory.place(wanting())
+        assert living.worker.over_s == 0.0
+
     @pytest.mark.parametrize("name", NAMES)
     async def test_lost_with_its_worker(self, fleet: Fleet, name: str) -> None:
         session = await bereaved(fleet, **{name: "t"})
