@@ -85,6 +85,8 @@ async def test_drain(scene: Scene) -> None:
     async with coordinating(scene) as at:
         await sandlot("fleet", "drain", "w2", **at)
         assert scene.workers["w2"].draining
+        await sandlot("fleet", "undrain", "w2", **at)
+        assert not scene.workers["w2"].draining
         _, told = await sandlot("fleet", "drain", "w9", code=1, **at)
         assert "there is no worker 'w9'" in told
 

@@ -6,8 +6,10 @@ import asyncio
 import time
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from sandlot.api.fleet_coordinator import coordinator_routes
 from sandlot.domain.errors import (
     Busy,
     EngineTimeout,
@@ -28,6 +30,7 @@ from sandlot.fleet.directory import WorkerCard
 from sandlot.fleet.whereabouts import Whereabouts
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
+from tests.service.served import served
 
 
 async def test_a_create_goes_to_the_worker_with_most_room_and_carries_its_place(scene: Scene) -> None:
@@ -364,11 +367,19 @@ async def test_health_counts_workers_and_names_those_that_are_missing(scene: Sce
     assert set(health.problems) == {"worker w2 is late", "worker http://10.0.0.9:8000 has not joined"}
 
 
-async def test_draining_is_passed_on(scene: Scene) -> None:
-    await scene.coordinator.drain("w2")
-    assert scene.workers["w2"].draining
+async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:
+    """O11: without a body, as an operator sends it by hand, and with one, as earlier versions do."""
+    async with (
+        served(scene.coordinator, routers=[coordinator_routes(scene.coordinator)]) as url,
+        httpx.AsyncClient(base_url=f"{url}/v1/fleet/workers") as http,
+    ):
+        for body in (None, {}):
+            assert (await http.post("/w2/drain", json=body)).status_code == 204
+            assert scene.workers["w2"].draining
+            assert (await http.post("/w2/undrain", json=body)).status_code == 204
+            assert not scene.workers["w2"].draining
     with pytest.raises(InvalidRequest, match="there is no worker 'w9'"):
-        await scene.coordinator.drain("w9")
+        await scene.coordinator.set_draining("w9", True)
 
 
 async def test_u2_other_options_than_the_threads_session_has(scene: Scene) -> None:

@@ -21,7 +21,7 @@ async def test_a_worker_that_takes_no_new_sessions_is_not_silent(
     """One that is being emptied finishes what it has, however long that takes."""
     monkeypatch.setattr(links, "WATCH_EVERY_S", 0.05)
     session = (await scene.coordinator.create_session(CreateSession())).session
-    await scene.coordinator.drain("w1")
+    await scene.coordinator.set_draining("w1", True)
     assert not (await scene.workers["w1"].health()).creates
     result = await scene.coordinator.execute(session.id, ExecRequest("sleep 0.6; echo done"))
     assert result.stdout == b"done\n"

@@ -18,7 +18,7 @@ class Fleet(Protocol):
 
     async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody: ...
 
-    async def drain(self, worker_id: str) -> None: ...
+    async def set_draining(self, worker_id: str, draining: bool) -> None: ...
 
 
 def coordinator_routes(fleet: Fleet) -> APIRouter:
@@ -37,9 +37,15 @@ def coordinator_routes(fleet: Fleet) -> APIRouter:
         return answer(await fleet.placed_sessions(after=after, limit=limit))
 
     @router.post("/workers/{worker_id}/drain", status_code=204)
-    async def drain(worker_id: str, body: DrainBody) -> Response:
+    async def drain(worker_id: str, body: DrainBody | None = None) -> Response:
         """That worker takes no new sessions; those that it has go on."""
-        await fleet.drain(worker_id)
+        await fleet.set_draining(worker_id, True)
+        return Response(status_code=204)
+
+    @router.post("/workers/{worker_id}/undrain", status_code=204)
+    async def undrain(worker_id: str, body: DrainBody | None = None) -> Response:
+        """That worker takes new sessions again."""
+        await fleet.set_draining(worker_id, False)
         return Response(status_code=204)
 
     return router

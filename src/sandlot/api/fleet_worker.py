@@ -34,9 +34,15 @@ def worker_routes(worker: FleetWorker) -> APIRouter:
     router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
 
     @router.post("/drain", status_code=204)
-    async def drain(body: DrainBody) -> Response:
+    async def drain(body: DrainBody | None = None) -> Response:
         """No new sessions; those that are here go on."""
         worker.set_draining(True)
+        return Response(status_code=204)
+
+    @router.post("/undrain", status_code=204)
+    async def undrain(body: DrainBody | None = None) -> Response:
+        """New sessions again."""
+        worker.set_draining(False)
         return Response(status_code=204)
 
     return router

@@ -1,4 +1,4 @@
-"""``fleet status|workers|sessions|drain``: a fleet as its operator sees it, through a coordinator."""
+"""``fleet status|workers|sessions|drain|undrain``: a fleet as its operator sees it, through a coordinator."""
 
 from __future__ import annotations
 
@@ -107,8 +107,15 @@ def sessions(
 @app.command()
 def drain(ctx: typer.Context, worker: Annotated[str, typer.Argument(metavar="WORKER")]) -> None:
     """Let a worker take no new sessions; those that it has go on."""
-    _ask(ctx, lambda operator: operator.drain(worker))
+    _ask(ctx, lambda operator: operator.set_draining(worker, True))
     print(f"{worker} drains")
+
+
+@app.command()
+def undrain(ctx: typer.Context, worker: Annotated[str, typer.Argument(metavar="WORKER")]) -> None:
+    """Let a worker that drains take new sessions again."""
+    _ask(ctx, lambda operator: operator.set_draining(worker, False))
+    print(f"{worker} takes sessions")
 
 
 def _ask(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:

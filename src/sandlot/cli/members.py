@@ -48,8 +48,15 @@ def drain(ctx: typer.Context) -> None:
 
     When they have ended, or at any time, stop it: its sandboxes stay, and the next start takes them over.
     """
-    run(_wiring().drain_worker(*ctx.obj()))
+    run(_wiring().set_draining(*ctx.obj(), draining=True))
     print("draining")
+
+
+@worker_app.command()
+def undrain(ctx: typer.Context) -> None:
+    """Let this machine's worker take new sessions again, after a drain."""
+    run(_wiring().set_draining(*ctx.obj(), draining=False))
+    print("taking sessions")
 
 
 def coordinator(host: Host = None, port: Port = None, registry_dir: Registry = None) -> None:

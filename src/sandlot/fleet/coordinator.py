@@ -322,13 +322,13 @@ class CoordinatorService:
     async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody:
         return placed_body(await self._directory.page(self._tenant, after=after, limit=limit))
 
-    async def drain(self, worker_id: str) -> None:
-        """That worker takes no new sessions from here on; those that it has go on."""
+    async def set_draining(self, worker_id: str, draining: bool) -> None:
+        """While it drains, that worker takes no new sessions; those that it has go on."""
         status = next((known for known in await self._directory.workers() if known.at.id == worker_id), None)
         if status is None:
             raise InvalidRequest(f"there is no worker {worker_id!r:.80}; `sandlot fleet workers` shows them")
         try:
-            await (await self._links.to(status.at)).start_draining()
+            await (await self._links.to(status.at)).set_draining(draining)
         except SandlotError as error:
             raise of_worker(worker_id, error) from error
 

@@ -15,7 +15,15 @@ from sandlot.client.http.lines import Line
 from sandlot.client.http.problems import is_of_the_way
 from sandlot.client.http.request import encode, segment
 from sandlot.domain.budget import ByteBudget
-from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError, Unauthorized, Unavailable
+from sandlot.domain.errors import (
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.directory import WorkerAt
@@ -88,8 +96,14 @@ class WorkerLink(HttpService):
         )
         return Opened(self._session(answer), created=status == 201)
 
-    async def start_draining(self) -> None:
-        await self._connection.call("POST", "/v1/fleet/drain", encode(DrainBody()), repeatable=True)
+    async def set_draining(self, draining: bool) -> None:
+        path = "/v1/fleet/drain" if draining else "/v1/fleet/undrain"
+        try:
+            await self._connection.call("POST", path, encode(DrainBody()), repeatable=True)
+        except NotFound as error:
+            raise Unsupported(
+                "this worker is of an earlier version, which takes sessions again once it is restarted"
+            ) from error
 
     async def close(self) -> None:
         self._sender.close()

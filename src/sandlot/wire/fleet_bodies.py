@@ -42,7 +42,7 @@ class AssignedCreateBody:
 
 @dataclass(frozen=True, slots=True)
 class DrainBody:
-    """Nothing to say yet; a body all the same, so that a later one may say something."""
+    """Nothing to say yet, and may be left out. Members send it: earlier versions want one."""
 
 
 @dataclass(frozen=True, slots=True)

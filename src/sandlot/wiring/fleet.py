@@ -149,12 +149,12 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         await directory.close()
 
 
-async def drain_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
-    """The worker of this machine, asked by its own settings."""
+async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draining: bool) -> None:
+    """Of the worker of this machine, asked by its own settings."""
     links = WorkerLinks(access_tokens(fleet).for_member)
     try:
         worker = WorkerAt(settings.worker_id, advertised_url(settings, fleet), epoch=0)
-        await (await links.to(worker)).start_draining()
+        await (await links.to(worker)).set_draining(draining)
     except Unauthorized as error:
         raise Conflict(
             "the worker there does not take our token: SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID must be the "

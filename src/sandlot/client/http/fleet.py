@@ -33,8 +33,9 @@ class FleetOperator(HttpService):
                 return
             after = page.next
 
-    async def drain(self, worker_id: str) -> None:
-        path = f"/v1/fleet/workers/{segment(worker_id)}/drain"
+    async def set_draining(self, worker_id: str, draining: bool) -> None:
+        word = "drain" if draining else "undrain"
+        path = f"/v1/fleet/workers/{segment(worker_id)}/{word}"
         await self._asked("POST", path, encode(DrainBody()))
 
     async def _asked(self, method: str, path: str, body: bytes | None = None) -> bytes:
