@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sandlot.cli.connection import server_module
+from sandlot.domain.errors import SandlotError
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")]
@@ -36,6 +37,11 @@ def serve(
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """On uvloop, until it is over."""
-    uvloop = server_module("uvloop")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+    uvloop, logs = server_module("uvloop"), server_module("sandlot.wiring.logs")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+    except (SandlotError, OSError) as error:
+        if not logs.log_end(error):
+            raise
+        raise typer.Exit(1) from error

@@ -54,7 +54,7 @@ class Identity:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise EngineProblem(f"the worker cannot use its folder {self._folder}: {error}") from error
+            raise self._unusable(error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -64,10 +64,20 @@ class Identity:
                 f"another worker (process {holder or 'unknown'}) works in {self._folder}: stop it, or give "
                 "this one a folder of its own (SANDLOT_DATA_DIR)"
             ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(lock)
+            raise self._unusable(error) from error
         self._lock = lock
         self._recall()
+
+    def _unusable(self, error: OSError) -> EngineProblem:
+        return EngineProblem(
+            f"the worker cannot use its folder {self._folder}: {error.strerror}; make room there, or let "
+            "this user write to it"
+        )
 
     def keep_epoch(self, epoch: int) -> None:
         self.epoch = epoch

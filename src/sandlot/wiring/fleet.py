@@ -23,9 +23,9 @@ from sandlot.fleet.links import WorkerLinks
 from sandlot.fleet.membership import Membership
 from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
-from sandlot.wiring.logs import configure_logs
+from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
-from sandlot.wiring.worker import build_worker
+from sandlot.wiring.worker import build_worker, starting
 
 log = structlog.get_logger("sandlot.server")
 
@@ -57,7 +57,7 @@ def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
 
 async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     """As ``serve``, but for its fleet: it takes what coordinators send it and what they let through."""
-    configure_logs(settings.log_level, settings.log_format)
+    configure_server_logs(settings.log_level, settings.log_format)
     keys = SigningKeys.parse(fleet.keys)
     url = advertised_url(settings, fleet)
     listener = listen(settings)
@@ -85,8 +85,9 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         max_held_bytes=settings.max_held_bytes,
     )
     try:
-        membership.lock()
-        await worker.open()
+        with starting(settings):
+            membership.lock()
+            await worker.open()
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
@@ -102,7 +103,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
 
 
 async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> None:
-    configure_logs(settings.log_level, settings.log_format)
+    configure_server_logs(settings.log_level, settings.log_format)
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     listener = listen(settings)
     directory = open_directory(fleet)

@@ -9,7 +9,7 @@ import structlog
 from sandlot.config.settings import server_settings
 from sandlot.domain.errors import Conflict
 from sandlot.wiring.logs import configure_logs
-from sandlot.wiring.worker import worker_parts
+from sandlot.wiring.worker import starting, worker_parts
 from sandlot.worker.service import WorkerService
 
 ONE_AT_A_TIME = (
@@ -52,7 +52,8 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
     )
     worker = LocalWorker(keep_sessions=keep_sessions, **await worker_parts(settings))
     try:
-        await worker.open()
+        with starting(settings):
+            await worker.open()
     except Conflict as error:
         await worker.close()
         raise Conflict(f"{error.message}. {ONE_AT_A_TIME}") from error

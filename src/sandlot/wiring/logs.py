@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from types import TracebackType
 from typing import Any
 
 import structlog
+
+from sandlot.domain.errors import SandlotError
 
 log = structlog.get_logger("sandlot.server")
 
@@ -15,11 +18,12 @@ class _AsEvents(logging.Handler):
     """What a library logs in its own way, as one event a line among ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        log.warning(record.name, message=record.getMessage(), error=None if error is None else repr(error))
+        tell = log.error if record.levelno >= logging.ERROR else log.warning
+        tell(record.name, message=record.getMessage(), exc_info=record.exc_info)
 
 
 def configure_logs(level: str, form: str) -> None:
+    """For a program of somebody else too: of libraries only those that are ours to silence are touched."""
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if form == "json"
@@ -38,3 +42,25 @@ def configure_logs(level: str, form: str) -> None:
     )
     library = logging.getLogger("mcp")
     library.handlers, library.propagate = [_AsEvents(logging.WARNING)], False
+
+
+def configure_server_logs(level: str, form: str) -> None:
+    """For a process that is ours alone: whatever writes a log, a collector gets events and nothing else."""
+    configure_logs(level, form)
+    logging.basicConfig(handlers=[_AsEvents(logging.WARNING)], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
+    if form == "json":
+        sys.excepthook = _log_end
+
+
+def log_end(error: SandlotError | OSError) -> bool:
+    """Why the server ends, as an event; false where people read it, who are told as by any command."""
+    if sys.excepthook is not _log_end:
+        return False
+    log.error("the server ends", error=error.message if isinstance(error, SandlotError) else str(error))
+    return True
+
+
+def _log_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Of what nobody has thought of."""
+    log.error("the server ends", exc_info=(kind, error, trace))

@@ -10,8 +10,8 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.service import Catalogue, SandboxService
 from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
-from sandlot.wiring.logs import configure_logs
-from sandlot.wiring.worker import build_worker
+from sandlot.wiring.logs import configure_server_logs
+from sandlot.wiring.worker import build_worker, starting
 
 log = structlog.get_logger("sandlot.server")
 
@@ -20,7 +20,7 @@ MCP_PATH = "/mcp"
 
 async def serve(settings: ServerSettings) -> None:
     """Until SIGTERM or SIGINT: then no new sessions, what runs is given its time, and sandboxes stay."""
-    configure_logs(settings.log_level, settings.log_format)
+    configure_server_logs(settings.log_level, settings.log_format)
     listener = listen(settings)
     worker = await build_worker(settings)
     mcp = mcp_endpoint(worker, await worker.catalogue())
@@ -34,7 +34,8 @@ async def serve(settings: ServerSettings) -> None:
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:
-        await worker.open()
+        with starting(settings):
+            await worker.open()
         for warning in await worker.warnings():
             log.warning(warning)
         log.info(

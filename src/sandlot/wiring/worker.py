@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
-from sandlot.domain.errors import SandlotError
+from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
 from sandlot.domain.machine import Overcommit
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
@@ -40,6 +43,24 @@ async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
         "catalogue": registry.catalogue,
         "options": worker_options(settings, await _folder_of(engine)),
     }
+
+
+@contextlib.contextmanager
+def starting(settings: ServerSettings) -> Iterator[None]:
+    """Around the start of a worker: what its disk refuses is told with the folder, which an error of the
+    system does not name.
+    """
+    try:
+        yield
+    except (OSError, StorageFull) as error:
+        folder = settings.data_dir.absolute()
+        what = error.message if isinstance(error, SandlotError) else error.strerror or str(error)
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise EngineProblem(f"the worker cannot start in {folder}: {what}") from error
+        raise StorageFull(
+            f"the worker cannot start, because there is no room on the disk of {folder}: {what}; free some "
+            "space there, or name another folder (SANDLOT_DATA_DIR)"
+        ) from error
 
 
 async def _folder_of(engine: Engine) -> Path | None:
