@@ -14,7 +14,15 @@ import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
 from sandlot.client.http.problems import error_of_answer
-from sandlot.domain.errors import Busy, EngineProblem, LinkInterrupted, SandlotError, TooLarge, Unavailable
+from sandlot.domain.errors import (
+    Busy,
+    EngineProblem,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    TooLarge,
+    Unavailable,
+)
 from tests.deploy.fronted import Behaviour, Change, Front, Request, begins_and_dies, front, says_ok
 
 pytestmark = pytest.mark.docker
@@ -125,6 +133,37 @@ async def test_what_nginx_would_repeat_finds_the_living_coordinator_the_second_t
     assert [answer.status_code for answer in answers].count(503) <= 1
     assert answers[-1].status_code == 200
     assert all(not error_in(answer).may_have_executed for answer in answers if answer.status_code == 503)
+
+
+# --- what is for operators ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/metrics/",
+        "/v1/fleet",
+        "/v1/fleet/sessions",
+        "/v1/fleet/workers/w1/drain",
+        "/v1/%66leet",
+    ],
+)
+async def test_the_fleets_own_routes_are_not_for_everybody(fronted: Fronted, path: str) -> None:
+    """O11: also with the key, which every client has."""
+
+    def outside(file: str, text: str) -> str:
+        assert file != "http.conf" or "127.0.0.0/8 1;" in text
+        return text.replace("127.0.0.0/8 1;", "")
+
+    async with fronted(says_ok, says_ok, change=outside) as nginx, nginx.client() as client:
+        answer = await client.post(path)
+        assert answer.status_code == 404
+        assert isinstance(error_in(answer), NotFound)
+        assert not nginx.seen
+        assert (await client.get("/v1/sessions")).status_code == 200
+    async with fronted(says_ok, says_ok) as nginx, nginx.client() as client:
+        assert (await client.post("/v1/fleet/workers/w1/drain")).status_code == 200
 
 
 # --- bounds -------------------------------------------------------------------------------------------
