@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -37,6 +37,16 @@ class FleetSettings(BaseSettings):
             "newer, with appendonly on and maxmemory-policy noeviction."
         ),
     )
+    redis_password: SecretStr | None = Field(
+        None, description="Its password, where SANDLOT_REDIS_URL has none."
+    )
+    redis_password_file: Path | None = Field(
+        None,
+        description=(
+            "A file that holds it, for secrets that should not stand in a process's environment. Not "
+            "together with SANDLOT_REDIS_PASSWORD."
+        ),
+    )
     redis_host: str = Field(
         "127.0.0.1",
         validation_alias=AliasChoices("SANDLOT_REDIS_HOST", "REDIS_HOST"),
@@ -59,6 +69,9 @@ class FleetSettings(BaseSettings):
     sentinel_name: str = Field("sandlot", description="The name under which the Sentinels know the Redis.")
     sentinel_password: SecretStr | None = Field(
         None, description="The Sentinels' own password, if they ask for one."
+    )
+    sentinel_password_file: Path | None = Field(
+        None, description="A file that holds it. Not together with SANDLOT_SENTINEL_PASSWORD."
     )
     cell: str = Field("default", description="Name of the fleet: several may share one Redis.")
 
@@ -121,6 +134,16 @@ class FleetSettings(BaseSettings):
             "are reported as lost and may be made anew elsewhere. All members need the same."
         ),
     )
+    watchdog_s: float | None = Field(
+        None,
+        ge=5,
+        le=3600,
+        description=(
+            "Seconds for which a member may hang before it writes into its log what it was doing and ends, "
+            "for Docker to start it again; a pause of the process counts. None: never. Under systemd, "
+            "WatchdogSec in the unit does the same."
+        ),
+    )
     fleet_max_sessions: int | None = Field(
         None, ge=1, description="Sessions at once in the whole fleet. None: as many as the workers hold."
     )
@@ -133,7 +156,7 @@ class FleetSettings(BaseSettings):
     @model_validator(mode="after")
     def _hold_together(self) -> FleetSettings:
         try:
-            address = urlsplit(self.redis)
+            address = urlsplit(self._url)
             usable = address.scheme in ("redis", "rediss") and address.hostname and (address.port or 1) > 0
         except ValueError:
             usable = False
@@ -141,12 +164,12 @@ class FleetSettings(BaseSettings):
             # Without the value: there may be a password in it.
             raise ValueError(
                 "SANDLOT_REDIS_URL is not like redis://:password@host:6379/0; in a password / # ? @ [ and ] "
-                "are percent-encoded"
+                "are percent-encoded, or it is given as SANDLOT_REDIS_PASSWORD_FILE as it is"
             )
         if self.lost_after_s < self.lease_s:
             raise ValueError("lost_after_s is less than lease_s")
         try:
-            _ = self.keys
+            _ = self.keys, self.redis, self.sentinels_password
         except SandlotError as error:
             raise ValueError(error.message) from error
         return self
@@ -166,16 +189,45 @@ class FleetSettings(BaseSettings):
 
     @property
     def redis(self) -> str:
+        """With its password, wherever that was given."""
+        password = _secret(self.redis_password, self.redis_password_file, "SANDLOT_REDIS_PASSWORD")
+        if password is None:
+            return self._url
+        address = urlsplit(self._url)
+        if address.password is not None:
+            raise InvalidRequest(
+                "SANDLOT_REDIS_URL has a password, and another is given: leave one of them out"
+            )
+        user, _, host = address.netloc.rpartition("@")
+        return address._replace(netloc=f"{user.rstrip(':')}:{quote(password, safe='')}@{host}").geturl()
+
+    @property
+    def _url(self) -> str:
         if self.redis_url is not None:
             return self.redis_url.get_secret_value().strip()
         return f"redis://{self.redis_host}:{self.redis_port}/0"
+
+    @property
+    def sentinels_password(self) -> str | None:
+        return _secret(self.sentinel_password, self.sentinel_password_file, "SANDLOT_SENTINEL_PASSWORD")
 
     @property
     def redis_shown(self) -> str:
         """For logs: without what is secret in it."""
         if self.sentinels:
             return f"{self.sentinel_name} at {', '.join(self.sentinels)}"
-        return self.redis.rpartition("@")[2].partition("?")[0]
+        return self._url.rpartition("@")[2].partition("?")[0]
+
+
+def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str | None:
+    if file is None:
+        return None if value is None else value.get_secret_value().strip()
+    if value is not None:
+        raise InvalidRequest(f"give {variable} or {variable}_FILE, not both")
+    secret = read_secret(file.expanduser(), f"the file of {variable}_FILE")
+    if not secret:
+        raise InvalidRequest(f"the file of {variable}_FILE is empty")
+    return secret
 
 
 def member_settings(**given: Any) -> MemberSettings:

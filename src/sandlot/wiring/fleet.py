@@ -25,6 +25,7 @@ from sandlot.fleet.redis_directory import RedisDirectory
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
+from sandlot.wiring.watchdog import watched
 from sandlot.wiring.worker import build_worker, starting
 
 log = structlog.get_logger("sandlot.server")
@@ -35,7 +36,7 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
         fleet.redis,
         sentinels=fleet.sentinels,
         sentinel_name=fleet.sentinel_name,
-        sentinel_password=fleet.sentinel_password.get_secret_value() if fleet.sentinel_password else None,
+        sentinel_password=fleet.sentinels_password,
         cell=fleet.cell,
         timings=Timings(lease_s=fleet.lease_s, lost_after_s=fleet.lost_after_s),
     )
@@ -63,7 +64,9 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     listener = listen(settings)
     directory = open_directory(fleet)
     membership = Membership(
-        directory, WorkerCard(settings.worker_id, url, __version__), settings.data_dir.absolute()
+        directory,
+        WorkerCard(settings.worker_id, url, __version__),
+        settings.data_dir.absolute(),
     )
     worker = await build_worker(settings, registrar=membership)
     app = create_app(
@@ -92,7 +95,8 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             log.warning(warning)
         await membership.start(worker)
         log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_shown)
-        await serve_app(app, listener, worker.stop, settings, over=membership.until_fenced)
+        async with watched(fleet.watchdog_s):
+            await serve_app(app, listener, worker.stop, settings, over=membership.until_fenced)
         if membership.fenced:
             raise Conflict(f"this worker was replaced: {membership.problem}")
     finally:
@@ -141,7 +145,8 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             straight="clients are sent to the workers" if fleet.direct else "everything passes here",
         )
         await coordinator.health()  # says in the log if there is no directory
-        await serve_app(app, listener, coordinator.stop, settings)
+        async with watched(fleet.watchdog_s):
+            await serve_app(app, listener, coordinator.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()

@@ -11,6 +11,7 @@ from sandlot.domain.service import Catalogue, SandboxService
 from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
 from sandlot.wiring.logs import configure_server_logs
+from sandlot.wiring.watchdog import watched
 from sandlot.wiring.worker import build_worker, starting
 
 log = structlog.get_logger("sandlot.server")
@@ -45,7 +46,8 @@ async def serve(settings: ServerSettings) -> None:
             key="asked for" if settings.key else "not asked for (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
-        await serve_app(app, listener, worker.stop, settings)
+        async with watched():
+            await serve_app(app, listener, worker.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()
