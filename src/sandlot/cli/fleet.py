@@ -153,7 +153,7 @@ def _table(fleet: FleetBody) -> Table:
     for column in COLUMNS:
         table.add_column(column)
     for worker in fleet.workers:
-        style = "" if worker.state == "alive" else "red"
+        style = "" if _state(worker) in ("alive", "draining") else "red"
         table.add_row(*(Text(harmless(cell), style=style) for cell in _row(worker)))
     return table
 
@@ -189,7 +189,11 @@ def _machine(worker: WorkerBody) -> tuple[str, str, str, str]:
 
 
 def _state(worker: WorkerBody) -> str:
-    return "draining" if worker.draining and worker.state == "alive" else worker.state
+    if worker.state != "alive":
+        return worker.state
+    if not worker.trusts:
+        return "wrong keys"
+    return "draining" if worker.draining else "alive"
 
 
 def _alive(fleet: FleetBody) -> list[WorkerBody]:

@@ -84,6 +84,14 @@ class SigningKeys:
     def __repr__(self) -> str:
         return f"SigningKeys({', '.join(self._secrets)})"
 
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """One for each key, the signing one first: members that have the same key have the same."""
+        return tuple(
+            f"{kid}:{hmac.digest(secret.encode(), b'sandlot fleet key', 'sha256').hex()[:12]}"
+            for kid, secret in self._secrets.items()
+        )
+
     def sign(self, claims: Mapping[str, Any]) -> str:
         """As ``jwt.encode``, which looks at the key anew each time and takes three times as long: every
         create waits for it.
@@ -131,6 +139,11 @@ def token_times(lost_after_s: float) -> TokenTimes:
 
 class AccessTokens:
     """Makes tokens. ``lifetime_s``: of a session's, see ``token_times``."""
+
+    @property
+    def signed_with(self) -> str:
+        """The fingerprint of the key."""
+        return self._keys.fingerprints[0]
 
     def __init__(
         self, keys: SigningKeys, *, lifetime_s: float, clock: Callable[[], float] = time.time

@@ -89,7 +89,9 @@ class CoordinatorService:
         )
         self._whereabouts = Whereabouts(directory, self._links)
         self._calls = 0
-        self._health = FleetHealth(directory, self._options.coordinator_id, self._options.expected)
+        self._health = FleetHealth(
+            directory, self._options.coordinator_id, self._options.expected, tokens.signed_with
+        )
 
     def access(self, session: Session) -> Access | None:
         """The way straight to the worker of a session that was just answered for."""
@@ -317,7 +319,9 @@ class CoordinatorService:
         return replace(await self._health.now(), calls_under_way=self._calls)
 
     async def fleet(self) -> FleetBody:
-        return fleet_body(await self._directory.status(), await self._directory.workers())
+        return fleet_body(
+            await self._directory.status(), await self._directory.workers(), self._tokens.signed_with
+        )
 
     async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody:
         return placed_body(await self._directory.page(self._tenant, after=after, limit=limit))

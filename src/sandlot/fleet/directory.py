@@ -109,8 +109,10 @@ class WorkerReport:
     draining: bool = False
     complete: bool = True
     problems: tuple[str, ...] = ()
-    # None of an earlier version.
+    # None, and no keys, of an earlier version.
     machine: MachineUse | None = None
+    # Fingerprints of the keys whose tokens it takes.
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

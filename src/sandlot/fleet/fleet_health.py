@@ -31,11 +31,13 @@ class FleetHealth:
         directory: Directory,
         coordinator_id: str,
         expected: Sequence[str],
+        signed_with: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._id = coordinator_id
         self._expected = expected
+        self._signed_with = signed_with
         self._clock = clock
         self.stopping = False
         self._problem: str | None = None
@@ -72,7 +74,7 @@ class FleetHealth:
                 workers=0 if self._last is None else self._last.workers,
             )
         self._tell(None)
-        return health_of(self._id, status, workers, self._expected)
+        return health_of(self._id, status, workers, self._expected, self._signed_with)
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
@@ -82,16 +84,33 @@ class FleetHealth:
         self._problem = problem
 
 
+def trusts(worker: WorkerStatus, signed_with: str) -> bool:
+    """Whether a worker takes the tokens of a coordinator; one that does not say is believed."""
+    keys = worker.report.keys if worker.report else ()
+    return not keys or signed_with in keys
+
+
 def health_of(
-    coordinator_id: str, status: DirectoryStatus, workers: Sequence[WorkerStatus], expected: Sequence[str]
+    coordinator_id: str,
+    status: DirectoryStatus,
+    workers: Sequence[WorkerStatus],
+    expected: Sequence[str],
+    signed_with: str,
 ) -> ServiceHealth:
     alive = [worker for worker in workers if worker.at.state is WorkerState.ALIVE]
+    usable = [worker for worker in alive if trusts(worker, signed_with)]
     warm: dict[str, int] = {}
-    for worker in alive:
+    for worker in usable:
         for environment, room in (worker.report.room if worker.report else {}).items():
             warm[environment] = warm.get(environment, 0) + room.warm
     # What stops everybody comes first: of the rest not all is named.
     problems = [] if alive else ["no worker is alive"]
+    problems += [
+        f"worker {worker.at.id} has other keys than this coordinator, and refuses its calls: give both the "
+        "same SANDLOT_FLEET_KEYS"
+        for worker in alive
+        if worker not in usable
+    ]
     if not status.settled:
         problems.append("the directory is being filled again from the workers")
     problems += [
@@ -107,8 +126,8 @@ def health_of(
     joined = {worker.at.url.rstrip("/") for worker in workers}
     problems += [f"worker {url} has not joined" for url in expected if url.rstrip("/") not in joined]
     return ServiceHealth(
-        ready=bool(alive),
-        creates=status.settled and bool(alive),
+        ready=bool(usable),
+        creates=status.settled and bool(usable),
         worker_id=coordinator_id,
         version=__version__,
         active_sessions=status.sessions,
@@ -122,16 +141,16 @@ def health_of(
     )
 
 
-def fleet_body(status: DirectoryStatus, workers: Sequence[WorkerStatus]) -> FleetBody:
+def fleet_body(status: DirectoryStatus, workers: Sequence[WorkerStatus], signed_with: str) -> FleetBody:
     return FleetBody(
         settled=status.settled,
         sessions=status.sessions,
         reservations=status.reservations,
-        workers=[_worker_body(worker) for worker in workers],
+        workers=[_worker_body(worker, signed_with) for worker in workers],
     )
 
 
-def _worker_body(worker: WorkerStatus) -> WorkerBody:
+def _worker_body(worker: WorkerStatus, signed_with: str) -> WorkerBody:
     report = worker.report
     rooms = () if report is None else report.room.values()
     return WorkerBody(
@@ -149,6 +168,7 @@ def _worker_body(worker: WorkerStatus) -> WorkerBody:
         draining=report is not None and report.draining,
         problems=[] if report is None else list(report.problems),
         machine=None if report is None else report.machine,
+        trusts=trusts(worker, signed_with),
     )
 
 

@@ -63,14 +63,17 @@ class Membership:
         card: WorkerCard,
         folder: Path,
         *,
+        keys: tuple[str, ...] = (),
         clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
+        """``keys``: fingerprints of those that it has (``SigningKeys``), for its coordinators to compare."""
         self._directory = directory
         self._card = card
         self._lease_s = directory.timings.lease_s
         self._identity = Identity(folder)
         self._contact = Contact(self._lease_s, clock)
         self._recorder = Recorder(directory, self._contact, self._identity)
+        self._keys = keys
         self._clock = clock
         self._reported: WorkerReport | None = None
         self._reported_at = 0.0
@@ -230,6 +233,7 @@ class Membership:
             draining=self._recorder.member.draining,
             complete=self._recorder.complete and self._recorder.member.is_open,
             machine=condition.use,
+            keys=self._keys,
             problems=tuple(f"{problem:.{PROBLEM_CHARS}}" for problem in condition.problems[:PROBLEMS]),
         )
 

@@ -64,6 +64,8 @@ class WorkerBody:
     draining: bool
     problems: list[str] = field(default_factory=list)
     machine: MachineUse | None = None
+    # Whether it has the key that this coordinator signs with.
+    trusts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         directory,
         WorkerCard(settings.worker_id, url, __version__),
         settings.data_dir.absolute(),
+        keys=keys.fingerprints,
     )
     worker = await build_worker(settings, registrar=membership)
     app = create_app(

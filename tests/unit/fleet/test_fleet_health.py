@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sandlot.domain.errors import Unavailable
+from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.directory import (
     DirectoryStatus,
     WorkerAt,
@@ -15,6 +16,8 @@ from sandlot.fleet.directory import (
 )
 from sandlot.fleet.fleet_health import MAX_NAMED, FleetHealth, fleet_body, health_of
 from sandlot.fleet.memory import MemoryDirectory
+
+KEY = SigningKeys.parse("k2:" + "s" * 40).fingerprints[0]
 
 
 def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
@@ -27,7 +30,7 @@ def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
 @pytest.mark.parametrize("settled", [True, False])
 def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: bool) -> None:
     status = DirectoryStatus("g", settled, sessions=3, reservations=0)
-    health = health_of("c", status, workers(2 * MAX_NAMED, WorkerState.LATE), ["http://missing"])
+    health = health_of("c", status, workers(2 * MAX_NAMED, WorkerState.LATE), ["http://missing"], KEY)
     assert (health.ready, health.creates) == (False, False)
     assert len(health.problems) == MAX_NAMED
     assert health.problems[0] == "no worker is alive"
@@ -36,7 +39,7 @@ def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: 
 
 def test_a_living_worker_is_enough() -> None:
     status = DirectoryStatus("g", True, sessions=3, reservations=0)
-    health = health_of("c", status, workers(1, WorkerState.ALIVE), ["http://w0/", "http://missing"])
+    health = health_of("c", status, workers(1, WorkerState.ALIVE), ["http://w0/", "http://missing"], KEY)
     assert (health.ready, health.creates) == (True, True)
     assert health.problems == ("worker http://missing has not joined",)
 
@@ -47,13 +50,13 @@ def test_what_a_worker_tells_of_its_machine_is_named() -> None:
     (worker,) = workers(1, WorkerState.ALIVE)
     told = replace(worker, report=WorkerReport(problems=(full,)))
     status = DirectoryStatus("g", True, sessions=3, reservations=0)
-    assert health_of("c", status, [told], []).problems == (f"worker w0: {full}",)
-    assert fleet_body(status, [told]).workers[0].problems == [full]
+    assert health_of("c", status, [told], [], KEY).problems == (f"worker w0: {full}",)
+    assert fleet_body(status, [told], KEY).workers[0].problems == [full]
 
 
 def test_while_the_directory_settles_what_it_knows_can_be_used() -> None:
     status = DirectoryStatus("g", False, sessions=3, reservations=0)
-    health = health_of("c", status, workers(1, WorkerState.ALIVE), [])
+    health = health_of("c", status, workers(1, WorkerState.ALIVE), [], KEY)
     assert (health.ready, health.creates) == (True, False)
 
 
@@ -61,7 +64,7 @@ async def test_an_outage_of_the_directory_takes_no_coordinator_out() -> None:
     """O8: a load balancer that asks ``/ready`` would take all of them out, although commands go on."""
     now = [0.0]
     directory = MemoryDirectory(clock=lambda: now[0])
-    health = FleetHealth(directory, "c", (), lambda: now[0])
+    health = FleetHealth(directory, "c", (), KEY, lambda: now[0])
     lease = await directory.join(WorkerCard("w1", "http://w1", "1.0"), "p")
     now[0] += directory.timings.lease_s
     await directory.report(lease, WorkerReport())
@@ -73,7 +76,7 @@ async def test_an_outage_of_the_directory_takes_no_coordinator_out() -> None:
         assert (away.ready, away.creates, away.workers) == (True, False, 1)
         assert away.problems == ("Redis is away",)
     # One that is started meanwhile has nothing to serve; one that stops goes out, whatever it knows.
-    fresh = await FleetHealth(directory, "c", (), lambda: now[0]).now()
+    fresh = await FleetHealth(directory, "c", (), KEY, lambda: now[0]).now()
     assert (fresh.ready, fresh.creates) == (False, False)
     health.stopping = True
     assert not (await health.now()).ready
@@ -86,3 +89,31 @@ async def test_an_outage_of_the_directory_takes_no_coordinator_out() -> None:
 
 async def _away() -> DirectoryStatus:
     raise Unavailable("Redis is away")
+
+
+@pytest.mark.parametrize(
+    ("keys", "trusted"),
+    [
+        ("k2:" + "s" * 40, True),
+        ("k1:" + "o" * 40 + ",k2:" + "s" * 40, True),  # while keys are exchanged
+        ("k2:" + "x" * 40, False),  # made anew on that machine, under the same id
+        ("k1:" + "s" * 40, False),
+    ],
+)
+def test_a_worker_with_other_keys_is_not_one_that_works(keys: str, trusted: bool) -> None:
+    """O11: it showed as alive, and every create that met it was refused first."""
+    (worker,) = workers(1, WorkerState.ALIVE)
+    told = replace(worker, report=WorkerReport(keys=SigningKeys.parse(keys).fingerprints))
+    status = DirectoryStatus("g", True, sessions=3, reservations=0)
+    health = health_of("c", status, [told], [], KEY)
+    assert (health.ready, health.creates) == (trusted, trusted)
+    assert any("SANDLOT_FLEET_KEYS" in problem for problem in health.problems) is not trusted
+    assert fleet_body(status, [told], KEY).workers[0].trusts is trusted
+
+
+def test_fingerprints_tell_nothing_of_a_key() -> None:
+    (told,) = SigningKeys.parse("k2:" + "s" * 40).fingerprints
+    kid, _, mark = told.partition(":")
+    assert kid == "k2"
+    assert len(mark) == 12
+    assert "s" not in mark
