@@ -36,6 +36,11 @@ TIMINGS = Timings(lease_s=24 * 3600.0, lost_after_s=24 * 3600.0)
 DEFAULT_TIMINGS = Timings()
 REPORTS_IN_A_LEASE = 3
 SHARE_OF_A_CORE = 0.5
+# Where Redis keeps what it is told: what that is called, and its options. On disk as deploy/redis/redis.conf has it.
+KEPT = {
+    "disk": ("on disk, as recommended", ("--appendonly", "yes", "--appendfsync", "everysec")),
+    "memory": ("in memory alone", ()),
+}
 
 
 @dataclass
@@ -288,12 +293,12 @@ def plot(result: dict[str, object], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-async def run(quick: bool) -> dict[str, object]:
-    """Every number of workers with every number of sessions."""
+async def run(quick: bool, *options: str) -> dict[str, object]:
+    """Every number of workers with every number of sessions. ``options``: of Redis."""
     counts = (1_000, 20_000) if quick else SESSIONS
     sizes = [(workers, sessions) for sessions in counts for workers in WORKERS]
     rounds, calls = (7, 100) if quick else (21, 200)
-    with redis_server() as server:
+    with redis_server(*options) as server:
         meter = Meter(server.url)
         fleets = [
             Fleet(
@@ -330,14 +335,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="small fleets, in half a minute")
+    parser.add_argument("--kept", choices=[*KEPT, "both"], default="both", help="where Redis keeps its data")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG")
     arguments = parser.parse_args()
-    result = asyncio.run(run(arguments.quick))
+    results = {}
+    for name in KEPT if arguments.kept == "both" else [arguments.kept]:
+        progress(f"a Redis whose data is kept {KEPT[name][0]}")
+        results[name] = asyncio.run(run(arguments.quick, *KEPT[name][1]))
     if arguments.plot:
-        plot(result, arguments.plot)
+        plot(results[next(iter(results))], arguments.plot)
     if arguments.json:
-        print(json.dumps(result))
-    else:
+        print(json.dumps(results))
+        return
+    for name, result in results.items():
+        print(f"# kept {KEPT[name][0]}")
         print_table(result)
 
 

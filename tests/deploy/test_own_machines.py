@@ -129,3 +129,10 @@ async def test_a_worker_joins_a_redis_with_this_configuration() -> None:
         # It was told to write everything down, and comes back with it.
         assert [status.at.id for status in await directory.workers()] == ["w1"]
         await directory.close()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_server_that_hangs_is_started_again(unit: str) -> None:
+    """O11: `sandlot.wiring.watchdog` tells systemd that it does not."""
+    assert {"Type=notify", "WatchdogSec=60"} <= lines(unit)
+    assert lines(unit) & {"Restart=always", "Restart=on-failure"}

@@ -61,3 +61,13 @@ def test_seconds_are_those_of_the_code() -> None:
     assert f"and {LEEWAY_S:g} s longer" in text
     assert STOP_WITHIN_S == 10
     assert "gives calls ten seconds" in text
+
+
+def test_keys_are_made_on_one_machine() -> None:
+    """O11: a block that is run on every machine must not make keys: each worker would have its own."""
+    text = (ROOT / "docs/howto/scaling.md").read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    making = [block for block in blocks if "openssl rand" in block]
+    assert len(making) == 1
+    assert "systemctl" not in making[0]
+    assert "fleet-keys" in next(block for block in blocks if "sandlot-worker.service" in block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -22,6 +23,9 @@ from sandlot.testing.directory_suite.harness import (
 )
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from tests.fleet.harnesses import in_memory, in_redis
+
+# A Redis that is started again was away for longer than this.
+CLOCK_STEP_S = 0.1
 
 
 class TestMemory(DirectorySuite):
@@ -99,12 +103,14 @@ class TestRedis(DirectorySuite):
         plain = Redis.from_url(redis.url)
         await plain.hset(meta, "run", "0" * 40)
         for _ in range(3):
+            await asyncio.sleep(CLOCK_STEP_S)
             await fleet.directory.report(lease, fleet.reports["w1"])
             await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + SECONDS_OVER) * 1000 / 3))
         await fleet.directory.report(lease, fleet.reports["w1"])
         assert not (await fleet.placed(thread="a")).known
         # A worker that has not told everything yet is waited for, as after any other birth.
         await plain.hset(meta, "run", "0" * 40)
+        await asyncio.sleep(CLOCK_STEP_S)
         await fleet.directory.report(lease, WorkerReport(complete=False))
         await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
         # So is one whose place is no longer known to this Redis, and that joins first.

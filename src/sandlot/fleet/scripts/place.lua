@@ -107,7 +107,6 @@ for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
 -- Of the first whose turn it is, one that has a warm sandbox, or else the first that has room. Those that have died are
 -- not met again, and the few that the caller could not reach are passed over.
 local function next_in_turn()
-  local any_warm = call('EXISTS', warm) == 1
   while true do
     local cold, dead = nil, false
     for _, id in ipairs(call('ZRANGE', turns, 0, LOOKED_AT - 1)) do
@@ -119,7 +118,7 @@ local function next_in_turn()
       elseif not avoided[id] and room >= units then
         if call('HEXISTS', P .. 'ready:' .. A.environment, id) == 1 then return w, 1 end
         cold = cold or w
-        if not any_warm then break end
+        if call('EXISTS', warm) == 0 then break end
       end
     end
     if cold or not dead then return cold, 0 end

@@ -39,6 +39,7 @@ local t = call('TIME')
 local real = t[1] * 1000 + math.floor(t[2] / 1000)
 local meta = call('HMGET', P .. 'meta', 'generation', 'clock', 'seen', 'born', 'settles')
 local generation, now, born, settles = meta[1], nil, tonumber(meta[4]), tonumber(meta[5])
+local stepped = false -- whether this call moved the clock on: of all calls a few in a second
 if not generation then
   generation, now, born, settles = A.fresh, real, real, real + A.lease
   call(
@@ -48,7 +49,8 @@ if not generation then
 else
   local passed = real - tonumber(meta[3])
   now = tonumber(meta[2]) + math.max(0, math.min(passed, A.lease + CLOCK_STEP))
-  if passed >= CLOCK_STEP or passed < 0 then
+  stepped = passed >= CLOCK_STEP or passed < 0
+  if stepped then
     call('HSET', P .. 'meta', 'clock', now, 'seen', real)
   end
 end
@@ -125,7 +127,8 @@ local function take_turns(environment, id, free)
   local last = turn_of_last(environment)
   local turn = tonumber(call('ZSCORE', P .. 'turn:' .. environment, id))
   local latest = last + 1 / free
-  call('ZADD', P .. 'turn:' .. environment, turn and math.min(math.max(turn, last), latest) or latest, id)
+  local next = turn and math.min(math.max(turn, last), latest) or latest
+  if next ~= turn then call('ZADD', P .. 'turn:' .. environment, next, id) end
 end
 
 local function offer(environment, id, free, ready)
