@@ -1,17 +1,20 @@
-"""Builds the sandbox agent (agent/, Go) into the package, for every architecture that a sandbox may have.
+"""Builds the sandbox agent (agent/, Go) into the package.
 
 Hatchling calls it for wheels and editable installs; ``python hatch_build.py`` (``make agent``) does it alone.
-The agent is static and runs inside the sandbox, not on the machine that installs, so the wheel stays
-``py3-none-any``.
+From a clone it is built for this machine alone, which takes half as long, and the wheel is one for such
+machines. With ``AGENT_ARCHITECTURES=all`` it is built for every architecture that a sandbox may have: that
+wheel is ``py3-none-any``, and the one to release.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ARCHITECTURES = ("amd64", "arm64")
+OF_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 SOURCE = Path("agent")
 COMMAND = "./cmd/sandlot-agent"
 DESTINATION = Path("src/sandlot/providers/link/bin")
@@ -33,16 +37,32 @@ class AgentBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        build_agent(Path(self.root))
+        wanted = architectures()
+        build_agent(Path(self.root), wanted)
+        if wanted != ARCHITECTURES and sys.platform == "linux":
+            # On another machine it would be installed without the agent that it needs there.
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
-def build_agent(root: Path) -> None:
+def architectures() -> tuple[str, ...]:
+    """Which the agent is built for: this machine's own, unless all are asked for, or it is one of neither."""
+    asked = os.environ.get("AGENT_ARCHITECTURES", "")
+    if asked not in ("", "all"):
+        raise AgentBuildError(f"AGENT_ARCHITECTURES is {asked!r}: it is `all`, or left out")
+    own = OF_MACHINES.get(platform.machine().lower())
+    return ARCHITECTURES if asked or own is None else (own,)
+
+
+def build_agent(root: Path, wanted: tuple[str, ...]) -> None:
     source, destination = root / SOURCE, root / DESTINATION
     targets = {arch: destination / f"sandlot-agent-{arch}" for arch in ARCHITECTURES}
     if not (source / "go.mod").is_file():
         raise AgentBuildError(f"{source} holds no go.mod: build from a whole clone or a source distribution")
     changed = newest_change(source)
     stale = {arch: path for arch, path in targets.items() if not is_newer(path, changed)}
+    for arch in stale.keys() - set(wanted):
+        stale.pop(arch).unlink(missing_ok=True)  # of an earlier source: no wheel may carry it
     if not stale:
         return
     go = find_go()
@@ -117,6 +137,6 @@ def compile_for(arch: str, go: str, source: Path, target: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        build_agent(Path(__file__).resolve().parent)
+        build_agent(Path(__file__).resolve().parent, architectures())
     except AgentBuildError as error:
         sys.exit(f"agent: {error}")

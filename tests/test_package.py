@@ -1,16 +1,20 @@
-"""`pip install .` from a clone needs nothing but pip: the wheel carries the agent for both machines. And what
-pytest runs from a clone is all of its tests.
+"""`pip install .` from a clone needs nothing but pip: the wheel carries the agent, the one to release for both
+machines. And what pytest runs from a clone is all of its tests.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -49,7 +53,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(folder),
         str(ROOT),
     ]
-    subprocess.run(pip, check=True, stdin=subprocess.DEVNULL)
+    environ = {**os.environ, "AGENT_ARCHITECTURES": "all"}
+    subprocess.run(pip, check=True, stdin=subprocess.DEVNULL, env=environ)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -105,6 +110,70 @@ def test_wheel_carries_the_agent(wheel: Path) -> None:
     assert "sandlot/registry_data/environments/base.yaml" in names
     assert "sandlot/images_data/base/Dockerfile" in names
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """hatch_build.py, with a compiler that writes down what it was asked for."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def compile_for(arch: str, go: str, source: Path, target: Path) -> None:
+        target.write_text(arch)
+        soon = time.time() + 60
+        os.utime(target, (soon, soon))
+
+    monkeypatch.setattr(module, "compile_for", compile_for)
+    monkeypatch.setattr(module, "find_go", lambda: "go")
+    monkeypatch.delenv("AGENT_ARCHITECTURES", raising=False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked", "built"),
+    [
+        ("x86_64", None, {"amd64"}),
+        ("aarch64", None, {"arm64"}),
+        ("arm64", None, {"arm64"}),
+        ("riscv64", None, {"amd64", "arm64"}),
+        ("x86_64", "all", {"amd64", "arm64"}),
+    ],
+)
+def test_a_clone_builds_the_agent_of_this_machine_alone(
+    recipe: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    asked: str | None,
+    built: set[str],
+) -> None:
+    """U14: for both it took 76 s."""
+    monkeypatch.setattr(recipe.platform, "machine", lambda: machine)
+    if asked is not None:
+        monkeypatch.setenv("AGENT_ARCHITECTURES", asked)
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/go.mod").write_text("module agent\n")
+    folder = tmp_path / recipe.DESTINATION
+    folder.mkdir(parents=True)
+    for arch in recipe.ARCHITECTURES:
+        (folder / f"sandlot-agent-{arch}").write_text("of an earlier source")
+        os.utime(folder / f"sandlot-agent-{arch}", (1, 1))
+    recipe.build_agent(tmp_path, recipe.architectures())
+    assert {path.read_text() for path in folder.iterdir()} == built
+    hook = recipe.AgentBuildHook.__new__(recipe.AgentBuildHook)
+    monkeypatch.setattr(recipe.AgentBuildHook, "root", str(tmp_path))
+    data: dict[str, object] = {}
+    hook.initialize("standard", data)
+    assert ("tag" in data) == (len(built) == 1)
+
+
+def test_an_architecture_that_nobody_knows(recipe: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_ARCHITECTURES", "amd64")
+    with pytest.raises(recipe.AgentBuildError, match="it is `all`, or left out"):
+        recipe.architectures()
 
 
 def without_a_path(testpaths: Iterable[str]) -> set[str]:

@@ -196,9 +196,9 @@ def test_secrets_go_to_those_who_need_them(project: dict[str, Any]) -> None:
     assert given["nginx"] == {"tls-certificate", "tls-key"}
     assert given["prepare"] == set()
     for name in WORKERS:
-        assert given[name] == {"fleet-keys"}, "a worker takes no API key"
+        assert given[name] == {"fleet-keys", "redis-password"}, "a worker takes no API key"
     for name in COORDINATORS:
-        assert given[name] == {"api-key", "fleet-keys"}
+        assert given[name] == {"api-key", "fleet-keys", "redis-password"}
 
 
 # --- names ----------------------------------------------------------------------------------------------
