@@ -283,68 +283,6 @@ async def test_a_lost_session_can_be_deleted(scene: Scene) -> None:
     assert scene.workers["w2"].assignments[-1].predecessor is not None
 
 
-async def test_a_worker_that_is_cut_off_from_the_directory_alone_goes_on(scene: Scene) -> None:
-    opened = await scene.coordinator.create_session(CreateSession())
-    await scene.pass_time(TIMINGS.lease_s + 1, silent=("w1",))
-    result = await scene.another().execute(opened.session.id, ExecRequest("echo here"))
-    assert result.stdout == b"here\n"
-
-
-async def away(*_: object, **__: object) -> None:
-    raise Unavailable("Redis cannot be reached", retry_after_s=1.0)
-
-
-async def test_an_outage_of_the_directory_stops_creates_only(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = await scene.coordinator.create_session(CreateSession())
-
-    for name in ("find", "place", "page", "workers", "status"):
-        monkeypatch.setattr(scene.directory, name, away)
-    monkeypatch.setattr(scene.coordinator._whereabouts, "_fresh_s", 0.0)
-    result = await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))
-    assert result.stdout == b"on\n"
-    with pytest.raises(Unavailable, match="Redis"):
-        await scene.coordinator.create_session(CreateSession())
-    health = await scene.coordinator.health()
-    assert not health.creates
-
-
-@pytest.mark.parametrize("known_for_s", [0.0, 45.0], ids=["fresh", "old"])
-async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, known_for_s: float
-) -> None:
-    """One call that failed is no outage in which nobody could take over."""
-    session = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts = scene.coordinator._whereabouts
-
-    monkeypatch.setattr(scene.directory, "find", away)
-    since = whereabouts._clock()
-    for later_s in (known_for_s, known_for_s + 500):
-        whereabouts._clock = lambda later_s=later_s: since + whereabouts._fresh_s + later_s
-        assert (await scene.coordinator.get_session(session.id)).id == session.id
-        access = scene.coordinator.access(session)
-        assert (access is None) == (known_for_s > 0), "nothing ages while the directory is away"
-
-
-async def test_an_outage_is_over_once_something_was_placed(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts = scene.coordinator._whereabouts
-    since = whereabouts._clock()
-
-    monkeypatch.setattr(scene.directory, "find", away)
-    whereabouts._clock = lambda: since + 10
-    await scene.coordinator.get_session(old.id)
-    whereabouts._clock = lambda: since + 100
-    session = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts._clock = lambda: since + 150
-    known = whereabouts.known(session.id)
-    assert known is not None
-    assert known[1] == pytest.approx(50 - whereabouts._fresh_s)
-
-
 async def test_access_is_handed_out_for_living_sessions_of_living_workers(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
     access = scene.coordinator.access(opened.session)
