@@ -47,6 +47,8 @@ async def server(engine: OwnEngine, slim_registry: Path) -> AsyncIterator[Server
         pool_size="0",
         min_pool_size="0",
         max_pool_size="0",
+        # Not before the engine itself has no room left: that is what is looked at here.
+        min_free_bytes="0",
     )
     try:
         await server.start()
