@@ -85,10 +85,11 @@ class Capacity:
         check_one(machine, limits)
         lacks = shortage(use, limits)
         if lacks is not None:
+            passes = shortage(MachineUse(use.total, Share()), limits) is None
             raise Unavailable(
                 f"this machine has no room for another sandbox: {lacks.why}; delete sessions, ask for less, "
                 "or add a worker",
-                retryable=shortage(MachineUse(use.total, Share()), limits) is None,
-                retry_after_s=5.0,
+                retryable=passes,
+                retry_after_s=5.0 if passes else None,
                 details={"reason": "capacity", "limit": lacks.limit},
             )

@@ -66,7 +66,7 @@ async def test_what_would_not_fit_on_the_empty_machine_is_not_to_be_tried_again(
     worker = await scene.start(**SMALL)
     with pytest.raises(Unavailable, match="no room") as full:
         await worker.create_session(CreateSession(limits=LimitChange(memory_bytes=4 * GIB)))
-    assert not full.value.retryable
+    assert (full.value.retryable, full.value.retry_after_s) == (False, None)
 
 
 async def test_what_is_given_is_reported(scene: Scene) -> None:
