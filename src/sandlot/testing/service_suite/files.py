@@ -35,7 +35,8 @@ class FileCases(Cases):
             "file.bin",
             FileType.FILE,
         )
-        assert (entry.size, entry.uid, entry.mode & 0o777) == (len(data), 1000, 0o644)
+        user = int(await ok(session, "id -u"))
+        assert (entry.size, entry.uid, entry.mode & 0o777) == (len(data), user, 0o644)
         assert await session.files.read("/workspace/deep/er/file.bin") == data
         assert await ok(session, "wc -c <deep/er/file.bin") == f"{len(data)}\n"
 
