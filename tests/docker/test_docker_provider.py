@@ -26,6 +26,7 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
+from sandlot.providers.docker import hostdir
 from sandlot.providers.docker import provider as provider_module
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.provider import DockerProvider, packaged_agent
@@ -263,6 +264,7 @@ async def test_an_agent_that_exits_or_is_silent_leaves_nothing(
         (("exit 3", "exit code 3", 30.0), ("exec sleep 60", "has not answered", 1.0))
     ):
         monkeypatch.setattr(provider_module, "AGENT_START_SECONDS", seconds)
+        monkeypatch.setitem(hostdir.AGENT_MODES, Tier.RUNC, 0o555)  # a script is read by its interpreter
         program = tmp_path / f"agent{number}"
         program.write_text(f"#!/bin/sh\n{script}\n")
         provider = make_provider(agent_path=program)

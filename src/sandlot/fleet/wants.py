@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandlot.domain.environment import no_environment
-from sandlot.domain.limits import Limits
+from sandlot.domain.limits import Limits, granted
 from sandlot.domain.machine import units
 from sandlot.domain.service import Catalogue
 from sandlot.domain.session import DEFAULT_ENVIRONMENT, CreateSession, Session
@@ -14,16 +14,22 @@ from sandlot.fleet.directory import Want
 
 def want_of(catalogue: Catalogue, tenant: str, request: CreateSession, max_sessions: int | None) -> Want:
     asked = request.environment or DEFAULT_ENVIRONMENT
-    usual = _limits_of(catalogue, asked)
-    if usual is None:
+    offered = next((known for known in catalogue.environments if known.name == asked), None)
+    if offered is None:
         raise no_environment(asked, {known.name: known.tier for known in catalogue.environments})
+    usual = offered.limits
+    # Before a place is looked for: what no worker may give is not "full".
+    if offered.ceilings is None:
+        wanted = request.limits.apply(usual)
+    else:
+        wanted = granted(request.limits, usual, offered.ceilings, asked)
     return Want(
         tenant,
         asked,
         thread=request.thread,
         idempotency_key=request.idempotency_key,
         max_sessions=max_sessions,
-        units=units(request.limits.apply(usual), usual),
+        units=units(wanted, usual),
     )
 
 

@@ -42,6 +42,7 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_STRANGERS: Final = 4  # connections that have not shaken hands yet
 DIALS_PER_S: Final = 100  # a redial waits at least 10 ms, and longer each time
 DIALS_BURST: Final = 300
+DIALS_SETTLE_S: Final = 0.1
 REDIAL_TIMEOUT_S: Final = 30.0  # how long a call waits for an agent that is not connected
 FILES_TIMEOUT_S: Final = 15.0  # from asking for a files link to having it
 MAX_FILES_VIOLATIONS: Final = 5  # broken rules on files links before the sandbox is quarantined
@@ -215,13 +216,21 @@ class AgentLink:
     def greet(self, stranger: _Stranger) -> Handshake | None:
         """None: not now."""
         if self._dials.take(1, monotonic()):
-            self.fail(SandboxQuarantined(f"protocol abuse: more than {DIALS_BURST} connections at once"))
+            self._refuse_dials()
+            return None
         if self.failure is not None or len(self._strangers) >= MAX_STRANGERS:
             return None
         self._strangers.add(stranger)
         return Handshake(
             secret=self._secret, epoch=self._epoch, setup=self._setup, first_contact=self.first_contact
         )
+
+    def _refuse_dials(self) -> None:
+        """Nobody finds the socket any more. Connections on their way are taken first, and hung up on: asyncio
+        leaves those of a server that is closed meanwhile to the garbage collector."""
+        _unlink(self._path, self._inode)
+        abuse = SandboxQuarantined(f"protocol abuse: more than {DIALS_BURST} connections at once")
+        asyncio.get_running_loop().call_later(DIALS_SETTLE_S, self.fail, abuse)
 
     def gone(self, stranger: _Stranger) -> None:
         self._strangers.discard(stranger)
