@@ -130,9 +130,9 @@ async def test_a_folder_that_is_not_there_and_an_impossible_timeout(
 
 
 async def test_the_sandboxs_own_user_is_the_only_one(sandbox_env: SandlotSandboxEnvironment) -> None:
-    name = (await sandbox_env.exec(["id", "-un"])).stdout.strip()
-    for user in (name, "1000"):
-        assert (await sandbox_env.exec(["id", "-u"], user=user)).stdout == "1000\n"
+    name, number = (await sandbox_env.exec(["sh", "-c", "id -un; id -u"])).stdout.split()
+    for user in (name, number):
+        assert (await sandbox_env.exec(["id", "-u"], user=user)).stdout == f"{number}\n"
     with pytest.raises(SandboxUserUnsupportedError, match="'root'"):
         await sandbox_env.exec(["id"], user="root")
 
