@@ -79,6 +79,7 @@ func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
 	ops["files.open"] = a.openFiles
 	var l *mux.Link
 	l = mux.New(conn, mux.Agent, func(s *mux.Stream) {
+		exec.Hurry()
 		var q struct {
 			Op string `json:"op"`
 		}

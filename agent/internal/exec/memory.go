@@ -172,9 +172,7 @@ func (m *memory) killLargest(used, limit int64) {
 		if p.ended() || len(p.tags) == 0 {
 			continue
 		}
-		m.watched.Add(1)
-		m.onVictim(p.tags)
-		_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
+		m.sacrifice(p)
 		used -= p.rssKB << 10
 	}
 	for range comesBack / watchClose {
@@ -183,6 +181,13 @@ func (m *memory) killLargest(used, limit int64) {
 		}
 		time.Sleep(watchClose)
 	}
+}
+
+// sacrifice kills a command's process for want of memory.
+func (m *memory) sacrifice(p process) {
+	m.watched.Add(1)
+	m.onVictim(p.tags)
+	_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
 }
 
 // killShielded kills the commands that have lowered their OOM score. Those that hold memory which no process maps, such
@@ -194,9 +199,7 @@ func (m *memory) killShielded() {
 		if n, err := strconv.Atoi(string(score)); err != nil || n >= walls.CommandOOMScore || len(p.tags) == 0 || p.ended() {
 			continue
 		}
-		m.watched.Add(1)
-		m.onVictim(p.tags)
-		_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
+		m.sacrifice(p)
 	}
 }
 

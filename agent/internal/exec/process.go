@@ -13,7 +13,6 @@ import (
 
 const (
 	longCommand = 100 << 10 // beyond this a command does not fit into one argument (128 KiB) and goes by a file
-	termGrace   = 500 * time.Millisecond
 	// When the sandbox has as many processes as it may, one more is tried for this long: many short commands at once
 	// come and go.
 	forkPatience = 3 * time.Second
@@ -314,124 +313,6 @@ func (e *Exec) arm() (stop func()) {
 	}
 	timer := time.AfterFunc(time.Duration(e.request.TimeoutMS)*time.Millisecond, func() { e.end("timeout") })
 	return func() { timer.Stop() }
-}
-
-// end ends the exec and everything that it started, for a reason; the first reason counts.
-func (e *Exec) end(reason string) { e.because(reason)() }
-
-// because records why the exec is being ended and returns what ends it. One that is not yet forked is ended then.
-func (e *Exec) because(reason string) (cancel func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.finished || e.reason != "" || (e.over && reason != "output_limit") {
-		return func() {}
-	}
-	e.reason = reason
-	if e.cancel == nil || e.over {
-		return func() {}
-	}
-	e.cancelled = true
-	e.ending.Add(1)
-	return func() {
-		defer e.ending.Done()
-		e.cancel()
-	}
-}
-
-// settle is called when the command has ended in its shell. From then on no signal is sent for this exec, and those
-// under way have been sent. It says whether they ended the shell.
-func (e *Exec) settle() (cancelled bool) {
-	e.mu.Lock()
-	e.over = true
-	cancelled = e.cancelled
-	e.mu.Unlock()
-	e.ending.Wait()
-	return cancelled
-}
-
-// terminate asks first and kills then. A stopped process is woken, or it would not hear. What is so busy that it cannot
-// even be listed in time is not asked.
-func (r *Registry) terminate(tag uint32) {
-	if crowded.Load() {
-		defer freeze()()
-		killTagged(tag)
-		return
-	}
-	found, all := scanWithin(tag, scanPatience)
-	if !all {
-		killTagged(tag)
-		return
-	}
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		for _, p := range found {
-			_ = syscall.Kill(p.pid, sig) // gone already is as good
-		}
-	}
-	for waited := time.Duration(0); waited < termGrace; waited += killPause {
-		time.Sleep(killPause)
-		if len(alive(tag)) == 0 {
-			return
-		}
-	}
-	killTagged(tag)
-}
-
-// alive lists the processes with the tag that run, as far as that is found out in time.
-func alive(tag uint32) (list []process) {
-	found, all := scanWithin(tag, scanPatience)
-	if !all {
-		thaw := freeze()
-		found = scan(tag)
-		thaw()
-	}
-	for _, p := range found {
-		if !p.ended() {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// Signal sends a signal to every process of the exec.
-func (e *Exec) Signal(sig syscall.Signal) (int, error) {
-	e.mu.Lock()
-	if e.over {
-		e.mu.Unlock()
-		return 0, nil // what runs in the shell now belongs to another exec
-	}
-	tag, pid := e.tag, e.pid
-	e.ending.Add(1)
-	defer e.ending.Done()
-	e.mu.Unlock()
-	if tag == 0 {
-		return 0, refuse("conflict", "it has not begun to run")
-	}
-	except := 0
-	if e.request.Shell != "" {
-		except = pid // the shell itself lives on: the signal is for what it runs
-	}
-	return signalTagged(tag, sig, except), nil
-}
-
-// Kill ends the exec; of one that has ended, what it left in the background.
-func (e *Exec) Kill() int {
-	e.mu.Lock()
-	tag, cancel, finished, over := e.tag, e.cancel, e.finished, e.over
-	e.mu.Unlock()
-	if over {
-		return 0 // as in Signal
-	}
-	defer freezeCrowd()()
-	n := 0
-	if tag != 0 {
-		n = len(alive(tag))
-	}
-	if !finished {
-		e.end("killed")
-	} else if n > 0 && cancel != nil {
-		cancel()
-	}
-	return n
 }
 
 // Resize changes the terminal's size.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -15,11 +14,10 @@ import (
 const firstTag = 0x40000000
 
 const (
-	killRounds = 200 // of killPause each: what cannot be killed in 2 s is stuck in the kernel
-	killPause  = 10 * time.Millisecond
+	endRounds = 200 // of killPause each: what cannot be killed in 2 s is stuck in the kernel
+	killPause = 10 * time.Millisecond
 	// A scan of 256 processes takes 2 ms on Linux and 20 ms on gVisor when they sleep.
 	scanPatience = 200 * time.Millisecond
-	freezeRounds = 3
 )
 
 type process struct {
@@ -75,32 +73,14 @@ func scanWithin(tag uint32, patience time.Duration) (found []process, all bool) 
 	return found, true
 }
 
-// crowded says that the agent waits long for the processor. Where hundreds of processes want it, gVisor lets the agent
-// make a system call every second or two, and listing processes takes three for each of them.
-var crowded atomic.Bool
-
-// crowdedAfter is how late the agent has to be woken for that.
-const crowdedAfter = 100 * time.Millisecond
-
-// freezeCrowd makes room for the agent when there is none.
-func freezeCrowd() (thaw func()) {
-	if crowded.Load() {
-		return freeze()
+// find lists the processes with the tag, all of them. Where that takes too long, everything stands still until thaw.
+func find(tag uint32) (found []process, thaw func()) {
+	found, all := scanWithin(tag, scanPatience)
+	if all {
+		return found, func() {}
 	}
-	return func() {}
-}
-
-// freeze stops every process but the agent, with one system call, and thaw lets them go on. A process that had stopped
-// itself goes on too: that is why this is for emergencies. Only PID 1 may do it: anywhere else "every process" is the
-// whole machine's.
-func freeze() (thaw func()) {
-	if os.Getpid() != 1 {
-		return func() {}
-	}
-	for range freezeRounds { // on gVisor one may fork while the others are being stopped
-		_ = syscall.Kill(-1, syscall.SIGSTOP) // fails when there is none, which is as good
-	}
-	return func() { _ = syscall.Kill(-1, syscall.SIGCONT) } // as above
+	thaw = freeze()
+	return scan(tag), thaw
 }
 
 func readSmall(path string, buf []byte) []byte {
@@ -176,18 +156,12 @@ func signalTagged(tag uint32, sig syscall.Signal, except int) int {
 }
 
 // killTagged ends every process with the tag. All are stopped first, until no new one appears: a stopped process
-// cannot fork, so that even a fork bomb comes to an end. Where finding them takes too long, everything stands still
-// until they are found.
+// cannot fork, so that even a fork bomb comes to an end.
 func killTagged(tag uint32) {
-	for range killRounds {
+	for range endRounds {
 		stopped := map[int]bool{}
-		found, all := scanWithin(tag, scanPatience)
-		thaw := func() {}
-		if !all {
-			thaw = freeze()
-			found = scan(tag)
-		}
-		for range killRounds {
+		found, thaw := find(tag)
+		for range endRounds {
 			grew := false
 			for _, p := range found {
 				if !p.ended() && !stopped[p.pid] {

@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from sandlot.config.front_door_settings import FrontDoorSettings
-from sandlot.domain.limits import DEFAULT_CEILINGS, MIB, Limits
+from sandlot.domain.limits import DEFAULT_CEILINGS, LIMIT_RANGES, Limits
+
+
+def _ceiling(limit: str, description: str) -> Any:
+    """A setting that is bounded as the limit itself is."""
+    least, most = LIMIT_RANGES[limit]
+    return Field(getattr(DEFAULT_CEILINGS, limit), ge=least, le=most, description=description)
 
 
 class CeilingSettings(FrontDoorSettings):
     """An environment's ``max_limits`` stand before these."""
 
-    max_memory_bytes: int = Field(
-        DEFAULT_CEILINGS.memory_bytes,
-        ge=32 * MIB,
-        le=1024 * 1024 * MIB,
-        description=(
-            "Bytes; the most memory that a session may ask for where its environment states no "
-            "`max_limits`. More is answered with 422. An environment's own limits may be higher."
-        ),
+    max_memory_bytes: int = _ceiling(
+        "memory_bytes",
+        "Bytes; the most memory that a session may ask for where its environment states no "
+        "`max_limits`. More is answered with 422. An environment's own limits may be higher.",
     )
-    max_cpus: float = Field(
-        DEFAULT_CEILINGS.cpus,
-        ge=0.05,
-        le=1024,
-        description="The same for processors.",
-    )
-    max_pids: int = Field(
-        DEFAULT_CEILINGS.pids,
-        ge=32,
-        le=65_536,
-        description="The same for processes and threads.",
-    )
-    max_tmp_bytes: int = Field(
-        DEFAULT_CEILINGS.tmp_bytes,
-        ge=MIB,
-        le=64 * 1024 * MIB,
-        description="The same for bytes in /tmp.",
-    )
-    max_shm_bytes: int = Field(
-        DEFAULT_CEILINGS.shm_bytes,
-        ge=MIB,
-        le=64 * 1024 * MIB,
-        description="The same for bytes of shared memory.",
-    )
-    max_open_files: int = Field(
-        DEFAULT_CEILINGS.open_files,
-        ge=64,
-        le=1_048_576,
-        description="The same for open files.",
-    )
+    max_cpus: float = _ceiling("cpus", "The same for processors.")
+    max_pids: int = _ceiling("pids", "The same for processes and threads.")
+    max_tmp_bytes: int = _ceiling("tmp_bytes", "The same for bytes in /tmp.")
+    max_shm_bytes: int = _ceiling("shm_bytes", "The same for bytes of shared memory.")
+    max_open_files: int = _ceiling("open_files", "The same for open files.")
     overcommit_memory: float = Field(
         1.5,
         ge=0.1,

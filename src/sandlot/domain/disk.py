@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 1024**2
+from sandlot.domain.limits import MIB
+
 # Unless somebody says otherwise, new sessions need so much free room, or so large a part of a smaller disk.
 FREE_BYTES = 1024 * MIB
 FREE_PART = 0.05

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from sandlot.domain.errors import InvalidRequest
 
 MIB = 1024 * 1024
+
+# The least and the most that each limit can be, whatever a server allows.
+LIMIT_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "memory_bytes": (32 * MIB, 1024 * 1024 * MIB),
+    "cpus": (0.05, 1024.0),
+    "pids": (32, 65_536),
+    "tmp_bytes": (MIB, 64 * 1024 * MIB),
+    "shm_bytes": (MIB, 64 * 1024 * MIB),
+    "open_files": (64, 1_048_576),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +31,7 @@ class Limits:
     open_files: int = 1024
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("memory_bytes", 32 * MIB, 1024 * 1024 * MIB),
-            ("cpus", 0.05, 1024.0),
-            ("pids", 32, 65_536),
-            ("tmp_bytes", MIB, 64 * 1024 * MIB),
-            ("shm_bytes", MIB, 64 * 1024 * MIB),
-            ("open_files", 64, 1_048_576),
-        ):
+        for name, (low, high) in LIMIT_RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidRequest(f"limit {name}={value} is outside {low} … {high}")

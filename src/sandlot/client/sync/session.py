@@ -132,10 +132,10 @@ class Session(Facade[AsyncSession]):
 
         Options: ``ExecOptions``.
         """
+        if on_stdout is None and on_stderr is None:
+            return self._loop.run(self._behind.run(command, stdin=stdin, check=check, **options))
         request = exec_request("run", command, options, takes=RUN_TAKES)
         followed = Followed(self.info, request, on_stdout, on_stderr)
-        if not followed.callbacks:
-            return self._loop.run(self._behind.run(command, stdin=stdin, check=check, **options))
         if any(inspect.iscoroutinefunction(callback) for callback in followed.callbacks.values()):
             raise TypeError(
                 "run() calls plain functions as on_stdout and on_stderr; an AsyncSession awaits them"

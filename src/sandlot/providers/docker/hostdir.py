@@ -129,7 +129,7 @@ class HostDirectory:
         for name, content in (accounts or {}).items():
             (made.etc / name).write_bytes(accounts_for(content, uid))
             (made.etc / name).chmod(0o644)
-        _write_durably(folder / "uid", str(uid).encode())
+        (folder / "uid").write_text(str(uid), "ascii")  # after a power cut there is no sandbox that has it
         _write_durably(folder / "secret", secret.hex().encode())
         _sync_folder(folder.parent)
         return made

@@ -85,8 +85,7 @@ class DockerProvider:
         self._host = HostDirectory(data_dir)
         self._agent_source = agent_path or packaged_agent()
         self._agents: dict[Tier, Path] = {}
-        self._users = users or DEFAULT_USERS
-        self._users_chosen = users is not None
+        self._users = users
         self._engine = engine or Engine()
         self._workspaces = workspaces or VolumeStore(self._engine, owner)
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
@@ -109,8 +108,9 @@ class DockerProvider:
                 self._epoch = await uncut(asyncio.to_thread(self._host.open))
                 self._agents = await asyncio.to_thread(self._install_agent)
                 await self._first_contact()
-                if not self._users_chosen and await self._engine.remaps_users():
-                    self._users = NAMESPACED_USERS
+                if self._users is None:
+                    remapped = await self._engine.remaps_users()
+                    self._users = NAMESPACED_USERS if remapped else DEFAULT_USERS
             except BaseException:
                 self._host.close()
                 raise
@@ -351,6 +351,7 @@ class DockerProvider:
     async def _make_directory(self, sandbox_id: str, image: PreparedImage) -> SandboxDirectory:
         accounts = {"passwd": image.passwd, "group": image.group}
         known = {name: content for name, content in accounts.items() if content is not None}
+        assert self._users is not None, "open comes first"
         making = asyncio.ensure_future(asyncio.to_thread(self._host.make, sandbox_id, self._users, known))
         try:
             return await asyncio.shield(making)

@@ -43,10 +43,13 @@ class Harness:
 
 async def destroy(provider: Provider, sandbox_id: str) -> None:
     """As a worker does it: an engine with too much to do is asked again."""
-    try:
-        await provider.destroy(sandbox_id)
-    except EngineTimeout:
-        await provider.destroy(sandbox_id)
+    for patience in (3, 2, 1, 0):
+        try:
+            await provider.destroy(sandbox_id)
+            break
+        except EngineTimeout:
+            if not patience:
+                raise
 
 
 @pytest.mark.asyncio(loop_scope="session")
