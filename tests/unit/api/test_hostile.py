@@ -15,6 +15,8 @@ from sandlot.api.admission import host_name
 from sandlot.api.app import create_app
 from sandlot.testing.fake import FakeService
 
+pytestmark = pytest.mark.slow  # hundreds of requests to a real server
+
 JSON = {"Content-Type": "application/json"}
 
 

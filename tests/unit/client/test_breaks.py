@@ -23,6 +23,8 @@ from sandlot.domain.service import Opened
 from sandlot.domain.session import CreateSession
 from sandlot.testing.fake import execs as fake_execs
 
+pytestmark = pytest.mark.slow  # outages, each in real time
+
 Cutting = Callable[[Callable[[int], int | None]], Any]
 
 

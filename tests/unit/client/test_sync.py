@@ -210,6 +210,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["plain", "closed", "dropped", "fails", "hangs"])
 def test_a_local_client_is_closed_when_the_program_ends(tmp_path: Path, how: str) -> None:
     told = tmp_path / "told"

@@ -115,6 +115,7 @@ async def test_contents(session: AsyncSession) -> None:
     assert await files.read("a/empty") == b""
 
 
+@pytest.mark.slow
 async def test_names(session: AsyncSession) -> None:
     files = session.files
     await files.mkdir("m/n")
@@ -273,6 +274,7 @@ def test_special_things_are_left_out_and_bits_stripped(tmp_path: Path) -> None:
     assert (tmp_path / "in" / "s").stat().st_mode & 0o7000 == 0
 
 
+@pytest.mark.slow
 def test_the_ways_of_links_are_bounded(tmp_path: Path) -> None:
     """Links through links, each many steps: without a bound, a small archive is hours of walking."""
     around = "d/../" * 800

@@ -17,6 +17,8 @@ import pytest
 from sandlot.testing.eventually import eventually
 from sandlot.wiring.watchdog import TURNS, watched
 
+pytestmark = pytest.mark.slow  # processes that hang until they are found out
+
 
 class Systemd:
     """Its end of the notify socket."""

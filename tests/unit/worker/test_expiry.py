@@ -13,6 +13,8 @@ from sandlot.domain.session import CreateSession, SessionChange
 from sandlot.testing.eventually import eventually
 from sandlot.worker.service import WorkerService
 
+pytestmark = pytest.mark.slow  # lifetimes, each in real time
+
 
 async def ended(worker: WorkerService, session_id: str) -> bool:
     try:
