@@ -64,19 +64,20 @@ async def still_works(sandbox: Sandbox) -> None:
     async def quiet() -> bool:
         return (await sandbox.health()).processes < 5
 
-    await eventually(quiet, 10, "the bomb is gone")
+    await eventually(quiet, 30, "the bomb is gone")
     result = await run(sandbox, "echo alive", 10)
     assert result.stdout == b"alive\n"
 
 
 @pytest.mark.alone  # it measures time, with hundreds of processes that want the processor
 @pytest.mark.parametrize("bomb", FORK_BOMBS)
-async def test_fork_bomb_ends_with_its_timeout(harness: Harness, roomy: Sandbox, bomb: str) -> None:
+async def test_fork_bomb_ends_with_its_timeout(roomy: Sandbox, bomb: str) -> None:
     began = time.monotonic()
     result = await run(roomy, FORK_BOMBS[bomb], 6)
     assert result.verdict is Verdict.TIMEOUT, result
-    # On gVisor the agent shares half a core with 255 busy processes, and each system call takes it a second or two.
-    assert time.monotonic() - began < 6 + (60 if harness.environment.tier is Tier.RUNSC else 5)
+    # The bound tells late from never: the agent shares half a core with 255 busy processes, and on gVisor each system
+    # call takes it a second or two.
+    assert time.monotonic() - began < 6 + 60
     await still_works(roomy)
 
 
