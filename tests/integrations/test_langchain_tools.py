@@ -215,6 +215,16 @@ def test_a_node_that_is_executed_again_runs_its_command_once(
     assert session.files.read_text("log") == "run\n"
 
 
+def test_a_node_that_is_executed_again_restarts_its_shell_once(client: Client, thread: str) -> None:
+    graph = crashing_once(sandbox_tools(client), InMemorySaver())
+    with pytest.raises(Crash):
+        graph.invoke({"messages": [bash("echo $KEPT", restart=True)]}, config(thread))
+    client.thread(thread).shell().run("export KEPT=since-then")
+    (said,) = results(graph.invoke(None, config(thread)))
+    assert said.status == "success", said.text
+    assert client.thread(thread).shell().run("echo $KEPT").stdout == "since-then\n"
+
+
 def test_the_same_call_id_in_a_later_turn_runs_again(client: Client, thread: str) -> None:
     """Models that number their calls from the start in each message are not rare."""
     again = bash("echo run >> log; wc -l < log")
