@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sandlot.api.answers import answer
 from sandlot.api.context import Service
-from sandlot.api.file_contents import file_answer
+from sandlot.api.file_contents import file_answer, program_answer
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.seed_bodies import (
     WORKSPACE,
@@ -34,12 +34,9 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.files import FileType
 from sandlot.domain.session import Session
-from sandlot.wire.exec_bodies import ResultBody
 
 PROVIDER: Final = "docker"
 MAX_READ_BYTES: Final = 16 * 1024 * 1024
-# Output, the same as text, and what it becomes in JSON.
-AS_TEXT: Final = 4
 _PROVIDERS: Final = (None, "docker", "e2b")
 # The program comes by stdin: an argument is at most 128 KiB.
 _LANGUAGES: Final = {
@@ -95,9 +92,8 @@ async def api_execute_code(service: Service, request: Request) -> Response:
         raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}")
     asked = ExecRequest(argv=argv, stdin=True, timeout_s=body.timeout)
     ran = await service.execute(body.session_id, asked, body.code.encode())
-    hold_at_least(AS_TEXT * (len(ran.stdout) + len(ran.stderr)))
-    result = ResultBody.of(ran)
-    return answer(ApiResultBody(result.stdout, result.stderr, result.exit_code))
+    hold_at_least(len(ran.stdout) + len(ran.stderr))
+    return program_answer(ran)
 
 
 @router.get("/e2b/files/{session_id}", response_model=FilesBody | ApiFileBody)

@@ -97,7 +97,7 @@ async def _execute(
             error.may_have_executed = True
             error.details.setdefault("exec_id", asked.exec_id)
             raise
-        return answer(ExecStatusBody.of(status), 202)
+        return await status_answer(request, status, 202)  # an id that is known has its result already
     if EVENT_STREAM in request.headers.get("accept", ""):
         execution = await service.start_exec(session_id, asked, offset=offset)
         return _fed_events(execution, offset, request.state.request_id, stdin, stays_open=body.stdin)

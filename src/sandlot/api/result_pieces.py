@@ -19,8 +19,17 @@ from sandlot.domain.execution import ExecResult
 from sandlot.wire.exec_bodies import ResultBody
 
 # A multiple of three: base64 of the pieces is base64 of the whole.
-PIECE_BYTES: Final = 3 * 64 * 1024
+PIECE_BYTES: Final = 3 * 8 * 1024
+# JSON writes a byte in at most so many (\u0000).
+JSON_PER_BYTE: Final = 6
+# One piece is with the transport until the client takes it, and the next is ready.
+PIECES_IN_FLIGHT: Final = 2
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
+
+
+def in_flight(size: int) -> int:
+    """What is held beside so many bytes while they are written as JSON."""
+    return PIECES_IN_FLIGHT * JSON_PER_BYTE * min(size, PIECE_BYTES)
 
 
 async def result_pieces(result: ExecResult) -> AsyncIterator[bytes]:
@@ -66,6 +75,7 @@ def base64_pieces(data: bytes) -> Iterator[bytes]:
         yield base64.b64encode(piece)
 
 
-def in_pieces(data: bytes) -> Iterator[bytes]:
-    for begin in range(0, len(data), PIECE_BYTES):
-        yield data[begin : begin + PIECE_BYTES]
+def in_pieces(data: bytes, size: int | None = None) -> Iterator[bytes]:
+    size = size or PIECE_BYTES
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]

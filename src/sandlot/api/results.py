@@ -1,7 +1,8 @@
 """Answers that hold a result: packed for who takes that (``wire/packed.py``), otherwise as JSON.
 
-A large one goes in pieces and counts against a budget until its client has taken it: how much sandboxes print
-and how slowly clients read is not for this server to know.
+A large one goes in pieces and counts against a budget, with the pieces that are encoded, until its client has
+taken it: how much sandboxes print and how slowly clients read is not for this server to know. One with little
+output is encoded as a whole, and where that is long after all, it is counted and sent in the same way.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.answers import answer, encoded
-from sandlot.api.result_pieces import in_pieces, result_pieces
+from sandlot.api.answers import encoded
+from sandlot.api.result_pieces import PIECES_IN_FLIGHT, in_flight, in_pieces, result_pieces
 from sandlot.api.streams import Flow
-from sandlot.domain.budget import hold_at_least
+from sandlot.domain.budget import FREE_BYTES, hold, hold_at_least
 from sandlot.domain.execution import ExecResult
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
 from sandlot.wire.exec_bodies import ExecStatusBody, ResultBody, ThreadRunBody
 from sandlot.wire.http_bodies import SessionBody
 from sandlot.wire.packed import PACKED, PackedResult, PackedStatus, PackedThreadRun, packed_pieces
 
-# Of output, counted in both of the forms in which a result has it.
-LARGE_BYTES: Final = 512 * 1024
+# Of output, counted in both of the forms in which a result has it. JSON may be twelve times as long, so what
+# is encoded as a whole must be short; an answer stays in its connection's buffer when the request is over.
+LARGE_BYTES: Final = FREE_BYTES
+PACKED_PIECE_BYTES: Final = 192 * 1024
 # A client that takes its result more slowly than this is cut off: others wait for the room.
 SEND_S: Final = 10.0
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
@@ -46,16 +49,16 @@ async def result_answer(request: Request, result: ExecResult) -> Response:
 async def json_result_answer(request: Request, result: ExecResult) -> Response:
     if _is_large(result):
         return await _as_json(request, b"", result, b"")
-    return answer(ResultBody.of(result), headers=_VARIES)
+    return _whole(encoded(ResultBody.of(result)), JSON)
 
 
-async def status_answer(request: Request, status: ExecStatus) -> Response:
+async def status_answer(request: Request, status: ExecStatus, code: int = 200) -> Response:
     if takes(request, PACKED):
-        return _packed(PackedStatus.of(status), status.result)
+        return _packed(PackedStatus.of(status), status.result, code)
     if status.result is not None and _is_large(status.result):
         before = _before({"exec_id": status.exec_id, "running": status.running})
-        return await _as_json(request, before, status.result, b"}")
-    return answer(ExecStatusBody.of(status), headers=_VARIES)
+        return await _as_json(request, before, status.result, b"}", code)
+    return _whole(encoded(ExecStatusBody.of(status)), JSON, code)
 
 
 async def thread_run_answer(request: Request, run: ThreadRun, access: Access | None) -> Response:
@@ -65,7 +68,7 @@ async def thread_run_answer(request: Request, run: ThreadRun, access: Access | N
         session = SessionBody.of(run.opened.session, access)
         before = _before({"session": session, "created": run.opened.created})
         return await _as_json(request, before, run.result, b"}")
-    return answer(ThreadRunBody.of(run, access), headers=_VARIES)
+    return _whole(encoded(ThreadRunBody.of(run, access)), JSON)
 
 
 def takes(request: Request, media_type: str) -> bool:
@@ -95,23 +98,36 @@ def _before(members: dict[str, object]) -> bytes:
     return encoded(members)[:-1] + b',"result":'
 
 
-def _packed(body: PackedResult | PackedStatus | PackedThreadRun, result: ExecResult | None) -> Response:
+def _whole(body: bytes, media_type: str, code: int = 200) -> Response:
+    if len(body) <= FREE_BYTES:
+        return Response(body, code, _VARIES, media_type)
+    hold(len(body))
+    return _flowing(_in_turn([body]), len(body), media_type, {"content-length": str(len(body))}, code)
+
+
+def _packed(
+    body: PackedResult | PackedStatus | PackedThreadRun, result: ExecResult | None, code: int = 200
+) -> Response:
     if result is None or not _is_large(result):
-        return Response(msgspec.msgpack.encode(body), headers=_VARIES, media_type=PACKED)
+        return _whole(msgspec.msgpack.encode(body), PACKED, code)
     hold_at_least(_size(result))
+    hold(PIECES_IN_FLIGHT * PACKED_PIECE_BYTES)
     pieces = packed_pieces(body, result)
     length = sum(map(len, pieces))
-
-    async def in_turn() -> AsyncIterator[bytes]:
-        for piece in pieces:
-            for part in in_pieces(piece):
-                yield part
-
-    return _flowing(in_turn(), length, PACKED, {"content-length": str(length)})
+    return _flowing(_in_turn(pieces), length, PACKED, {"content-length": str(length)}, code)
 
 
-async def _as_json(request: Request, before: bytes, result: ExecResult, after: bytes) -> Response:
+async def _in_turn(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        for part in in_pieces(piece, PACKED_PIECE_BYTES):
+            yield part
+
+
+async def _as_json(
+    request: Request, before: bytes, result: ExecResult, after: bytes, code: int = 200
+) -> Response:
     hold_at_least(_size(result))
+    hold(in_flight(_size(result)))
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before
@@ -122,14 +138,17 @@ async def _as_json(request: Request, before: bytes, result: ExecResult, after: b
     headers = {}
     if request.scope["http_version"] == "1.0":  # which knows no pieces
         headers["content-length"] = str(sum([len(piece) async for piece in pieces()]))
-    return _flowing(pieces(), _size(result), JSON, headers)
+    return _flowing(pieces(), _size(result), JSON, headers, code)
 
 
-def _flowing(pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str]) -> Response:
+def _flowing(
+    pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str], code: int
+) -> Response:
     """The bytes stay on the request's account until the client has taken them all, or was cut off."""
     return Flow(
         pieces,
         media_type=media_type,
+        status=code,
         headers={**headers, **_VARIES},
         within_s=SEND_S + size / SLOWEST_BYTES_PER_S,
     )

@@ -202,10 +202,11 @@ class ResultFold:
             return None
         if isinstance(event, Started):
             return None
+        # Each is let go of as soon as it is copied: the fold may live on while its reader waits for the end.
         output = bytes(self._output)
         self._output = bytearray()
         if self._by_channel:
-            stdout, stderr = (bytes(self._by_channel[channel]) for channel in Channel)
+            stdout, stderr = (bytes(self._by_channel.pop(channel)) for channel in Channel)
         else:
             stdout, stderr = (output if self._only is channel else b"" for channel in Channel)
         return ExecResult(
