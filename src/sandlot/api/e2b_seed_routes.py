@@ -24,7 +24,7 @@ from sandlot.api.seed_bodies import (
     CleanedBody,
     FilesBody,
     documented,
-    listed,
+    files_answer,
     own_url,
     read_body,
     seed_session,
@@ -104,7 +104,7 @@ async def api_read_files(
     files = service.files(session_id)
     entry = await files.stat(path)
     if entry.type is FileType.DIRECTORY:
-        return answer(await listed(service, session_id, path))
+        return await files_answer(service, session_id, path)
     # Before it is read; one without a size, as in /proc, may have as much as is read at all.
     most = min(entry.size or MAX_READ_BYTES, MAX_READ_BYTES)
     hold_at_least(most)

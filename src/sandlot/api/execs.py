@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from sandlot.api.answers import answer
 from sandlot.api.context import MAX_OFFSET, IdempotencyKey, Offset, Service, within
+from sandlot.api.file_lists import counted, entries_answer
 from sandlot.api.problems import PROBLEMS
 from sandlot.api.request_body import JsonRoute
 from sandlot.api.results import PACKED_CONTENT, PACKED_TOLD, result_answer, status_answer
@@ -136,7 +137,7 @@ async def _feed_and_let_go(execution: Execution, stdin: bytes | None, *, stays_o
 
 @router.get("/execs", response_model=ExecListBody)
 async def list_execs(service: Service, session_id: str) -> Response:
-    return answer(ExecListBody(list(await service.list_execs(session_id))))
+    return entries_answer("execs", await counted(service.list_execs(session_id)))
 
 
 @router.get("/execs/{exec_id}", response_model=ExecStatusBody, responses={200: _FORMS})
@@ -180,7 +181,7 @@ async def resize_exec(service: Service, session_id: str, exec_id: str, body: Pty
 
 @router.get("/shells", response_model=ShellListBody)
 async def list_shells(service: Service, session_id: str) -> Response:
-    return answer(ShellListBody(list(await service.list_shells(session_id))))
+    return entries_answer("shells", await counted(service.list_shells(session_id)))
 
 
 @router.delete("/shells/{name}", status_code=204)

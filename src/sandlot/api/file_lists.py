@@ -1,75 +1,120 @@
-"""Lists of files as answers: what a sandbox decides the length of, within the server's budget.
+"""Lists as answers: what a sandbox decides the length of, within the server's budget.
 
-Room for as much as may come is taken before it is read, and what was too much goes back when it is known.
+Entries are counted by the memory that they take, by whoever reads them, or here when they are there. Room for
+a usual list of so many is reserved before it is read, so that of many lists at once the first come to their
+end, and the others wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Final, TypeVar
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
-from sandlot.api.answers import answer, encoded
-from sandlot.api.streams import Flow
-from sandlot.domain.budget import holding
+from sandlot.api.answers import encoded
+from sandlot.api.result_pieces import JSON_PER_BYTE, PIECES_IN_FLIGHT
+from sandlot.api.streams import Flow, whole_answer
+from sandlot.domain.budget import hold, holding, memory_of
+from sandlot.domain.errors import Busy
 from sandlot.domain.files import FileEntry, FilePage, Search, TextMatch, Walk
 
-# What one entry or match may take, with a path as long as a path can be; and what an agent sends at most.
+# What is reserved for one entry or match, and for all of them.
 ENTRY_BYTES: Final = 4 * 1024
 MOST_BYTES: Final = 64 * 1024 * 1024
-# What one really takes beside its texts.
-ENTRY_OVERHEAD: Final = 400
 ROOM_WITHIN_S: Final = 5.0
-# Entries that are written as one piece; fewer are sent at once.
-PIECE_ENTRIES: Final = 500
+# Of the memory that entries take: a list with less is written as a whole, any other in pieces of so much.
+WHOLE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 32 * 1024
 SEND_S: Final = 60.0
+JSON: Final = "application/json"
 
-Found = TypeVar("Found", Walk, Search, FilePage)
+Listed = TypeVar("Listed", Walk, Search, FilePage)
+Entries = TypeVar("Entries", bound=Sequence[object])
 
 
-async def listed_within(found: Awaitable[Found], limit: int) -> Found:
+async def listed_within(found: Coroutine[Any, Any, Listed], limit: int) -> Listed:
     """What was asked for, with ``limit`` entries at most."""
     account = holding.get()
-    size = min(limit * ENTRY_BYTES, MOST_BYTES)
-    if account is not None:
+    if account is None:
+        return await found
+    before = account.held
+    try:
+        await account.reserve(min(limit * ENTRY_BYTES, MOST_BYTES), within_s=ROOM_WITHIN_S)
+    except BaseException:
+        found.close()  # nobody will await it
+        raise
+    with _nothing_executed():
         try:
-            await account.room_for(size, within_s=ROOM_WITHIN_S)
-        except BaseException:
-            close = getattr(found, "close", None)  # a coroutine that nobody will await
-            if close is not None:
-                close()
-            raise
-    listed = await found
-    if account is not None:
-        account.shrink(max(0, size - _size(listed)))
-    return listed
+            listed = await found
+        finally:
+            account.settle()
+        account.at_least(before + memory_of(_entries(listed)))
+        return listed
+
+
+async def counted(found: Awaitable[Entries]) -> Entries:
+    """A list that is short as a rule, such as that of a session's execs: nothing is reserved for it."""
+    account = holding.get()
+    if account is None:
+        return await found
+    before = account.held
+    with _nothing_executed():
+        entries = await found
+        account.at_least(before + memory_of(entries))
+        return entries
+
+
+@contextlib.contextmanager
+def _nothing_executed() -> Iterator[None]:
+    try:
+        yield
+    except Busy as error:
+        error.may_have_executed = False
+        raise
 
 
 def list_answer(found: Walk | Search | FilePage) -> Response:
-    """A long one piece by piece: its JSON is never there as a whole, and others have their turns between."""
-    name, entries = _entries(found)
-    if len(entries) <= PIECE_ENTRIES:
-        return answer(found)
-    rest = found.next if isinstance(found, FilePage) else found.truncated
-    last = "next" if isinstance(found, FilePage) else "truncated"
+    if isinstance(found, FilePage):
+        return entries_answer("entries", found.entries, {"next": found.next})
+    name = "matches" if isinstance(found, Search) else "entries"
+    return entries_answer(name, _entries(found), {"truncated": found.truncated})
+
+
+def entries_answer(name: str, entries: Sequence[object], rest: dict[str, object] | None = None) -> Response:
+    """An object with these members. A long one goes piece by piece: its JSON is never there as a whole, and
+    others have their turns between.
+    """
+    rest = rest or {}
+    sizes = [memory_of((entry,)) for entry in entries]
+    if sum(sizes) <= WHOLE_BYTES:
+        return whole_answer(encoded({name: entries, **rest}), JSON, within_s=SEND_S)
+    parts = _parts(sizes)
+    hold(PIECES_IN_FLIGHT * JSON_PER_BYTE * max(sum(sizes[part]) for part in parts))
 
     async def pieces() -> AsyncIterator[bytes]:
-        yield b'{"%s":[' % name.encode()
-        for begin in range(0, len(entries), PIECE_ENTRIES):
-            comma = b"," if begin else b""
-            yield comma + encoded(entries[begin : begin + PIECE_ENTRIES])[1:-1]
+        yield b'{"%s":' % name.encode()
+        for number, part in enumerate(parts):
+            yield (b"," if number else b"[") + encoded(entries[part])[1:-1]
             await asyncio.sleep(0)
-        yield b'],"%s":%s}' % (last.encode(), encoded(rest))
+        yield b"]" + b"".join(b',"%s":%s' % (key.encode(), encoded(rest[key])) for key in rest) + b"}"
 
-    return Flow(pieces(), media_type="application/json", within_s=SEND_S)
-
-
-def _entries(found: Walk | Search | FilePage) -> tuple[str, Sequence[FileEntry | TextMatch]]:
-    return ("matches", found.matches) if isinstance(found, Search) else ("entries", found.entries)
+    return Flow(pieces(), media_type=JSON, within_s=SEND_S)
 
 
-def _size(found: Walk | Search | FilePage) -> int:
-    _, entries = _entries(found)
-    return sum(ENTRY_OVERHEAD + len(one.path) + len(getattr(one, "text", "")) for one in entries)
+def _parts(sizes: Sequence[int]) -> list[slice]:
+    """Each with at least one entry, and ends with the one that fills it."""
+    parts = []
+    begin = size = 0
+    for number, more in enumerate(sizes, 1):
+        size += more
+        if size >= PIECE_BYTES or number == len(sizes):
+            parts.append(slice(begin, number))
+            begin, size = number, 0
+    return parts
+
+
+def _entries(found: Walk | Search | FilePage) -> Sequence[FileEntry | TextMatch]:
+    return found.matches if isinstance(found, Search) else found.entries

@@ -75,7 +75,6 @@ def base64_pieces(data: bytes) -> Iterator[bytes]:
         yield base64.b64encode(piece)
 
 
-def in_pieces(data: bytes, size: int | None = None) -> Iterator[bytes]:
-    size = size or PIECE_BYTES
-    for begin in range(0, len(data), size):
-        yield data[begin : begin + size]
+def in_pieces(data: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(data), PIECE_BYTES):
+        yield data[begin : begin + PIECE_BYTES]

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.answers import encoded
-from sandlot.api.result_pieces import PIECES_IN_FLIGHT, in_flight, in_pieces, result_pieces
-from sandlot.api.streams import Flow
+from sandlot.api.result_pieces import PIECES_IN_FLIGHT, in_flight, result_pieces
+from sandlot.api.streams import PIECE_BYTES, Flow, in_turn, whole_answer
 from sandlot.domain.budget import FREE_BYTES, hold, hold_at_least
 from sandlot.domain.execution import ExecResult
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
@@ -28,7 +28,6 @@ from sandlot.wire.packed import PACKED, PackedResult, PackedStatus, PackedThread
 # Of output, counted in both of the forms in which a result has it. JSON may be twelve times as long, so what
 # is encoded as a whole must be short; an answer stays in its connection's buffer when the request is over.
 LARGE_BYTES: Final = FREE_BYTES
-PACKED_PIECE_BYTES: Final = 192 * 1024
 # A client that takes its result more slowly than this is cut off: others wait for the room.
 SEND_S: Final = 10.0
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
@@ -99,10 +98,7 @@ def _before(members: dict[str, object]) -> bytes:
 
 
 def _whole(body: bytes, media_type: str, code: int = 200) -> Response:
-    if len(body) <= FREE_BYTES:
-        return Response(body, code, _VARIES, media_type)
-    hold(len(body))
-    return _flowing(_in_turn([body]), len(body), media_type, {"content-length": str(len(body))}, code)
+    return whole_answer(body, media_type, status=code, headers=_VARIES, within_s=_send_s(len(body)))
 
 
 def _packed(
@@ -111,16 +107,10 @@ def _packed(
     if result is None or not _is_large(result):
         return _whole(msgspec.msgpack.encode(body), PACKED, code)
     hold_at_least(_size(result))
-    hold(PIECES_IN_FLIGHT * PACKED_PIECE_BYTES)
+    hold(PIECES_IN_FLIGHT * PIECE_BYTES)
     pieces = packed_pieces(body, result)
     length = sum(map(len, pieces))
-    return _flowing(_in_turn(pieces), length, PACKED, {"content-length": str(length)}, code)
-
-
-async def _in_turn(pieces: list[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        for part in in_pieces(piece, PACKED_PIECE_BYTES):
-            yield part
+    return _flowing(in_turn(pieces), length, PACKED, {"content-length": str(length)}, code)
 
 
 async def _as_json(
@@ -150,5 +140,9 @@ def _flowing(
         media_type=media_type,
         status=code,
         headers={**headers, **_VARIES},
-        within_s=SEND_S + size / SLOWEST_BYTES_PER_S,
+        within_s=_send_s(size),
     )
+
+
+def _send_s(size: int) -> float:
+    return SEND_S + size / SLOWEST_BYTES_PER_S

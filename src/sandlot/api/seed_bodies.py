@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from pydantic import TypeAdapter
 from starlette.requests import Request
+from starlette.responses import Response
 
-from sandlot.api.file_lists import listed_within
+from sandlot.api.file_lists import entries_answer, listed_within
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
@@ -230,7 +231,8 @@ def own_url(request: Request) -> str:
     return f"{request.scope['scheme']}://{host}" + (f":{port}" if port else "")
 
 
-async def listed(service: SandboxService, session_id: str, path: str) -> FilesBody:
+async def files_answer(service: SandboxService, session_id: str, path: str) -> Response:
+    """``FilesBody`` of a folder."""
     files = service.files(session_id)
     entries: list[FileEntry] = []
     after = None
@@ -239,5 +241,5 @@ async def listed(service: SandboxService, session_id: str, path: str) -> FilesBo
         entries += page.entries
         after = page.next
         if after is None:
-            return FilesBody(entries)
-    return FilesBody(entries, truncated=True)
+            break
+    return entries_answer("files", entries, {"truncated": after is not None})

@@ -29,7 +29,7 @@ from sandlot.api.seed_bodies import (
     SessionStateBody,
     UploadedBody,
     documented,
-    listed,
+    files_answer,
     own_url,
     read_body,
     seed_session,
@@ -129,7 +129,7 @@ async def seed_download_file_by_post(
 async def seed_list_files(
     service: Service, session_id: str, path: Annotated[str, Query(min_length=1)] = WORKSPACE
 ) -> Response:
-    return answer(await listed(service, session_id, path))
+    return await files_answer(service, session_id, path)
 
 
 @router.post("/list_files", response_model=FilesBody, openapi_extra=documented(ListBody))
@@ -139,7 +139,7 @@ async def seed_list_files_by_post(
     if session_id is None:
         body = await read_body(request, ListBody)
         session_id, path = body.session_id, body.path
-    return answer(await listed(service, session_id, path))
+    return await files_answer(service, session_id, path)
 
 
 @router.get("/session/{session_id}", response_model=SessionStateBody)

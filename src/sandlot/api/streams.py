@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sandlot.api.answers import encoded
+from sandlot.domain.budget import FREE_BYTES, hold
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Output
@@ -29,6 +30,8 @@ PING_EVERY_S: Final = 15.0  # below the usual patience of proxies
 PING: Final = b": ping\n\n"
 # Seconds in which a client takes the next piece; one that reads nothing for longer is cut off.
 TAKEN_WITHIN_S: Final = 300.0
+# Of what is there as a whole already.
+PIECE_BYTES: Final = 192 * 1024
 
 
 class _NotTakenError(Exception):
@@ -87,6 +90,31 @@ class Flow(Response):
             except TimeoutError:
                 raise _NotTakenError from None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def whole_answer(
+    body: bytes,
+    media_type: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    within_s: float,
+) -> Response:
+    """What is encoded already. It would stay in its connection's buffer when the request is over, so a long
+    one is counted and waited for, until the client has taken it.
+    """
+    if len(body) <= FREE_BYTES:
+        return Response(body, status, headers, media_type)
+    hold(len(body))
+    with_length = {**(headers or {}), "content-length": str(len(body))}
+    chunks = in_turn([body])
+    return Flow(chunks, media_type=media_type, status=status, headers=with_length, within_s=within_s)
+
+
+async def in_turn(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        for begin in range(0, len(piece), PIECE_BYTES):
+            yield piece[begin : begin + PIECE_BYTES]
 
 
 async def _client_gone(receive: Receive) -> None:

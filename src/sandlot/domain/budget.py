@@ -8,9 +8,10 @@ is no account, as in a program that uses a worker directly, nothing is counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from sys import getsizeof
 from typing import Final
 
 from sandlot.domain.errors import Busy
@@ -72,11 +73,18 @@ class Account:
         self._budget = budget
         self._held = 0
         self._taken = 0
+        self._reserved = 0  # of what is held: room that nothing is in yet
         self._closed = False
 
+    @property
+    def held(self) -> int:
+        return self._held
+
     def add(self, size: int) -> None:
-        """``Busy`` if there is no room; then nothing has changed."""
-        self.at_least(self._held + size)
+        """Into what is reserved first. ``Busy`` if there is no room; then nothing has changed."""
+        from_reserved = min(size, self._reserved)
+        self.at_least(self._held + size - from_reserved)
+        self._reserved -= from_reserved
 
     def at_least(self, size: int) -> None:
         """So much in all, with what it has already."""
@@ -87,13 +95,14 @@ class Account:
             self._taken += self._budget.take(more)
         self._held = size
 
-    async def room_for(self, size: int, *, within_s: float) -> None:
-        """As ``add``, before anything is done, and it waits a while if there is no room."""
+    async def reserve(self, size: int, *, within_s: float) -> None:
+        """Room for what is added from now on. Nothing is done yet, so it waits a while if there is none."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + within_s
         while True:
             try:
-                self.add(size)
+                self.at_least(self._held + size)
+                self._reserved += size
                 return
             except Busy as error:
                 if clock() >= deadline:
@@ -101,8 +110,13 @@ class Account:
                     raise
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def shrink(self, size: int) -> None:
-        """It turned out to be so much less."""
+    def settle(self) -> None:
+        """No more will be added to what is reserved."""
+        reserved, self._reserved = self._reserved, 0
+        self.remove(reserved)
+
+    def remove(self, size: int) -> None:
+        """So much is no longer held."""
         self._held -= min(size, self._held)
         self._give_back(self._taken - max(0, self._held - FREE_BYTES))
 
@@ -132,3 +146,30 @@ def hold(size: int) -> None:
     account = holding.get()
     if account is not None:
         account.add(size)
+
+
+def let_go(size: int) -> None:
+    """What was held is not held any more, although the request goes on."""
+    account = holding.get()
+    if account is not None:
+        account.remove(size)
+
+
+def memory_of(values: Iterable[object]) -> int:
+    """What the entries of a list take, named tuples or dataclasses with slots: a text with one emoji in it
+    takes four bytes for each of its characters, so their number tells little.
+    """
+    size = 0
+    for value in values:
+        fields = value if isinstance(value, tuple) else [getattr(value, name) for name in _names(value)]
+        size += _PLACES_BYTES + getsizeof(value) + sum(map(getsizeof, fields))
+    return size
+
+
+# Of an entry in the list in which it is gathered, and in the tuple that this becomes.
+_PLACES_BYTES: Final = 16
+
+
+def _names(value: object) -> Iterable[str]:
+    names: Iterable[str] = type(value).__slots__  # type: ignore[attr-defined]
+    return names

@@ -36,7 +36,7 @@ def test_s7_account_takes_before_and_gives_back_all() -> None:
         other.at_least(FREE_BYTES + 41)
     other.at_least(FREE_BYTES + 40)
     other.at_least(10)  # less than it has
-    account.shrink(30)
+    account.remove(30)
     other.add(30)
     account.close()
     account.close()
@@ -55,6 +55,23 @@ def test_s7_what_is_larger_than_all_gets_all_of_it() -> None:
         budget.take(1)
     account.close()
     assert budget.take(100) == 100
+
+
+async def test_s7_what_is_reserved_is_used_first_and_the_rest_given_back() -> None:
+    budget = ByteBudget(100)
+    account, other = Account(budget), Account(budget)
+    await account.reserve(FREE_BYTES + 60, within_s=0)
+    with pytest.raises(Busy) as caught:
+        await other.reserve(FREE_BYTES + 41, within_s=0)
+    assert not caught.value.may_have_executed
+    account.add(FREE_BYTES + 10)
+    account.add(20)
+    assert account.held == FREE_BYTES + 60
+    account.settle()
+    assert account.held == FREE_BYTES + 30
+    other.add(FREE_BYTES + 70)
+    with pytest.raises(Busy):
+        account.add(1)  # nothing is reserved any more
 
 
 # --- folding ----------------------------------------------------------------------------------
@@ -105,9 +122,15 @@ async def test_s7_long_walk_comes_in_pieces_and_whole(live: Live, monkeypatch: p
         (path + "/walk", {"path": "d", "limit": "3"}),
         (path, {"path": "d", "limit": "5"}),
         (path + "/search", {"path": "d", "pattern": "x"}),
+        ("/list_files", {"path": "d", "session_id": session}),
+        (f"/v1/sessions/{session}/execs", {}),
     ]
+    for number in range(5):
+        command = {"command": f"echo {number}", "exec_id": f"e{number}"}
+        await live.client.post(f"/v1/sessions/{session}/exec", json=command)
     whole = [(await live.client.get(url, params=params)).json() for url, params in asked]
-    monkeypatch.setattr(file_lists, "PIECE_ENTRIES", 2)
+    monkeypatch.setattr(file_lists, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(file_lists, "PIECE_BYTES", 1000)
     for (url, params), expected in zip(asked, whole, strict=True):
         answer = await live.client.get(url, params=params)
         assert "content-length" not in answer.headers

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from sandlot.domain.budget import hold, let_go, memory_of
 from sandlot.domain.errors import LinkInterrupted
 from sandlot.providers.link.link import AgentLink
 from sandlot.providers.link.mux import Mux
@@ -88,21 +89,31 @@ class Call:
         await self.end()
         return value
 
-    async def collect(
-        self, parse: Callable[[Object], list[T]], most: int | None = None
-    ) -> tuple[list[T], Object]:
-        """All messages to the end, and the last one's body; at most ``most`` values."""
+    async def collect(self, parse: Callable[[Object], list[T]], most: int) -> tuple[list[T], Object]:
+        """All messages to the end, and the last one's body; at most ``most`` values.
+
+        They are on the account of who is being served, by the memory that they take: ``Busy`` when there is
+        no room for more.
+        """
         values: list[T] = []
         body: Object = {}
-        total = 0
-        while (item := await self.stream.receive()) is not None:
-            if not isinstance(item, Message):
-                raise ProtocolViolation("a message was due")
-            body = item.body
-            values += parse(body)
-            total += item.size
-            if total > MAX_ANSWER_BYTES or (most is not None and len(values) > most):
-                raise ProtocolViolation("an answer goes beyond its limit")
+        total = held = 0
+        try:
+            while (item := await self.stream.receive()) is not None:
+                if not isinstance(item, Message):
+                    raise ProtocolViolation("a message was due")
+                body = item.body
+                more = parse(body)
+                total += item.size
+                if total > MAX_ANSWER_BYTES or len(values) + len(more) > most:
+                    raise ProtocolViolation("an answer goes beyond its limit")
+                size = memory_of(more)
+                hold(size)
+                held += size
+                values += more
+        except BaseException:
+            let_go(held)  # it may be asked for once more
+            raise
         return values, body
 
     async def piece(self, offset: int) -> bytes | Object:
@@ -124,10 +135,10 @@ async def ask(link: AgentLink, request: Mapping[str, Any], parse: Callable[[Obje
 
 
 async def ask_for_all(
-    link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], list[T]]
+    link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], list[T]], most: int
 ) -> list[T]:
     """A small request on the core link, answered in one or more messages."""
-    values, _ = await _in_time(link, request, lambda call: call.collect(parse))
+    values, _ = await _in_time(link, request, lambda call: call.collect(parse, most))
     return values
 
 

@@ -7,7 +7,7 @@ on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import InvalidRequest
@@ -26,6 +26,10 @@ from sandlot.wire.agent_messages import (
     parse_shell_state,
     parse_signalled,
 )
+
+# In a list. An agent remembers 10,000 execs that have ended, and has up to 64 shells.
+MAX_EXECS: Final = 20_000
+MAX_SHELLS: Final = 1000
 
 
 def _nothing(body: dict[str, Any]) -> None:
@@ -86,7 +90,7 @@ class AgentClient:
 
     async def list_execs(self) -> list[ExecSummary]:
         states = await ask_for_all(
-            self._link, {"op": "exec.list"}, lambda body: each(body, "execs", parse_exec_state)
+            self._link, {"op": "exec.list"}, lambda body: each(body, "execs", parse_exec_state), MAX_EXECS
         )
         return [
             ExecSummary(
@@ -107,7 +111,7 @@ class AgentClient:
 
     async def list_shells(self) -> list[ShellSummary]:
         states = await ask_for_all(
-            self._link, {"op": "shell.list"}, lambda body: each(body, "shells", parse_shell_state)
+            self._link, {"op": "shell.list"}, lambda body: each(body, "shells", parse_shell_state), MAX_SHELLS
         )
         return [ShellSummary(state.name, state.pid, state.cwd, state.busy) for state in states]
 
