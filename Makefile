@@ -24,22 +24,26 @@ stop: ## stop the engine and the Redis that `make engine` started
 venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable) and everything for development
 
 # uv, and a lock: pip takes five minutes to resolve and unpack what this does in half a minute.
+# Everything is checked against the lock's hashes, uv itself too; only the project has none, and brings nothing along.
 .venv/.installed: requirements/dev.txt pyproject.toml hatch_build.py
 	@[ -x $(PY) ] || $${PYTHON:-python3} -m venv .venv
-	@[ -x .venv/bin/uv ] || $(PY) -m pip install -q uv
-	.venv/bin/uv pip install -q --compile-bytecode --python $(PY) -r requirements/dev.txt
+	@[ -x .venv/bin/uv ] || { sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt >.venv/uv.txt; \
+	  $(PY) -m pip install -q --require-hashes -r .venv/uv.txt; }
+	.venv/bin/uv pip install -q --require-hashes --compile-bytecode --python $(PY) -r requirements/dev.txt
 	.venv/bin/uv pip install -q --no-deps --no-build-isolation --python $(PY) -e .
 	@touch $@
 
 # What cannot stand beside the server's mcp>=2: the clients of tests/integrations/mcp_clients run in it.
 .venv-mcp1/.installed: requirements/mcp1.txt .venv/.installed
 	@[ -x .venv-mcp1/bin/python ] || $(PY) -m venv .venv-mcp1
-	.venv/bin/uv pip install -q --python .venv-mcp1/bin/python -r requirements/mcp1.txt
+	.venv/bin/uv pip install -q --require-hashes --python .venv-mcp1/bin/python -r requirements/mcp1.txt
 	@touch $@
 
-lock: venv ## choose the newest versions that fit, and write them to requirements/
-	.venv/bin/uv pip compile -q --upgrade --universal --extra dev pyproject.toml -o requirements/dev.txt
-	.venv/bin/uv pip compile -q --upgrade --universal requirements/mcp1.in -o requirements/mcp1.txt
+# No registry's address is written down: whoever installs has their own, and the hashes say that it is the same.
+COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
+lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
+	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
 
 agent: venv ## the agent's binaries, by the same code as the wheel
 	@$(PY) hatch_build.py
