@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sandlot.domain.printable import harmless
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -86,11 +88,6 @@ def said_if_slow(message: str) -> Iterator[None]:
         yield
     finally:
         telling.cancel()
-
-
-def harmless(text: str) -> str:
-    """Without control characters, format characters and lone surrogates: written out instead."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def size(count: int) -> str:

@@ -17,6 +17,7 @@ import typer
 from sandlot.cli.chosen import OfThread, session_of
 from sandlot.cli.connection import with_client
 from sandlot.domain.errors import FileProblem
+from sandlot.domain.printable import harmless
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -139,7 +140,7 @@ def put(
             total = local.stat().st_size
             with display.transfer(f"{local} → {path}", total) as progress:
                 await session.files.write(path, _read(local, progress), mode=local.stat().st_mode & 0o777)
-        print(f"{session.id}:{display.harmless(path)}")
+        print(f"{session.id}:{harmless(path)}")
 
     with_client(ctx, work)
 
@@ -167,7 +168,7 @@ def get(
         else:
             with display.transfer(f"{at.path} → {target}", entry.size) as progress:
                 await _download(_content(client, session.id, at.path), at, target, progress)
-        print(display.harmless(str(target)))
+        print(harmless(str(target)))
 
     with_client(ctx, work)
 

@@ -147,7 +147,7 @@ def _table(fleet: FleetBody) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from sandlot.cli.display import harmless
+    from sandlot.domain.printable import harmless
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:

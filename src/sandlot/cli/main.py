@@ -9,9 +9,10 @@ import typer
 
 from sandlot.cli import bench, catalogue, doctor, files, fleet, images, mcp, members, run, serve, sessions
 from sandlot.cli.connection import Connection
-from sandlot.cli.display import harmless, note
+from sandlot.cli.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
+from sandlot.domain.printable import harmless
 
 app = typer.Typer(
     name="sandlot",

@@ -1,4 +1,9 @@
-"""Logs: one event a line, as text or JSON, on stderr."""
+"""Logs: one event a line, as text or JSON, on stderr.
+
+Names, paths and errors in them may be a stranger's. JSON escapes these by itself. As text, whatever could
+end a line, steer a terminal or reorder what is read is escaped; a traceback is indented, so that no line of
+it can be taken for an event.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,36 @@ from typing import Any
 import structlog
 
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.printable import harmless
 
 log = structlog.get_logger("sandlot.server")
+
+_TRACES = ("exception", "stack")  # printed below their event, line by line
+_BELOW = "    "
+
+
+class _AsItIs:
+    """The renderer prints the repr of what is no text, and of text only sometimes."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def _escaped(_logger: Any, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    return {name: _harmless_value(name, value) for name, value in event.items()}
+
+
+def _harmless_value(name: str, value: object) -> object:
+    if name in _TRACES:
+        return "\n".join(_BELOW + harmless(line) for line in str(value).splitlines())
+    if name == "event":
+        return harmless(str(value))
+    if isinstance(value, str):
+        return value if value.isprintable() else _AsItIs(repr(value))
+    return _AsItIs(harmless(repr(value)))
 
 
 class _AsEvents(logging.Handler):
@@ -24,10 +57,10 @@ class _AsEvents(logging.Handler):
 
 def configure_logs(level: str, form: str) -> None:
     """For a program of somebody else too: of libraries only those that are ours to silence are touched."""
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
+    rendering: list[Any] = (
+        [structlog.processors.JSONRenderer()]
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else [_escaped, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
     structlog.configure(
         processors=[
@@ -35,7 +68,7 @@ def configure_logs(level: str, form: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
-            renderer,
+            *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -32,6 +32,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output
+from sandlot.domain.printable import harmless
 from sandlot.domain.service import ExecStatus
 from sandlot.wiring.http import listen
 
@@ -231,8 +232,8 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 def test_harmless_text() -> None:
-    assert display.harmless("plain ünïcode 文") == "plain ünïcode 文"
-    assert display.harmless("\x1b[2J\n\u202e\udc80") == "\\x1b[2J\\n\\u202e\\udc80"
+    assert harmless("plain ünïcode 文") == "plain ünïcode 文"
+    assert harmless("\x1b[2J\n\u202e\udc80") == "\\x1b[2J\\n\\u202e\\udc80"
 
 
 def test_json_carries_no_terminal_controls_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""O11: where a collector reads JSON, every line is an event."""
+"""O11: where a collector reads JSON, every line is an event. 90, 97: strangers' text cannot pass for one of ours."""
 
 from __future__ import annotations
 
@@ -59,3 +59,32 @@ def test_every_line_is_an_event(work: str, told: str) -> None:
 def test_people_are_told_as_by_any_command() -> None:
     lines = lines_of("raise StorageFull('no room')", form="text")
     assert "StorageFull: no room" in lines[-1]  # which the command line turns into one line
+
+
+# Clears the screen, sets the clipboard, hides a link, asks the terminal to answer, reorders, ends the line.
+HOSTILE = (
+    "x\\x1b[2J\\x1b]52;c;ZXZpbA==\\x07\\x1b]8;;http://evil\\x1b\\\\\\x1b[6n\\x9b2J\\u202e\\u2066\\r\\n"
+    "2026-01-01T00:00:00Z [info     ] all is well\\x85more\\u2028more"
+)
+
+
+OURS = "structlog.get_logger('sandlot').info"
+WAYS = (
+    f"{OURS}('ours', thread='{HOSTILE}')",
+    f"{OURS}('ours', thread='x\\x1b[2J\\u202e')",
+    f"{OURS}('ours', threads=['{HOSTILE}'], by={{'{HOSTILE}': 1}})",
+    f"{OURS}('ours', error=type('E', (), dict(__repr__=lambda _: '{HOSTILE}'))())",
+    f"{OURS}('{HOSTILE}')",
+    f"logging.getLogger('redis').warning('of %s', '{HOSTILE}')",
+    f"{OURS}('ours', exc_info=ValueError('{HOSTILE}'))",
+)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_97_strangers_text_is_inert(form: str) -> None:
+    lines = lines_of("; ".join(WAYS), form)
+    assert all(line.isprintable() for line in lines), lines
+    events = [line for line in lines if not line.startswith("    ")]
+    assert len(events) == len(WAYS), "no line of it can be taken for an event"
+    # What it was can still be read; of an exception it stands below.
+    assert all("x1b" in line or "u001b" in line for line in events[:-1]), events
