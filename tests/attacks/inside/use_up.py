@@ -1,0 +1,102 @@
+"""Runs inside a sandbox: takes as much of one kind as is to be had, says how much it was and what stopped it, keeps it."""
+
+import array
+import errno
+import os
+import select
+import socket
+import sys
+import time
+
+held = []
+MIB = b"x" * (1 << 20)
+
+
+def pipe():
+    held.append(os.pipe())
+
+
+def epoll():
+    """One that watches the one before: a chain, whose length the kernel bounds too."""
+    poller = select.epoll()
+    if held:
+        poller.register(held[-1].fileno(), select.EPOLLIN)
+    held.append(poller)
+
+
+def unix():
+    """Descriptors on their way through a socket that nobody reads: they count for the user, not for the process."""
+    if not held:
+        held.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        held[0][0].setblocking(False)
+    mine = os.open("/dev/null", os.O_RDONLY)
+    try:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [mine] * 16))
+        held[0][0].sendmsg([b"x"], [rights])
+    finally:
+        os.close(mine)
+    held.append(None)
+
+
+def shm():
+    with open(f"/dev/shm/{len(held)}", "wb", buffering=0) as file:
+        if file.write(MIB) < len(MIB):
+            raise OSError(errno.ENOSPC, "")
+    held.append(None)
+
+
+def tmp():
+    with open(f"/tmp/{len(held)}", "wb", buffering=0) as file:
+        if file.write(MIB) < len(MIB):
+            raise OSError(errno.ENOSPC, "")
+    held.append(None)
+
+
+def names():
+    """Empty files: what a tmpfs keeps of each is not in its size."""
+    os.close(os.open(f"/tmp/name-{len(held)}", os.O_CREAT | os.O_WRONLY))
+    held.append(None)
+
+
+def descriptors():
+    held.append(os.open("/dev/null", os.O_RDONLY))
+
+
+def processes_full_of_descriptors():
+    """A child for each, which has as many as it may."""
+    ready, say = os.pipe()
+    if os.fork() == 0:
+        try:
+            while True:
+                os.open("/dev/null", os.O_RDONLY)
+        except OSError:
+            os.write(say, b"x")
+            time.sleep(600)
+    os.read(ready, 1)
+    os.close(ready)
+    os.close(say)
+    held.append(None)
+    if len(held) == 20:
+        raise OSError(errno.EMFILE, "")
+
+
+KINDS = {
+    "pipe": pipe,
+    "epoll": epoll,
+    "unix": unix,
+    "shm": shm,
+    "tmp": tmp,
+    "names": names,
+    "descriptors": descriptors,
+    "processes full of descriptors": processes_full_of_descriptors,
+}
+
+if __name__ == "__main__":
+    why = "enough"
+    try:
+        while len(held) < 100_000:
+            KINDS[sys.argv[1]]()
+    except OSError as error:
+        why = errno.errorcode[error.errno]
+    print(len(held), why, flush=True)
+    time.sleep(600)
