@@ -58,7 +58,8 @@ async def spy(path: Path) -> AsyncIterator[list[str]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_no_exec_and_no_archive_after_start(short_tmp: Path) -> None:
+@pytest.mark.parametrize("tier", Tier)
+async def test_no_exec_and_no_archive_after_start(short_tmp: Path, tier: Tier) -> None:
     runc = Path("/usr/bin/runc")
     program = hashlib.sha256(runc.read_bytes()).hexdigest() if runc.exists() else ""
     async with spy(short_tmp / "spy.sock") as asked:
@@ -66,9 +67,7 @@ async def test_no_exec_and_no_archive_after_start(short_tmp: Path) -> None:
         provider = DockerProvider(
             owner=f"test-{secrets.token_hex(4)}", data_dir=short_tmp / "d", engine=engine
         )
-        spec = SandboxSpec(
-            id=new_sandbox_id(), environment=Environment(name="spy", image=BASE, tier=Tier.RUNC)
-        )
+        spec = SandboxSpec(id=new_sandbox_id(), environment=Environment(name="spy", image=BASE, tier=tier))
         sandbox = await provider.create(spec)
         await sandbox.run(ExecRequest(command="echo hi"))
         await sandbox.run(ExecRequest(command="echo hi", shell="s"))
