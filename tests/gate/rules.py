@@ -19,9 +19,10 @@ ALWAYS = (
     "tests/docker/test_walls.py",
     "tests/docker/test_golden.py",
     "tests/docs/test_faults_page.py",
+    "tests/attacks/test_catalogue.py",
 )
 
-FLEET = ("tests/fleet", FLEET_CONFORMANCE, "tests/fleet_faults", "tests/chaos")
+FLEET = ("tests/fleet", FLEET_CONFORMANCE, "tests/fleet_faults", "tests/chaos", "tests/attacks/test_fleet.py")
 INTEGRATIONS = ("tests/integrations", "tests/docs/test_agent_pages.py")
 
 # Changing these proves nothing and breaks nothing that a suite of its own would show.
@@ -62,7 +63,15 @@ SUITES: dict[str, tuple[str, ...]] = {
     "hatch_build.py": ("tests/test_package.py",),
     "pyproject.toml": ("tests/test_package.py",),
     "src/sandlot": ("tests/test_package.py", "tests/docs"),
-    "src/sandlot/api": (CONFORMANCE, "tests/service", "tests/seed_examples", "tests/fleet", "tests/faults"),
+    "src/sandlot/api": (
+        CONFORMANCE,
+        "tests/service",
+        "tests/seed_examples",
+        "tests/fleet",
+        "tests/faults",
+        "tests/attacks/test_api.py",
+        "tests/attacks/test_fleet.py",
+    ),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (
         CONFORMANCE,
@@ -88,11 +97,19 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/providers": ("tests/attacks", "tests/docker", CONFORMANCE, "tests/faults"),
     "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),
     "src/sandlot/wire": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE, *INTEGRATIONS),
-    "src/sandlot/wiring": (CONFORMANCE, FLEET_CONFORMANCE, "tests/test_package.py", "tests/faults"),
-    "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE),
+    "src/sandlot/wiring": (
+        CONFORMANCE,
+        FLEET_CONFORMANCE,
+        "tests/test_package.py",
+        "tests/faults",
+        "tests/attacks/test_fleet.py",
+        "tests/attacks/test_worker.py",
+    ),
+    "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE, "tests/attacks/test_worker.py"),
     "tests/cutting_proxy.py": ("tests/fleet",),
+    "tests/docker/inside": ("tests/docker", "tests/attacks"),
     "tests/faults/rig.py": ("tests/faults", "tests/service/test_hostile_files.py"),
-    "tests/fleet_faults/rig.py": ("tests/fleet_faults", FLEET_CONFORMANCE),
+    "tests/fleet_faults/rig.py": ("tests/fleet_faults", FLEET_CONFORMANCE, "tests/attacks/test_fleet.py"),
     "tests/measuring.py": ("tests/docker/test_figures.py", "tests/service/test_figures.py", "tests/chaos"),
     "tests/golden": ("tests/docker/test_golden.py", "tests/unit"),
 }
