@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
 from sandlot.domain.errors import LinkInterrupted
@@ -46,7 +46,9 @@ class Live:
         self.reservation: str | None = None  # that was kept for it in a fleet, the last one
         self.unresponsive_since: float | None = None
         self.suspected = False  # a call waited for its sandbox in vain
+        self.unanswered = 0  # questions in a row that its sandbox left without an answer
         self._waits: set[asyncio.Timeout] = set()  # of calls that wait for the sandbox
+        self._overdue: set[asyncio.Timeout] = set()  # of these: those that one unanswered question ends
         self._clock = clock
 
     @property
@@ -93,14 +95,22 @@ class Live:
 
     @contextlib.asynccontextmanager
     async def answering(
-        self, within_s: float | None = None, *, may_have_executed: bool = True
+        self,
+        within_s: float | None = None,
+        *,
+        overdue_after_s: float | None = None,
+        may_have_executed: bool = True,
     ) -> AsyncIterator[asyncio.Timeout]:
         """What waits for the sandbox ends when that has become unresponsive, or is over its time.
 
-        To be entered and left by one task.
+        ``overdue_after_s``: from then on one question that the sandbox leaves unanswered is enough. To be
+        entered and left by one task.
         """
         limit = asyncio.timeout(within_s)
         self._waits.add(limit)
+        overdue = None
+        if overdue_after_s is not None:
+            overdue = asyncio.get_running_loop().call_later(overdue_after_s, self._is_overdue, limit)
         try:
             async with limit:
                 yield limit
@@ -108,26 +118,44 @@ class Live:
             if not limit.expired():
                 raise
             self.suspected = True
-            if self.unresponsive_since is not None:
+            if self.unresponsive_since is not None or (self.unanswered and limit in self._overdue):
                 what = "does not answer any more"
             else:
                 what = f"did not answer within {within_s:g} s"
             raise unresponsive_error(self.session.id, what, may_have_executed=may_have_executed) from error
         finally:
             self._waits.discard(limit)
+            self._overdue.discard(limit)
+            if overdue is not None:
+                overdue.cancel()
 
     def fell_silent(self) -> None:
         """Whoever waits for the sandbox is told."""
         self.unresponsive_since = self._clock()
-        for limit in self._waits:
-            if not limit.expired():
-                limit.reschedule(0)
+        _end(self._waits)
+
+    def left_unanswered(self) -> int:
+        """One more question; returns how many in a row."""
+        self.unanswered += 1
+        _end(self._overdue)
+        return self.unanswered
 
     def answers(self) -> None:
-        self.unresponsive_since, self.suspected = None, False
+        self.unresponsive_since, self.suspected, self.unanswered = None, False, 0
+
+    def _is_overdue(self, limit: asyncio.Timeout) -> None:
+        self._overdue.add(limit)
+        if self.unanswered:
+            _end((limit,))
 
     def stop_tasks(self) -> list[asyncio.Task[None]]:
         tasks = [task for task in (self.watcher, self.preparing) if task is not None]
         for task in tasks:
             task.cancel()
         return tasks
+
+
+def _end(limits: Iterable[asyncio.Timeout]) -> None:
+    for limit in limits:
+        if not limit.expired():
+            limit.reschedule(0)

@@ -11,6 +11,11 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.machine import Machine, Overcommit
 
+# Seconds after a command's timeout from which one question that its sandbox leaves unanswered ends the wait
+# for its end. A sandbox that is silent when the timeout comes has left one unanswered 9 s later
+# (``pulse.py``), so the caller knows within ten.
+OVERDUE_S = 8.0
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
@@ -66,3 +71,10 @@ class WorkerOptions:
         if request.shell is not None or request.timeout_s is None:
             return None
         return request.timeout_s + self.exec_grace_s
+
+    def overdue_after(self, request: ExecRequest) -> float | None:
+        """Seconds from which the end of a bounded exec is waited for only as long as its sandbox answers
+        questions. None: as above.
+        """
+        ends_s = self.ends_within(request)
+        return None if ends_s is None else ends_s - self.exec_grace_s + OVERDUE_S

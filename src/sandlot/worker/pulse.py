@@ -30,7 +30,6 @@ class Pulse:
     def __init__(self, table: SessionTable) -> None:
         self._table = table
         self._asking: dict[str, asyncio.Task[None]] = {}  # session → the question to its sandbox
-        self._unanswered: dict[str, int] = {}
 
     async def look(self) -> None:
         """Asks those that somebody waits for, or that did not answer before."""
@@ -38,7 +37,7 @@ class Pulse:
             wanted = live.calls or live.readers or live.suspected or live.unresponsive_since is not None
             session_id = live.session.id
             if live.sandbox is None or not wanted:
-                self._unanswered.pop(session_id, None)
+                live.unanswered = 0
             elif session_id not in self._asking:
                 asking = self._ask(live, live.sandbox)
                 self._asking[session_id] = asyncio.create_task(asking, name=f"pulse of {session_id}")
@@ -57,17 +56,14 @@ class Pulse:
         finally:
             del self._asking[session_id]
         if live.sandbox is not sandbox:  # of another one, or of none, it says nothing
-            self._unanswered.pop(session_id, None)
+            live.unanswered = 0
         elif answered:
-            self._unanswered.pop(session_id, None)
             if live.unresponsive_since is not None:
                 log.info("sandbox answers again", session=session_id)
             live.answers()
-        else:
-            self._unanswered[session_id] = self._unanswered.get(session_id, 0) + 1
-            if self._unanswered[session_id] >= UNANSWERED and live.unresponsive_since is None:
-                log.warning("sandbox does not answer", session=session_id, sandbox=sandbox.id)
-                live.fell_silent()
+        elif live.left_unanswered() >= UNANSWERED and live.unresponsive_since is None:
+            log.warning("sandbox does not answer", session=session_id, sandbox=sandbox.id)
+            live.fell_silent()
 
 
 async def _answers(sandbox: Sandbox) -> bool:

@@ -291,7 +291,8 @@ class WorkerService:
         bounded = self._options.bounded(request)
         async with self._sessions.use(self._tenant, session_id, survives=True) as (live, sandbox):
             generation = live.session.generation
-            async with live.answering(self._options.ends_within(bounded)):
+            ends_s, overdue_s = self._options.ends_within(bounded), self._options.overdue_after(bounded)
+            async with live.answering(ends_s, overdue_after_s=overdue_s):
                 return named(await sandbox.run(bounded, stdin), live, generation)
 
     async def execute_in_thread(

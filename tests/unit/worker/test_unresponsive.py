@@ -15,7 +15,7 @@ from sandlot.domain.errors import SandboxUnresponsive
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.worker import pulse
+from sandlot.worker import options, pulse
 from sandlot.worker.service import WorkerService
 
 
@@ -56,6 +56,37 @@ async def test_o1_exec_ends_after_its_timeout_and_the_grace(
     ):
         with pytest.raises(SandboxUnresponsive, match=r"within 0\.2 s"):
             await asyncio.wait_for(call, 10)
+
+
+async def test_o1_exec_whose_timeout_is_over_waits_for_no_silent_sandbox(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unanswered question is enough by then: the grace is for sandboxes that answer, and are slow."""
+    monkeypatch.setattr(pulse, "UNANSWERED", 10**6)
+    monkeypatch.setattr(options, "OVERDUE_S", 0.2)
+    worker = await scene.start(exec_grace_s=600)
+    session, sandbox = await _session(scene, worker)
+    sandbox.awake.clear()
+    with pytest.raises(SandboxUnresponsive, match="any more") as caught:
+        await asyncio.wait_for(
+            worker.execute(session.id, ExecRequest(command="x", exec_id="e", timeout_s=0.1)), 30
+        )
+    assert (caught.value.retryable, caught.value.may_have_executed) == (True, True)
+    # A slow one, which answers all questions, is waited for.
+    sandbox.awake.set()
+    monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 5)
+    waiting = asyncio.create_task(
+        worker.execute(session.id, ExecRequest(command="wait", exec_id="slow", timeout_s=0.1))
+    )
+    await eventually(lambda: "slow" in sandbox.execs)
+    await asyncio.wait([waiting], timeout=1)
+    assert not waiting.done()
+    # Until it leaves one without an answer.
+    monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 0.05)
+    sandbox.awake.clear()
+    with pytest.raises(SandboxUnresponsive, match="any more"):
+        await asyncio.wait_for(waiting, 30)
+    sandbox.awake.set()
 
 
 async def test_o1_unresponsive_is_seen_refuses_at_once_and_recovers(scene: Scene) -> None:
