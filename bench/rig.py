@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sandlot.domain.environment import Environment, Tier
@@ -106,9 +106,34 @@ async def run_on_tiers(description: str | None, measure: Measure, **defaults: in
     rows = [["", *results]] + [
         [name, *(f"{result[name]:.2f}" for result in results.values())] for name in names
     ]
+    print_table(rows)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What was asked for, what was seen, and whether that is enough."""
+
+    what: str
+    seen: str
+    wanted: str
+    held: bool
+
+
+def judged(bars: Sequence[Bar], *, as_json: bool = False, **more: object) -> int:
+    """Prints them, and returns the exit status: 1 on a miss. ``more``: what JSON has beside them."""
+    status = 0 if all(bar.held for bar in bars) else 1
+    if as_json:
+        print(json.dumps({"bars": [asdict(bar) for bar in bars], **more}))
+        return status
+    verdicts = [[bar.what, bar.seen, bar.wanted, "held" if bar.held else "MISSED"] for bar in bars]
+    print_table([["", "seen", "bar", ""], *verdicts])
+    return status
 
 
 def progress(text: str) -> None:

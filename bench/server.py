@@ -29,6 +29,7 @@ class Served:
     url: str
     pid: int
     owner: str
+    data_dir: Path
 
     def client(self) -> AsyncClient:
         return AsyncClient(self.url)
@@ -54,7 +55,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(**settings: object) -> AsyncIterator[Served]:
+async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterator[Served]:
+    """``module``: what is run with `serve`; a benchmark may bring a server of its own."""
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
     owner = f"bench-{secrets.token_hex(4)}"
     with socket.socket() as free:
@@ -73,9 +75,9 @@ async def serving(**settings: object) -> AsyncIterator[Served]:
     }
     with (data_dir / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandlot", "serve"], env=environ, stdout=log, stderr=log
+            [sys.executable, "-m", module, "serve"], env=environ, stdout=log, stderr=log
         )
-    served = Served(f"http://127.0.0.1:{port}", process.pid, owner)
+    served = Served(f"http://127.0.0.1:{port}", process.pid, owner, data_dir)
     try:
         await _wait_ready(served, process, data_dir / "log")
         yield served

@@ -46,6 +46,17 @@ def shake(s, proof=None):
     proof = proof or hmac.new(secret, message, hashlib.sha256).hexdigest()
     s.sendall(frame(0, 12, json.dumps({"proof": proof}).encode()))
 
+def until_exec(s):
+    """Up to the first command, it does as it is asked: so a worker takes it for a sandbox like any other."""
+    while True:
+        stream, kind, payload = read_frame(s)
+        if kind == 8:
+            s.sendall(frame(0, 9, payload))
+        if kind == 1 and json.loads(payload)["op"] == "exec.start":
+            return stream
+        if kind == 1:
+            s.sendall(frame(stream, 3, b"{}") + frame(stream, 6))
+
 def started(s, stream):
     s.sendall(frame(stream, 3, b'{"event":"started","pid":1,"existing":false}'))
 
@@ -70,12 +81,17 @@ def main():
         shake(s, proof="00" * 32)
     if BEHAVIOUR.startswith("then "):
         shake(s)
-        stream, kind, payload = read_frame(s)
-        while kind != 1:  # the first request
-            stream, kind, payload = read_frame(s)
+        stream = until_exec(s)
         what = BEHAVIOUR.removeprefix("then ")
         if what == "garbage":
             s.sendall(os.urandom(1 << 20))
+        if what == "oversize":
+            s.sendall(struct.pack(">IIB", 0xFFFFFFFF, stream, 4) + b"x" * 100000)
+        if what == "a frame that never ends":
+            s.sendall(struct.pack(">IIB", 60000, stream, 4))
+            while True:
+                s.sendall(b"x")
+                time.sleep(0.1)
         if what == "a stream never opened":
             s.sendall(frame(stream + 100, 4, b"\x01" + b"\0" * 8 + b"x"))
         if what == "more than the credit":
@@ -109,6 +125,12 @@ def main():
             s.sendall(frame(stream, 7, b'{"code":"busy","message":""}'))
             while True:
                 s.sendall(frame(stream, 4, b"\0" * 60009))
+        if what == "flood of pongs":
+            while True:
+                s.sendall(frame(0, 9, b"\0" * 8) * 1000)
+        if what == "flood of empty credit":
+            while True:
+                s.sendall(frame(stream, 5, b"\0" * 4) * 1000)
         if what == "flood of connections":
             while True:
                 connect().close()

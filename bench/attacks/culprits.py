@@ -1,0 +1,149 @@
+"""The hostile agents: which there are, what a loss report must say of each, and a crowd of them let loose.
+
+The program is that of tests/docker: it stands in the agent's place, behaves until its first command comes,
+and then does what its name says as fast as its sandbox lets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.attacks.server import PROGRAMS
+from bench.rig import IMAGE, progress
+from sandlot import AsyncClient, AsyncSession
+from sandlot.domain.errors import SandlotError
+from sandlot.domain.session import SessionState
+
+PROGRAM = Path(__file__).parents[2] / "tests" / "docker" / "inside" / "hostile_agent.py"
+MAKERS = 4
+ABUSE = "protocol abuse"
+BROKEN = "the agent broke the protocol"
+# From its first command to its quarantine.
+CUT_OFF_WITHIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """``report``: how the loss report begins; None: it breaks no rule, goes on, and is only slowed down."""
+
+    name: str
+    behaviour: str
+    report: str | None
+
+
+ATTACKS = {
+    attack.name: attack
+    for attack in (
+        Attack("pings", "then flood of pings", ABUSE),
+        Attack("streams", "then flood of streams", ABUSE),
+        Attack("stray-data", "then flood for a stream that has ended", ABUSE),
+        Attack("connections", "then flood of connections", ABUSE),
+        Attack("garbage", "then garbage", BROKEN),
+        Attack("oversize", "then oversize", BROKEN),
+        Attack("window", "then more than the credit", BROKEN),
+        Attack("endless-frame", "then a frame that never ends", None),
+        Attack("pongs", "then flood of pongs", None),
+        Attack("empty-credit", "then flood of empty credit", None),
+    )
+}
+
+
+def write_registry(folder: Path) -> None:
+    """One environment for each attack, with its program; none is held warm."""
+    (folder / "environments").mkdir(parents=True)
+    (folder / PROGRAMS).mkdir()
+    for attack in ATTACKS.values():
+        recipe = (
+            f"name: hostile-{attack.name}\ndescription: {attack.behaviour}\n"
+            f"image: {IMAGE}\ntier: runc\npool: {{size: 0, min: 0, max: 0}}\n"
+        )
+        (folder / "environments" / f"{attack.name}.yaml").write_text(recipe)
+        program = folder / PROGRAMS / f"hostile-{attack.name}"
+        program.write_text(
+            PROGRAM.read_text().replace('BEHAVIOUR = "silence"', f"BEHAVIOUR = {attack.behaviour!r}")
+        )
+        program.chmod(0o555)
+
+
+@dataclass
+class Outcome:
+    let_loose: int = 0
+    quarantined: int = 0
+    reports: Counter[str] = field(default_factory=Counter)  # what the others, or their reports, said
+    slowest_s: float = 0.0
+
+
+class Crowd:
+    """Made before the measurement, so that no container is made beside it."""
+
+    def __init__(self, attack: Attack, members: list[AsyncSession]) -> None:
+        self._attack = attack
+        self._members = members
+
+    async def attack(self, seconds: float, per_second: float) -> Outcome:
+        """One after the other is let loose, ``per_second``, whatever became of those before it."""
+        outcome = Outcome()
+        under_way: list[asyncio.Task[None]] = []
+        end = time.monotonic() + seconds
+        for session in self._members:
+            if time.monotonic() >= end:
+                break
+            outcome.let_loose += 1
+            under_way.append(asyncio.create_task(self._let_loose(session, outcome, end)))
+            await asyncio.sleep(1 / per_second)
+        await asyncio.sleep(max(0.0, end - time.monotonic()))
+        await asyncio.gather(*under_way)
+        return outcome
+
+    async def _let_loose(self, session: AsyncSession, outcome: Outcome, end: float) -> None:
+        began = time.monotonic()
+        asked = asyncio.create_task(session.run("true", timeout_s=600))
+        try:
+            while True:
+                await asyncio.sleep(0.1)
+                now = time.monotonic()
+                if self._attack.report is None:
+                    if now >= end:
+                        outcome.reports[f"{(await session.refresh()).state.value}"] += 1
+                        return
+                    continue
+                if (await session.refresh()).state is SessionState.LOST:
+                    break
+                if now - began > CUT_OFF_WITHIN_S:
+                    outcome.reports[f"{session.state.value}, not quarantined"] += 1
+                    return
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        outcome.slowest_s = max(outcome.slowest_s, now - began)
+        reason = session.info.loss.reason if session.info.loss else "no report"
+        outcome.quarantined += self._attack.report in reason
+        outcome.reports[reason] += 1
+
+
+@asynccontextmanager
+async def crowd(client: AsyncClient, attack: Attack, count: int) -> AsyncIterator[Crowd]:
+    slots = asyncio.Semaphore(MAKERS)
+
+    async def make() -> AsyncSession:
+        async with slots:
+            return await client.create(environment=f"hostile-{attack.name}")
+
+    async def end(session: AsyncSession) -> None:
+        async with slots:
+            try:
+                await session.delete()
+            except SandlotError as error:
+                progress(f"delete: {error!r}")
+
+    members = await asyncio.gather(*(make() for _ in range(count)))
+    try:
+        yield Crowd(attack, members)
+    finally:
+        await asyncio.gather(*(end(session) for session in members))
