@@ -3,11 +3,14 @@
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 libc = ctypes.CDLL(None)
+BEGUN = b"begun\n"  # printed before it hides
+PTRACE_TRACEME = 0
 EXIT = {"x86_64": 60, "aarch64": 93}[os.uname().machine]  # ends one thread, not the process
 
 
@@ -71,7 +74,21 @@ def keep_forking():
 
 
 def exec_forever():
-    os.execv(sys.executable, [sys.executable, __file__, "exec forever"])
+    os.execv(sys.executable, [sys.executable, __file__, "exec forever", "again"])
+
+
+def traced():
+    """Stopped for a tracer that never lets it go on; a signal is held back until it does."""
+    if os.fork() == 0:
+        libc.ptrace(PTRACE_TRACEME, 0, 0, 0)
+        stop_itself()
+    forever()
+
+
+def nohup():
+    """As users do it: a background job of a shell that is gone, deaf to the hangup, in a session of its own."""
+    subprocess.run(["sh", "-c", "nohup setsid sleep 600 >/dev/null 2>&1 &"], check=True)
+    forever()
 
 
 WAYS = {
@@ -85,7 +102,11 @@ WAYS = {
     "zombies": zombies,
     "keeps forking": keep_forking,
     "exec forever": exec_forever,
+    "traced and stopped": lambda: double_fork(traced),
+    "nohup": nohup,
 }
 
 if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        os.write(1, BEGUN)
     WAYS[sys.argv[1]]()
