@@ -1,0 +1,97 @@
+"""The judges of the long runs can find a fault: each is shown one, and its absence."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bench import evasions, hostile, operator, rig, uids
+from bench.attacks.culprits import ATTACKS, Outcome
+from bench.attacks.probe import Seen
+
+from sandlot.domain.environment import Tier
+from sandlot.domain.execution import ExecRequest, Verdict
+from tests.attacks.inside.evasions import BEGUN
+
+SLEEPER = (7, "100")
+
+
+@pytest.mark.parametrize(
+    ("sight", "found"),
+    [
+        (uids.Sight({"a", "b"}, {"a": 1, "b": 2}, {SLEEPER: (1, 1)}), ""),
+        (uids.Sight({"a"}, {"a": 1}, {}), ""),
+        (uids.Sight({"a", "b"}, {"a": 1, "b": 1}, {}), "user 1 belongs to ['a', 'b']"),
+        # Its folder is gone, and its container is still there.
+        (uids.Sight({"a", "gone"}, {"a": 3}, {}), "user 3 belongs to ['a', 'gone']"),
+        (uids.Sight({"a"}, {"a": 1}, {SLEEPER: (2, 2)}), "process 7 runs as [2]"),
+        (uids.Sight({"a"}, {"a": 1}, {SLEEPER: (1, 4)}), "process 7 runs as [4]"),
+    ],
+)
+def test_users_that_are_shared_or_left(sight: uids.Sight, found: str) -> None:
+    wrong = uids.wrong_in(sight, {"gone": 3, **sight.recorded})
+    assert [one[: len(found)] for one in wrong] == ([found] if found else [])
+
+
+def seen(p50_ms: float = 5.0, health_ms: float = 5.0, failed: int = 0) -> Seen:
+    return Seen(100, failed, p50_ms, p50_ms, health_ms, health_ms, health_ms)
+
+
+@pytest.mark.parametrize(
+    ("beside", "quarantined", "held"),
+    [
+        (seen(p50_ms=9), 4, [True, True, True, True]),
+        (seen(p50_ms=11), 4, [False, True, True, True]),
+        (seen(failed=1), 4, [True, False, True, True]),
+        (seen(health_ms=101), 4, [True, True, False, True]),
+        (seen(), 3, [True, True, True, False]),
+    ],
+)
+def test_attack_that_is_felt_or_not_reported(beside: Seen, quarantined: int, held: list[bool]) -> None:
+    idle = hostile.Phase("idle", seen(), 0, 0)
+    outcome = Outcome(let_loose=4, quarantined=quarantined)
+    bars = hostile.bars([idle, hostile.Phase("pings", beside, 0, 0, ATTACKS["pings"], outcome), idle])
+    assert [bar.held for bar in bars] == held
+    assert rig.judged(bars) == (0 if all(held) else 1)
+
+
+class Hiding:
+    """A sandbox whose command leaves ``left`` behind for so many looks."""
+
+    id = "sbx_x"
+
+    def __init__(self, looks: int, *, begun: bool = True) -> None:
+        self._looks = looks
+        self._begun = begun
+
+    async def run(self, request: ExecRequest) -> Any:
+        if "evasions.py" in (request.argv or ()):
+            return SimpleNamespace(verdict=Verdict.TIMEOUT, stdout=BEGUN if self._begun else b"")
+        self._looks -= 1
+        return SimpleNamespace(
+            exit_code=0, stdout=json.dumps([["sleep", "S", 1]] * (self._looks >= 0)).encode()
+        )
+
+
+async def test_process_that_outlives_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evasions, "GONE_S", 0.3)
+    monkeypatch.setattr(evasions, "LOOK_EVERY_S", 0.01)
+    tally = evasions.Tally()
+    assert await evasions.Target(Hiding(1), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert (tally.rounds, tally.violations) == (1, [])
+    assert not await evasions.Target(Hiding(0, begun=False), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert (tally.rounds, tally.not_begun, tally.violations) == (1, 1, [])
+    assert await evasions.Target(Hiding(10**6), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert (tally.rounds, len(tally.violations)) == (2, 1)
+    assert "sleep" in tally.violations[0]
+
+
+def test_upgrade_with_a_refused_thread() -> None:
+    load = operator.Load(threads=[0.1, 0.2], execs=[0.1])
+    assert all(bar.held for bar in operator.judge_upgrade(load, 3, 3))
+    load.refused_threads.append("t")
+    assert [bar.held for bar in operator.judge_upgrade(load, 3, 3)] == [False, True, True, True]
+    slow = operator.Load(threads=[0.1, 6.5], execs=[0.1], refused_execs=["x"])
+    assert [bar.held for bar in operator.judge_upgrade(slow, 2, 3)] == [True, False, False, False]
