@@ -90,12 +90,12 @@ async def test_the_shell_stays_and_what_it_answers_fits_its_schema(shared: McpCl
     assert not result.is_error, "a command that failed is a result"
     assert result.structured_content is not None
     validate(result.structured_content, tools["execute"].output_schema or {})
-    assert result.structured_content["stdout"] == "/workspace/deep\n"
-    assert result.structured_content["stderr"] == "blue\n"
+    assert result.structured_content["stdout"] == "/workspace/deep\nblue\n"
+    assert result.structured_content["stderr"] == ""
     assert result.structured_content["exit_code"] == 1
     assert result.structured_content["verdict"] == "nonzero"
     *lines, code = text_of(result).splitlines()
-    assert sorted(lines) == ["/workspace/deep", "blue"]
+    assert lines == ["/workspace/deep", "blue"]
     assert code == "[exit code 1]"
 
 

@@ -57,8 +57,21 @@ def test_a_failed_command_is_an_answer(do: Do) -> None:
     answer = do(lambda s: toolbox.bash(s, "echo out; echo err >&2; exit 3"))
     assert answer.failed
     assert answer.data["exit_code"] == 3
-    assert (answer.data["stdout"], answer.data["stderr"]) == ("out\n", "err\n")
-    assert "[exit code 3]" in answer.text
+    assert (answer.data["stdout"], answer.data["stderr"]) == ("out\nerr\n", "")
+    assert answer.text == "out\nerr\n[exit code 3]"
+
+
+def test_both_channels_are_in_the_order_of_writing(do: Do) -> None:
+    command = "for i in $(seq 20); do echo out $i; echo err $i >&2; done"
+    in_order = "\n".join(f"out {i}\nerr {i}" for i in range(1, 21))
+    pieces: list[str] = []
+    for _ in range(10):
+        assert do(lambda s: toolbox.bash(s, command)).text == in_order
+        pieces.clear()
+        assert do(lambda s: toolbox.bash(s, command, on_output=pieces.append)).text == in_order
+        assert "".join(pieces) == in_order + "\n"
+    job = do(lambda s: toolbox.bash(s, command, background=True)).data["job"]
+    assert in_order in read(do, job, "has ended", wait_s=10).text
 
 
 def test_the_same_call_runs_once(do: Do) -> None:

@@ -25,7 +25,7 @@ type desk struct {
 	dir        string
 	status     *os.File
 	statusName string
-	out, err   *os.File
+	out, err   *os.File   // err is nil where the two are merged
 	holds      []*os.File // keep the outputs from ending while one command after the other opens and closes them
 	in         *fifoInput
 	input      string
@@ -66,8 +66,10 @@ func (r *Registry) layDesk(q *Request) (d *desk, err error) {
 	if d.out, err = d.output("out"); err != nil {
 		return fail(err)
 	}
-	if d.err, err = d.output("err"); err != nil {
-		return fail(err)
+	if !q.Merge {
+		if d.err, err = d.output("err"); err != nil {
+			return fail(err)
+		}
 	}
 	d.statusName = filepath.Join(d.dir, randomName())
 	if d.status, err = makeFifo(d.statusName, 0o622); err != nil {
@@ -98,12 +100,16 @@ func (d *desk) output(name string) (reader *os.File, err error) {
 // The report is a line of its own: after a quote that is never closed, bash drops the rest of the line that it was on,
 // and ends instead of reading the next one.
 func (d *desk) line(cwd string) string {
+	failures, second := d.dir+"/err", d.dir+"/err"
+	if d.err == nil {
+		failures, second = d.dir+"/out", "&1"
+	}
 	enter := ""
 	if cwd != "" {
-		enter = fmt.Sprintf("builtin cd -- %s 2>%s/err && ", quote(cwd), d.dir)
+		enter = fmt.Sprintf("builtin cd -- %s 2>%s && ", quote(cwd), failures)
 	}
-	return fmt.Sprintf(`%[1]s{ IFS= builtin read -r -d '' __sandlot <%[2]s/command || :; builtin eval "$__sandlot" <%[3]s >%[2]s/out 2>%[2]s/err; }`+"\n"+
-		`builtin printf '%%d %%s\0' "$?" "${PWD:0:%[4]d}" >%[5]s`+"\n", enter, d.dir, d.input, maxFolder, d.statusName)
+	return fmt.Sprintf(`%[1]s{ IFS= builtin read -r -d '' __sandlot <%[2]s/command || :; builtin eval "$__sandlot" <%[3]s >%[2]s/out 2>%[6]s; }`+"\n"+
+		`builtin printf '%%d %%s\0' "$?" "${PWD:0:%[4]d}" >%[5]s`+"\n", enter, d.dir, d.input, maxFolder, d.statusName, second)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -30,7 +30,7 @@ type streams struct {
 
 func (s *streams) closeChild() {
 	for i, f := range s.child {
-		if f != nil && (i == 0 || f != s.child[0]) {
+		if f != nil && (i == 0 || f != s.child[i-1]) { // a terminal is all three, a merged output two
 			f.Close()
 		}
 	}
@@ -75,7 +75,9 @@ func (r *Registry) openStreams(q *Request) (s *streams, err error) {
 	if s.out, err = newPipe(&s.child[1], true); err != nil {
 		return fail(err)
 	}
-	if s.err, err = newPipe(&s.child[2], true); err != nil {
+	if q.Merge {
+		s.child[2] = s.child[1]
+	} else if s.err, err = newPipe(&s.child[2], true); err != nil {
 		return fail(err)
 	}
 	return s, nil
@@ -257,7 +259,7 @@ func startFailure(err error) (code int, text string) {
 
 func (r *Registry) neverRan(e *Exec, began time.Time, code int, text string) {
 	close(e.begun)
-	e.ring.write(2, []byte(text+"\n"))
+	e.ring.write(e.request.errors(), []byte(text+"\n"))
 	r.finish(e, &Exit{Code: code, Reason: "start_failed", Error: text}, began, r.memory.kills())
 }
 
@@ -267,7 +269,10 @@ func (r *Registry) follow(e *Exec, s *streams, gone chan ended, began time.Time,
 	if s.master != nil {
 		pumps = append(pumps, startPump(s.master, 1, e.sink, r.linger))
 	} else {
-		pumps = append(pumps, startPump(s.out, 1, e.sink, r.linger), startPump(s.err, 2, e.sink, r.linger))
+		pumps = append(pumps, startPump(s.out, 1, e.sink, r.linger))
+		if s.err != nil {
+			pumps = append(pumps, startPump(s.err, 2, e.sink, r.linger))
+		}
 	}
 	stop := e.arm()
 	end := <-gone

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -240,4 +241,34 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
 			t.Fatalf("%s: left: %+v", command, left)
 		}
 	}
+}
+
+func TestMergedOutputIsInOrder(t *testing.T) {
+	r := testRegistry(t)
+	var want strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&want, "out %d\nerr %d\n", i, i)
+	}
+	for i := range 30 {
+		for name, q := range map[string]Request{
+			"command": {Command: "for i in $(seq 0 39); do echo out $i; echo err $i >&2; done"},
+			"argv":    {Argv: []string{"sh", "-c", "for i in $(seq 0 39); do echo out $i; echo err $i >&2; done"}},
+			"shell":   {Command: "for i in $(seq 0 39); do echo out $i; echo err $i >&2; done", Shell: "s"},
+		} {
+			q.ExecID, q.Merge = fmt.Sprint(name, i), true
+			if got := run(t, r, q); got.out != want.String() || got.err != "" {
+				t.Fatalf("%s: %q, %q", name, got.out, got.err)
+			}
+		}
+	}
+	for name, q := range map[string]Request{
+		"program": {Argv: []string{"no-such-program"}},
+		"folder":  {Command: "true", Shell: "s", Cwd: "/root/nowhere"},
+	} {
+		q.ExecID, q.Merge = name, true
+		if got := run(t, r, q); got.out == "" || got.err != "" || got.Code == 0 {
+			t.Fatalf("%s: %q, %q, %d", name, got.out, got.err, got.Code)
+		}
+	}
+	must(t, r.closeShell("s"))
 }

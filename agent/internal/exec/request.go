@@ -34,6 +34,8 @@ type Request struct {
 	OnLimit     string            `json:"on_limit"`
 	Pty         *Pty              `json:"pty"`
 	Shell       string            `json:"shell"`
+	// Merge: stdout and stderr are one pipe, and all that comes of it is stdout.
+	Merge bool `json:"merge"`
 }
 
 // Exit is the one result of an exec.
@@ -72,6 +74,14 @@ func (q *Request) shown() string {
 		cut--
 	}
 	return strings.ToValidUTF8(text[:cut], "\uFFFD") + "…"
+}
+
+// errors is the channel of what is not stdout.
+func (q *Request) errors() byte {
+	if q.Merge {
+		return 1
+	}
+	return 2
 }
 
 func (q *Request) check() error {

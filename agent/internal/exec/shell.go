@@ -210,7 +210,10 @@ func (r *Registry) runInShell(e *Exec, sh *shell, began time.Time) error {
 	}
 	defer d.close()
 	gone := sh.gone
-	outs := []*pump{startPump(d.out, 1, e.sink, r.linger), startPump(d.err, 2, e.sink, r.linger)}
+	outs := []*pump{startPump(d.out, 1, e.sink, r.linger)}
+	if d.err != nil {
+		outs = append(outs, startPump(d.err, 2, e.sink, r.linger))
+	}
 	e.mu.Lock()
 	e.pid, e.tag = sh.pid, sh.tag
 	if d.in != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	Major, Minor     = 1, 0
+	Major, Minor     = 1, 1 // 1.1: exec.start has merge
 	handshakeTimeout = 10 * time.Second
 	redialFirst      = 10 * time.Millisecond
 	redialMax        = 2 * time.Second // a restarted worker has its agents back within this; hundreds that wait must cost little

@@ -33,6 +33,10 @@ Thread = Annotated[str | None, typer.Option(help="Use this conversation's sessio
 Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds after which the command is ended.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the new session in place.")]
 Local = Annotated[bool, typer.Option("--local", help="Without a server: a worker in this process.")]
+Merge = Annotated[
+    bool,
+    typer.Option("--merge-output", help="One stream for stdout and stderr, so that their order is exact."),
+]
 Input = Annotated[bool, typer.Option("-i", "--stdin", help="Pass our input on, and its end.")]
 
 
@@ -50,6 +54,7 @@ def run(
     thread: Thread = None,
     stdin: Input = False,
     timeout: Timeout = None,
+    merge_output: Merge = False,
     keep: Keep = False,
     local: Local = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result at the end.")] = False,
@@ -58,7 +63,7 @@ def run(
     from sandlot.cli import attach
 
     words = attach.one_or_words(command)
-    options: ExecOptions = {"timeout_s": timeout, "env": variables(env)}
+    options: ExecOptions = {"timeout_s": timeout, "env": variables(env), "merge_output": merge_output}
 
     async def work(client: AsyncClient) -> int:
         async with await _open(client, environment=environment, thread=thread, keep=keep) as session:
@@ -84,13 +89,14 @@ def exec_(
     stdin: Input = False,
     terminal: Annotated[bool, typer.Option("-t", "--tty", help="On a terminal, with our input.")] = False,
     timeout: Timeout = None,
+    merge_output: Merge = False,
 ) -> None:
     """Run a command in a session; its exit code is ours."""
     from sandlot.cli import attach
 
     session_id = None if thread is not None else words[0]
     command = attach.one_or_words(words if session_id is None else words[1:])
-    options: ExecOptions = {"timeout_s": timeout, "env": variables(env)}
+    options: ExecOptions = {"timeout_s": timeout, "env": variables(env), "merge_output": merge_output}
 
     async def work(client: AsyncClient) -> int:
         session = await session_of(client, session_id, thread)

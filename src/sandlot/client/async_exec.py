@@ -19,7 +19,7 @@ WAIT_S: Final = 3600.0  # of one question; who has no limit asks again
 
 @dataclass(frozen=True, slots=True)
 class OutputSoFar:
-    """Both channels, in arrival order. ``exit_code``: once it has ended."""
+    """Both channels, in the order in which they were read. ``exit_code``: once it has ended."""
 
     data: bytes
     next_offset: int

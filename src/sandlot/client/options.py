@@ -26,6 +26,7 @@ class ExecOptions(TypedDict, total=False):
     timeout: the same, by the name that other libraries have for it.
     output_limit: bytes of output that are kept; None: no cap, for streams alone.
     on_limit: "truncate" drops what is over the limit, "kill" ends the command.
+    merge_output: one pipe for stdout and stderr, as with `2>&1`. Their order is exact, and all is stdout.
     shell: the name of a shell that keeps its folder, variables and functions from command to command.
     exec_id: names this run. The same id again gives the same result and never runs the command twice.
     """
@@ -36,6 +37,7 @@ class ExecOptions(TypedDict, total=False):
     timeout: float | None
     output_limit: int | None
     on_limit: OnLimit | Literal["truncate", "kill"]
+    merge_output: bool
     shell: str | None
     exec_id: str | None
 
@@ -94,6 +96,7 @@ def exec_request(
         on_limit=OnLimit(on_limit),
         pty=pty,
         shell=options.get("shell"),
+        merge_output=options.get("merge_output", False),
     )
 
 

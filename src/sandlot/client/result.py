@@ -50,7 +50,9 @@ class Result(Mapping[str, Any]):
 
     @property
     def output(self) -> str:
-        """Both channels, in the order in which they came."""
+        """Both channels, in the order in which they were read: two pipes, so lines that were written to both
+        at nearly the same time may have changed places. ``merge_output=True`` keeps their order.
+        """
         return self.raw.output.decode("utf-8", "replace")
 
     @property

@@ -48,7 +48,11 @@ class PtySize:
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Exactly one of ``command`` (for the shell) and ``argv``. ``output_limit=None``: no cap, streamed."""
+    """Exactly one of ``command`` (for the shell) and ``argv``. ``output_limit=None``: no cap, streamed.
+
+    ``merge_output``: stdout and stderr are one pipe, as with ``2>&1``. Their order is exact, and all of it is
+    stdout.
+    """
 
     command: str | None = None
     argv: tuple[str, ...] | None = None
@@ -61,6 +65,7 @@ class ExecRequest:
     on_limit: OnLimit = OnLimit.TRUNCATE
     pty: PtySize | None = None
     shell: str | None = None
+    merge_output: bool = False
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.argv is None):
@@ -98,7 +103,11 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """``offset`` counts the bytes of both channels in arrival order; a jump is a gap."""
+    """``offset`` counts the bytes of both channels in arrival order; a jump is a gap.
+
+    Arrival order is that in which two pipes were read: what was written to both at nearly the same time may
+    have changed places. Only ``merge_output`` makes it the order of writing.
+    """
 
     channel: Channel
     offset: int
@@ -145,7 +154,7 @@ def verdict_of(exited: Exited) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What came of a command. ``output`` has both channels in arrival order."""
+    """What came of a command. ``output`` has both channels in arrival order; see ``Output``."""
 
     exec_id: str
     exit_code: int

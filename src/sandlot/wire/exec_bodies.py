@@ -64,6 +64,7 @@ class ExecBody:
     """``input`` is the command's whole stdin; ``stdin`` keeps it open for an attached client instead.
 
     ``background``: answer at once with the exec's id. ``output_limit`` null: no cap, for streams alone.
+    ``merge_output``: one pipe for stdout and stderr, so that their order is exact; all of it is stdout.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -81,6 +82,7 @@ class ExecBody:
     on_limit: OnLimit = OnLimit.TRUNCATE
     pty: PtyBody | None = None
     shell: str | None = None
+    merge_output: bool = False
     background: bool = False
 
     @property
@@ -102,6 +104,7 @@ class ExecBody:
             on_limit=self.on_limit,
             pty=None if self.pty is None else PtySize(self.pty.rows, self.pty.cols),
             shell=self.shell,
+            merge_output=self.merge_output,
         )
 
     @classmethod
@@ -121,6 +124,7 @@ class ExecBody:
             on_limit=request.on_limit,
             pty=None if request.pty is None else PtyBody(request.pty.rows, request.pty.cols),
             shell=request.shell,
+            merge_output=request.merge_output,
             background=background,
         )
 

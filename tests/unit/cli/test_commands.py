@@ -50,6 +50,16 @@ def test_run_prints_ends_with_the_commands_code_and_leaves_nothing(served: Serve
     assert ids(served) == before
 
 
+def test_merged_output_is_all_on_stdout(served: Served) -> None:
+    command = "echo a; echo b >&2; echo c"
+    process = served.start("run", "--merge-output", command)
+    assert process.communicate(timeout=SECONDS) == (b"a\nb\nc\n", b"")
+    result = json.loads(served.sandlot("run", "--merge-output", "--json", command))
+    assert (result["stdout"], result["stderr"]) == ("a\nb\nc\n", "")
+    process = served.start("exec", "--merge-output", served.create(), command)
+    assert process.communicate(timeout=SECONDS) == (b"a\nb\nc\n", b"")
+
+
 def test_several_words_are_taken_as_they_are(served: Served) -> None:
     assert served.sandlot("run", "--", "echo", "-n", "$HOME  ; exit 4") == b"$HOME  ; exit 4"
     assert served.sandlot("run", "echo", "--json", "--keep") == b"--json --keep\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandlot.providers.link.handshake import Role, agent_proof, worker_proof
+from sandlot.providers.link.handshake import PROTOCOL, Role, agent_proof, worker_proof
 from sandlot.providers.link.link import AgentLink
 from sandlot.providers.link.sandbox_agent import AgentClient
 from sandlot.wire import frames
@@ -55,7 +55,7 @@ class Peer:
         """Says HELLO and returns the WELCOME (or REFUSE)."""
         self.nonce = secrets.token_bytes(32)
         body = {
-            "protocol": [1, 0],
+            "protocol": list(PROTOCOL),
             "agent": "0.1.0",
             "role": role,
             "boot": "ab" * 16,
@@ -71,8 +71,8 @@ class Peer:
         proof = agent_proof(secret, bytes.fromhex(welcome["nonce"]), welcome["epoch"], self.role)
         self.json(Kind.READY, 0, {"proof": proof.hex()})
 
-    async def shake_hands(self, *, role: str = "core", known: bool = True) -> Peer:
-        welcome = await self.hello(role=role, known=known)
+    async def shake_hands(self, *, role: str = "core", known: bool = True, **changes: Any) -> Peer:
+        welcome = await self.hello(role=role, known=known, **changes)
         assert welcome["kind"] is Kind.WELCOME, welcome
         if known:
             assert welcome["proof"] == worker_proof(SECRET, self.nonce, welcome["epoch"], self.role).hex()

@@ -62,6 +62,25 @@ def test_request_carries_what_was_asked() -> None:
     }
     body = start_request(ExecRequest(argv=("a", "b"), pty=PtySize(3, 4)))
     assert (body["argv"], body["pty"]) == (["a", "b"], {"rows": 3, "cols": 4})
+    assert "merge" not in body
+    assert start_request(ExecRequest(command="ls", merge_output=True))["merge"] is True
+
+
+async def test_an_older_agent_is_not_asked_to_merge(scene, exit_event) -> None:
+    """It would pass over the word, and the order would be luck."""
+    peer = await (await scene.dial()).shake_hands(protocol=[1, 0])
+    await scene.link.wait_ready()
+    request = ExecRequest(command="echo hi", merge_output=True)
+    for call in (scene.agent.run, scene.agent.start):
+        with pytest.raises(Unsupported, match="merge") as refused:
+            await call(request)
+        assert not refused.value.may_have_executed
+    running = asyncio.create_task(scene.agent.run(ExecRequest(command="echo hi")))
+    number, asked = await peer.request()
+    assert asked["command"] == "echo hi"
+    peer.message(number, STARTED)
+    peer.answer(number, exit_event)
+    assert (await running).exit_code == 0
 
 
 async def test_run_folds_the_events(scene, exit_event) -> None:

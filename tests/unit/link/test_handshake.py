@@ -8,7 +8,7 @@ import pytest
 
 from sandlot.domain.errors import LinkInterrupted, SandboxQuarantined, Unsupported
 from sandlot.providers.link import link as link_module
-from sandlot.providers.link.handshake import Role, agent_proof, worker_proof
+from sandlot.providers.link.handshake import PROTOCOL, Role, agent_proof, worker_proof
 from sandlot.wire.frames import Kind, encode
 
 SECRET = bytes(range(32))
@@ -105,12 +105,12 @@ async def test_another_major_on_first_contact_is_told(make_scene) -> None:
         await waiting
 
 
-@pytest.mark.parametrize("minor", [0, 1, 99])
-async def test_the_smaller_minor_is_used(scene, minor) -> None:
+@pytest.mark.parametrize(("minor", "used"), [(0, 0), (1, 1), (99, PROTOCOL[1])])
+async def test_the_smaller_minor_is_used(scene, minor, used) -> None:
     peer = await scene.dial()
     peer.ready(await peer.hello(known=True, protocol=[1, minor]))
     await scene.link.wait_ready()
-    assert scene.link.agreed.minor == 0
+    assert scene.link.agreed.minor == used
 
 
 async def test_unknown_role_is_refused(scene) -> None:

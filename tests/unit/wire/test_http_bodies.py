@@ -157,7 +157,14 @@ PLAIN_EXECS = st.builds(
     on_limit=st.sampled_from(OnLimit),
     pty=st.none() | st.builds(PtySize, st.integers(1, 500), st.integers(1, 500)),
 )
-SHELL_EXECS = st.builds(ExecRequest, command=TEXT, exec_id=NAMES, env=VARIABLES, shell=st.none() | NAMES)
+SHELL_EXECS = st.builds(
+    ExecRequest,
+    command=TEXT,
+    exec_id=NAMES,
+    env=VARIABLES,
+    shell=st.none() | NAMES,
+    merge_output=st.booleans(),
+)
 EXECS = PLAIN_EXECS | SHELL_EXECS
 
 

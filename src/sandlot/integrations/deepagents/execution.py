@@ -12,6 +12,7 @@ from typing import Final
 from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
 
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.options import ExecOptions
 from sandlot.client.result import Result
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
@@ -38,19 +39,17 @@ class Call:
 
     async def run(self, session: AsyncSession, output_limit: int = KEPT_BYTES) -> Result:
         exec_id = self.exec_id or new_exec_id()
+        own: ExecOptions = {
+            "timeout_s": self.timeout or None,
+            "exec_id": exec_id,
+            "output_limit": output_limit,
+            "env": ENV,
+        }
         return await in_shell(
             session,
             exec_id,
             self.shell,
-            lambda shell: run_foreground(
-                session,
-                self.command,
-                timeout_s=self.timeout or None,
-                shell=shell,
-                exec_id=exec_id,
-                output_limit=output_limit,
-                env=ENV,
-            ),
+            lambda options: run_foreground(session, self.command, **{**own, **options}),
         )
 
 

@@ -45,7 +45,10 @@ def bash_node(
     def operation(state: Any, config: RunnableConfig) -> Operation:
         command = _command(state, command_key)
         called = call_id(config, json.dumps([command_key, result_key, _attempt()]))
-        return lambda session: toolbox.bash(session, command, timeout_s=timeout_s, call_id=called)
+        # Programs read this: they are given stdout and stderr apart.
+        return lambda session: toolbox.bash(
+            session, command, timeout_s=timeout_s, call_id=called, merge_output=False
+        )
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
         return {result_key: _result(perform(sandboxes, config, operation(state, config)))}

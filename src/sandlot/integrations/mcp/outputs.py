@@ -18,8 +18,8 @@ class CommandOutput(BaseModel):
     """Of a command in the background only ``job`` is known yet."""
 
     exit_code: int | None = Field(default=None, description="null: it runs in the background")
-    stdout: str = ""
-    stderr: str = ""
+    stdout: str = Field(default="", description="with stderr, in the order in which they were written")
+    stderr: str = Field(default="", description="empty where stdout has both")
     verdict: str | None = Field(default=None, description="ok, nonzero, timeout, oom, disk_full, killed, ...")
     timed_out: bool = False
     truncated: bool = Field(default=False, description="not all of the output was kept")

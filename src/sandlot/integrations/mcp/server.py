@@ -267,10 +267,11 @@ class _Tools:
 
 def _command_output(answer: Answer) -> outputs.CommandOutput:
     data = dict(answer.data)
+    limit = DEFAULT_CHARACTERS // 2 if data.get("stderr") else DEFAULT_CHARACTERS
     for channel in ("stdout", "stderr"):
         if channel in data:
             text = data[channel].encode("utf-8", "replace")
-            data[channel] = shown(text, DEFAULT_CHARACTERS // 2, data["output_path"]) if text.strip() else ""
+            data[channel] = shown(text, limit, data["output_path"]) if text.strip() else ""
     return outputs.CommandOutput.model_validate(data)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.options import ExecOptions
 from sandlot.client.result import Result
 from sandlot.domain.errors import (
     Conflict,
@@ -62,9 +63,11 @@ async def bash(
     call_id: str | None = None,
     on_output: OnOutput | None = None,
     limit: int = DEFAULT_CHARACTERS,
+    merge_output: bool = True,
 ) -> Answer:
     """``call_id`` names the call: the same one again gives the first one's result and runs nothing twice.
 
+    ``merge_output=False``: for a program that wants stdout and stderr apart more than their order.
     Cancelled, it ends the command that it waits for.
     """
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
@@ -79,7 +82,8 @@ async def bash(
             session,
             exec_id,
             SHELL,
-            lambda shell: _streamed(session, command, timeout_s, exec_id, on_output, shell),
+            lambda options: _streamed(session, command, timeout_s, exec_id, on_output, options),
+            merge_output=merge_output,
         )
     except asyncio.CancelledError:
         # Nobody wants it any more. A job goes on, and so does the command of a caller that just dies.
@@ -146,17 +150,34 @@ async def stop(session: AsyncSession, job: str) -> Answer:
 
 
 async def in_shell(
-    session: AsyncSession, exec_id: str, shell: str | None, run: Callable[[str | None], Awaitable[Result]]
+    session: AsyncSession,
+    exec_id: str,
+    shell: str | None,
+    run: Callable[[ExecOptions], Awaitable[Result]],
+    *,
+    merge_output: bool = True,
 ) -> Result:
-    """``run`` with the shell to use. ``exec_id`` is of the call and its command."""
-    try:
-        return await run(shell)
-    except Unsupported:
-        # An image without bash has no shells that last; each command then starts where the sandbox does.
-        return await run(None)
-    except Conflict:
-        # The same call and command, begun with another timeout or without a shell: its result is the one.
-        return await (await session.exec(exec_id)).wait()
+    """``run`` with the shell to use, and both channels merged: a model reads them as one text.
+
+    ``exec_id`` is of the call and its command.
+    """
+    # An image without bash has no shells that last; each command then starts where the sandbox does. And the
+    # agent of a sandbox that is older than this program may not know how to merge.
+    ways = [
+        (name, merge)
+        for name in dict.fromkeys((shell, None))
+        for merge in dict.fromkeys((merge_output, False))
+    ]
+    for name, merge in ways:
+        try:
+            return await run({"shell": name, "merge_output": merge})
+        except Unsupported:
+            if (name, merge) == ways[-1]:
+                raise
+        except Conflict:
+            break
+    # The same call and command, begun with another timeout or without a shell: its result is the one.
+    return await (await session.exec(exec_id)).wait()
 
 
 async def _streamed(
@@ -165,17 +186,14 @@ async def _streamed(
     timeout_s: float,
     exec_id: str,
     on_output: OnOutput | None,
-    shell: str | None,
+    options: ExecOptions,
 ) -> Result:
+    options = {**options, "timeout_s": timeout_s, "exec_id": exec_id, "output_limit": KEPT_BYTES, "env": ENV}
     if on_output is None:
-        return await session.run(
-            command, timeout_s=timeout_s, exec_id=exec_id, output_limit=KEPT_BYTES, shell=shell, env=ENV
-        )
+        return await session.run(command, **options)
     fold = ResultFold(exec_id, KEPT_BYTES)
     decoding = _Decoding(on_output)
-    events = session.stream(
-        command, timeout_s=timeout_s, exec_id=exec_id, output_limit=KEPT_BYTES, shell=shell, env=ENV
-    )
+    events = session.stream(command, **options)
     async with contextlib.aclosing(events):
         async for event in events:
             decoding.see(event)
@@ -252,13 +270,18 @@ async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answe
     # A job is a process of its own; it shall see what the shell has been told.
     shell = next((shell for shell in await session.shells() if shell.name == SHELL), None)
     exports = None if shell is None or shell.busy else await _exports(session)
-    execution = await session.start(
-        f"{exports or ''}\n{command}",
-        cwd=shell.cwd if shell else None,
-        env=ENV,
-        exec_id=job,
-        output_limit=None,  # the newest output is kept, however much there is, and for as long as it runs
-    )
+    options: ExecOptions = {
+        "cwd": shell.cwd if shell else None,
+        "env": ENV,
+        "exec_id": job,
+        "output_limit": None,  # the newest output is kept, however much there is, and for as long as it runs
+        "merge_output": True,
+    }
+    command = f"{exports or ''}\n{command}"
+    try:
+        execution = await session.start(command, **options)
+    except Unsupported:  # the agent of a sandbox that is older than this program
+        execution = await session.start(command, **{**options, "merge_output": False})
     await execution.detach()  # who is attached and does not read would hold the job up
     return _begun(session, job, without_variables=shell is not None and exports is None)
 

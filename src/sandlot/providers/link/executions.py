@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Final
 
-from sandlot.domain.errors import Conflict, InvalidRequest, LinkInterrupted, SandboxLost
+from sandlot.domain.errors import Conflict, InvalidRequest, LinkInterrupted, SandboxLost, Unsupported
 from sandlot.domain.execution import (
     MAX_OUTPUT_LIMIT_BYTES,
     ExecEvent,
@@ -28,6 +28,7 @@ from sandlot.wire.agent_messages import ExecEvents
 from sandlot.wire.frames import MAX_DATA_BYTES, ProtocolViolation
 
 MAX_FRUITLESS_BREAKS: Final = 5  # links in a row that broke without bringing a single event
+MERGES_SINCE: Final = 1  # the protocol's minor version from which on an agent knows `merge`
 
 
 def start_request(request: ExecRequest, offset: int = 0) -> dict[str, Any]:
@@ -48,6 +49,8 @@ def start_request(request: ExecRequest, offset: int = 0) -> dict[str, Any]:
         body["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
     if request.shell is not None:
         body["shell"] = request.shell
+    if request.merge_output:
+        body["merge"] = True
     if offset:
         body["offset"] = offset
     return body
@@ -55,6 +58,15 @@ def start_request(request: ExecRequest, offset: int = 0) -> dict[str, Any]:
 
 def attach_request(exec_id: str, offset: int = 0) -> dict[str, Any]:
     return {"op": "exec.attach", "exec_id": exec_id, "offset": offset}
+
+
+def _check_understood(link: AgentLink, request: dict[str, Any]) -> None:
+    """An older agent would pass over what it does not know, and the order would not be what was asked for."""
+    if request.get("merge") and (link.agreed is None or link.agreed.minor < MERGES_SINCE):
+        raise Unsupported(
+            "this sandbox was made by an older version, whose agent cannot merge stdout and stderr: "
+            "leave out merge_output, or use a new sandbox"
+        )
 
 
 async def _next_event(stream: Stream, events: ExecEvents) -> ExecEvent | None:
@@ -91,6 +103,7 @@ class AgentExecution:
         if not is_exec_id(exec_id) or offset < 0:
             raise InvalidRequest("an exec id or offset cannot be right")
         mux = await link.core()
+        _check_understood(link, request)
         events = ExecEvents(offset)
         stream = None
         try:
@@ -179,6 +192,7 @@ class Run:
             except (LinkInterrupted, SandboxLost) as problem:
                 problem.may_have_executed = sent
                 raise
+            _check_understood(self._link, opening)
             self._progress = False
             sent = True
             try:

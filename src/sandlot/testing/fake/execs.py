@@ -83,8 +83,10 @@ class FakeExec:
     # --- output -------------------------------------------------------------------------------
 
     async def write(self, channel: Channel, data: bytes) -> None:
+        if self.request.merge_output or self.request.pty is not None:
+            channel = Channel.STDOUT
         if self.request.pty is not None:
-            channel, data = Channel.STDOUT, data.replace(b"\n", b"\r\n")
+            data = data.replace(b"\n", b"\r\n")
         limit = self.request.output_limit
         room = len(data) if limit is None else max(0, limit - self._written)
         kept = data[:room]

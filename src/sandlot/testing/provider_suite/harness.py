@@ -80,6 +80,7 @@ async def run(
     cwd: str | None = None,
     env: dict[str, str] | None = None,
     output_limit: int | None = 1024 * 1024,
+    merge_output: bool = False,
 ) -> ExecResult:
     request = ExecRequest(
         command=command,
@@ -88,6 +89,7 @@ async def run(
         cwd=cwd,
         env=env or {},
         output_limit=output_limit,
+        merge_output=merge_output,
         stdin=stdin is not None,
     )
     return await asyncio.wait_for(sandbox.run(request, stdin), timeout_s + 30)

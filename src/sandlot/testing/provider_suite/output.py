@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from sandlot.domain.execution import ExecRequest, Exited, OnLimit, Output, Verdict
 from sandlot.providers.base import Sandbox
-from sandlot.testing.provider_suite.harness import Cases, ok, run
+from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
 
 class OutputCases(Cases):
@@ -92,3 +94,24 @@ class OutputCases(Cases):
         printed = "".join(f"\\{byte:03o}" for byte in frame + end)
         result = await run(sandbox, f"printf '{printed}'; printf '{printed}' >&2; exit 9")
         assert (result.stdout, result.stderr, result.exit_code) == (frame + end, frame + end, 9)
+
+    @pytest.mark.parametrize("shell", [None, "merged"])
+    async def test_merged_output_is_in_order(self, sandbox: Sandbox, shell: str | None) -> None:
+        if shell is not None:
+            await require(sandbox, "bash")
+        command = "for i in $(seq 40); do echo out $i; echo err $i >&2; done"
+        in_order = "".join(f"out {i}\nerr {i}\n" for i in range(1, 41)).encode()
+        for _ in range(30):
+            result = await run(sandbox, command, merge_output=True, shell=shell)
+            assert (result.stdout, result.stderr, result.output) == (in_order, b"", in_order)
+
+    async def test_merged_output_outlives_no_command(self, sandbox: Sandbox) -> None:
+        """A child in the background holds the one pipe: the exec ends all the same."""
+        result = await run(sandbox, "echo a; echo b >&2; sleep 60 & exit 3", merge_output=True)
+        assert (result.stdout, result.stderr, result.exit_code) == (b"a\nb\n", b"", 3)
+        await sandbox.kill(result.exec_id)
+
+    async def test_merged_output_has_one_cap(self, sandbox: Sandbox) -> None:
+        command = "for i in $(seq 100); do printf o; printf e >&2; done"
+        result = await run(sandbox, command, merge_output=True, output_limit=200)
+        assert (result.stdout, result.stderr, result.truncated) == (b"oe" * 100, b"", False)

@@ -16,6 +16,7 @@ from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.loss import LossCases
+from sandlot.testing.service_suite.merged import MergedOutputCases
 from sandlot.testing.service_suite.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
@@ -31,6 +32,7 @@ class ServiceSuite(
     IdempotencyCases,
     ThreadCases,
     ExecCases,
+    MergedOutputCases,
     StreamCases,
     BackgroundCases,
     TerminalCases,
