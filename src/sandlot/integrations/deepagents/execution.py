@@ -39,17 +39,15 @@ class Call:
 
     async def run(self, session: AsyncSession, output_limit: int = KEPT_BYTES) -> Result:
         exec_id = self.exec_id or new_exec_id()
-        own: ExecOptions = {
+        options: ExecOptions = {
             "timeout_s": self.timeout or None,
-            "exec_id": exec_id,
+            "shell": self.shell,
             "output_limit": output_limit,
             "env": ENV,
+            "merge_output": True,
         }
         return await in_shell(
-            session,
-            exec_id,
-            self.shell,
-            lambda options: run_foreground(session, self.command, **{**own, **options}),
+            session, exec_id, options, lambda options: run_foreground(session, self.command, **options)
         )
 
 

@@ -77,13 +77,19 @@ async def bash(
     exec_id = exec_id_of(call_id, command)
     if background:
         return await _begin_job(session, command, exec_id)
+    options: ExecOptions = {
+        "timeout_s": timeout_s,
+        "shell": SHELL,
+        "output_limit": KEPT_BYTES,
+        "env": ENV,
+        "merge_output": merge_output,
+    }
     try:
         result = await in_shell(
             session,
             exec_id,
-            SHELL,
-            lambda options: _streamed(session, command, timeout_s, exec_id, on_output, options),
-            merge_output=merge_output,
+            options,
+            lambda options: _streamed(session, command, exec_id, on_output, options),
         )
     except asyncio.CancelledError:
         # Nobody wants it any more. A job goes on, and so does the command of a caller that just dies.
@@ -152,43 +158,36 @@ async def stop(session: AsyncSession, job: str) -> Answer:
 async def in_shell(
     session: AsyncSession,
     exec_id: str,
-    shell: str | None,
+    options: ExecOptions,
     run: Callable[[ExecOptions], Awaitable[Result]],
-    *,
-    merge_output: bool = True,
 ) -> Result:
-    """``run`` with the shell to use, and both channels merged: a model reads them as one text.
+    """``run`` with these options, as far as the sandbox can. ``exec_id`` is of the call and its command.
 
-    ``exec_id`` is of the call and its command.
+    An image without bash has no shells that last; each command then starts where the sandbox does. And the
+    agent of a sandbox that is older than this program may not know how to merge output.
     """
-    # An image without bash has no shells that last; each command then starts where the sandbox does. And the
-    # agent of a sandbox that is older than this program may not know how to merge.
-    ways = [
-        (name, merge)
-        for name in dict.fromkeys((shell, None))
-        for merge in dict.fromkeys((merge_output, False))
-    ]
-    for name, merge in ways:
-        try:
-            return await run({"shell": name, "merge_output": merge})
-        except Unsupported:
-            if (name, merge) == ways[-1]:
-                raise
-        except Conflict:
-            break
-    # The same call and command, begun with another timeout or without a shell: its result is the one.
-    return await (await session.exec(exec_id)).wait()
+    shells = dict.fromkeys((options.get("shell"), None))
+    merges = dict.fromkeys((options.get("merge_output", False), False))
+    refused: Unsupported | None = None
+    for shell in shells:
+        for merge in merges:
+            tried = options.copy()
+            tried["exec_id"], tried["shell"], tried["merge_output"] = exec_id, shell, merge
+            try:
+                return await run(tried)
+            except Unsupported as error:
+                refused = error
+            except Conflict:
+                # The same call and command, begun with another timeout or in another of these ways: its
+                # result is the one.
+                return await (await session.exec(exec_id)).wait()
+    assert refused is not None
+    raise refused
 
 
 async def _streamed(
-    session: AsyncSession,
-    command: str,
-    timeout_s: float,
-    exec_id: str,
-    on_output: OnOutput | None,
-    options: ExecOptions,
+    session: AsyncSession, command: str, exec_id: str, on_output: OnOutput | None, options: ExecOptions
 ) -> Result:
-    options = {**options, "timeout_s": timeout_s, "exec_id": exec_id, "output_limit": KEPT_BYTES, "env": ENV}
     if on_output is None:
         return await session.run(command, **options)
     fold = ResultFold(exec_id, KEPT_BYTES)
@@ -281,7 +280,8 @@ async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answe
     try:
         execution = await session.start(command, **options)
     except Unsupported:  # the agent of a sandbox that is older than this program
-        execution = await session.start(command, **{**options, "merge_output": False})
+        options["merge_output"] = False
+        execution = await session.start(command, **options)
     await execution.detach()  # who is attached and does not read would hold the job up
     return _begun(session, job, without_variables=shell is not None and exports is None)
 
