@@ -159,6 +159,9 @@ func (r *Registry) Start(q Request) (e *Exec, existing bool, err error) {
 		request: q, sum: sum, shown: q.shown(), started: time.Now(), ring: newRing(q.OutputLimit, &r.rings),
 		begun: make(chan struct{}), foundFull: diskFull(r.setup.Workspace, "/tmp"),
 	}
+	if q.OnLimit == "kill" { // there is no end to keep: the limit is where the command is ended
+		e.ring.head = q.OutputLimit
+	}
 	r.execs[q.ExecID] = e
 	r.running++
 	r.mu.Unlock()

@@ -56,6 +56,10 @@ type Exit struct {
 	ShellNew   bool    `json:"shell_restarted"`
 	// OutputBytes counts what the command wrote, kept or not.
 	OutputBytes uint64 `json:"output_bytes"`
+	StderrBytes uint64 `json:"stderr_bytes"` // of these, on stderr
+	// Of a truncated output: the bytes from GapFrom to GapTo, which were not kept.
+	GapFrom uint64 `json:"gap_from,omitempty"`
+	GapTo   uint64 `json:"gap_to,omitempty"`
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)

@@ -23,17 +23,21 @@ type segment struct {
 	channel byte
 }
 
-// ring is the output of one exec. With a limit it keeps exactly the first bytes, up to the limit; without one it keeps
-// the last followBytes and makes the command wait for readers that are attached, as any pipe would.
+// ring is the output of one exec. With a limit it keeps exactly the first and the last bytes, half of the limit each (see
+// ends.go); without one it keeps the last followBytes and makes the command wait for readers that are attached, as any
+// pipe would.
 type ring struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // more output, a reader moved or left, or the exit is known
 	limit    int        // 0: none
+	head     int        // of the limit: how much is for the first bytes
 	base     uint64     // offset of data[0]
 	data     []byte
 	segments []segment
 	produced uint64 // bytes that the command has written, kept or not
+	errors   uint64 // of these, on stderr
 	full     bool   // something was dropped
+	tail     tail   // once it is full
 	readers  map[*reader]struct{}
 	exit     *Exit
 	shared   *budget
@@ -47,7 +51,7 @@ type reader struct {
 }
 
 func newRing(limit int, shared *budget) *ring {
-	r := &ring{limit: limit, readers: map[*reader]struct{}{}, shared: shared}
+	r := &ring{limit: limit, head: limit - limit/2, readers: map[*reader]struct{}{}, shared: shared}
 	r.changed = sync.NewCond(&r.mu)
 	return r
 }
@@ -57,15 +61,11 @@ func (r *ring) write(channel byte, p []byte) (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.produced += uint64(len(p))
+	if channel == 2 {
+		r.errors += uint64(len(p))
+	}
 	if r.limit > 0 {
-		room := max(0, r.limit-len(r.data))
-		if len(r.segments) >= maxSegments || r.shared.used.Load() > r.shared.max.Load() {
-			room = 0
-		}
-		if len(p) > room {
-			p, r.full = p[:room], true
-		}
-		r.append(channel, p)
+		r.writeCapped(channel, p)
 		return r.full
 	}
 	for len(p) > 0 {
@@ -114,6 +114,9 @@ func (r *ring) append(channel byte, p []byte) {
 	if n := len(r.segments); n == 0 || r.segments[n-1].channel != channel {
 		r.segments = append(r.segments, segment{r.base + uint64(len(r.data)), channel})
 	}
+	if need := len(r.data) + len(p); r.limit > 0 && need > cap(r.data) { // append would take more than the limit
+		r.data = append(make([]byte, 0, min(r.limit, max(need, 2*cap(r.data)))), r.data...)
+	}
 	r.data = append(r.data, p...)
 	r.count()
 	r.changed.Broadcast()
@@ -124,7 +127,7 @@ func (r *ring) mentions(texts ...string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, text := range texts {
-		if bytes.Contains(r.data, []byte(text)) {
+		if bytes.Contains(r.data, []byte(text)) || bytes.Contains(r.seam(len(text)), []byte(text)) {
 			return true
 		}
 	}
@@ -133,7 +136,7 @@ func (r *ring) mentions(texts ...string) bool {
 
 // count settles with the budget what the ring takes now.
 func (r *ring) count() {
-	held := cap(r.data) + 16*cap(r.segments)
+	held := cap(r.data) + 16*cap(r.segments) + 16*cap(r.tail.segments)
 	r.shared.used.Add(int64(held - r.counted))
 	r.counted = held
 }
@@ -142,7 +145,10 @@ func (r *ring) count() {
 func (r *ring) finish(exit *Exit) {
 	r.mu.Lock()
 	exit.Truncated = r.full
-	exit.OutputBytes = r.produced
+	exit.OutputBytes, exit.StderrBytes = r.produced, r.errors
+	if r.full {
+		exit.GapFrom, exit.GapTo = r.headEnd(), r.tail.from
+	}
 	r.exit = exit
 	r.changed.Broadcast()
 	r.mu.Unlock()
@@ -152,7 +158,10 @@ func (r *ring) finish(exit *Exit) {
 func (r *ring) state() (end uint64, exit *Exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.base + uint64(len(r.data)), r.exit
+	if r.full && r.exit != nil {
+		return r.tail.end, r.exit
+	}
+	return r.base + r.readable(), r.exit
 }
 
 // held is the memory that the ring takes.
@@ -166,7 +175,8 @@ func (r *ring) held() int {
 func (r *ring) forget() {
 	r.mu.Lock()
 	r.base += uint64(len(r.data))
-	r.data, r.segments = nil, nil
+	r.data, r.segments, r.tail.segments = nil, nil, nil
+	r.tail.from = r.tail.end
 	r.count()
 	r.mu.Unlock()
 }
@@ -197,14 +207,22 @@ func (rd *reader) next(buf []byte) (channel byte, offset uint64, n int, exit *Ex
 			return 0, 0, 0, nil, false
 		}
 		rd.offset = max(rd.offset, r.base)
-		end := r.base + uint64(len(r.data))
+		end := r.base + r.readable()
 		if rd.offset < end {
-			channel, stop := r.channelAt(rd.offset, end)
+			channel, stop := channelAt(r.segments, rd.offset, end)
 			offset := rd.offset
 			n := copy(buf, r.data[offset-r.base:stop-r.base])
 			rd.offset += uint64(n)
 			r.changed.Broadcast() // a command that waits for readers may go on
 			return channel, offset, n, nil, true
+		}
+		if r.full && r.exit != nil && rd.offset < r.tail.end {
+			rd.offset = max(rd.offset, r.tail.from)
+			channel, offset := r.readTail(rd.offset, &buf)
+			if len(buf) > 0 {
+				rd.offset += uint64(len(buf))
+				return channel, offset, len(buf), nil, true
+			}
 		}
 		if r.exit != nil {
 			return 0, 0, 0, r.exit, true
@@ -214,18 +232,18 @@ func (rd *reader) next(buf []byte) (channel byte, offset uint64, n int, exit *Ex
 }
 
 // channelAt finds the channel of an offset and where its run of bytes stops.
-func (r *ring) channelAt(offset, end uint64) (channel byte, stop uint64) {
-	low, high := 0, len(r.segments)
+func channelAt(segments []segment, offset, end uint64) (channel byte, stop uint64) {
+	low, high := 0, len(segments)
 	for high-low > 1 {
 		mid := (low + high) / 2
-		if r.segments[mid].from <= offset {
+		if segments[mid].from <= offset {
 			low = mid
 		} else {
 			high = mid
 		}
 	}
-	if low+1 < len(r.segments) {
-		end = r.segments[low+1].from
+	if low+1 < len(segments) {
+		end = min(end, segments[low+1].from)
 	}
-	return r.segments[low].channel, end
+	return segments[low].channel, end
 }

@@ -58,26 +58,142 @@ func readAll(t *testing.T, rd *reader) (got []byte, gaps int) {
 	}
 }
 
-func TestCappedRingKeepsExactlyTheFirstBytes(t *testing.T) {
-	r := newRing(1000, roomy())
-	var want []byte
-	for i := range 300 {
+// fill writes numbered pieces of 7 bytes on both channels in turn, and returns all of them.
+func fill(r *ring, pieces int) (all []byte, marks []byte) {
+	for i := range pieces {
 		p := bytes.Repeat([]byte{byte(i)}, 7)
-		want = append(want, p...)
-		over := r.write(byte(1+i%2), p)
-		if over != (len(want) > 1000) {
-			t.Fatalf("over=%v after %d", over, len(want))
+		channel := byte(1 + i%2)
+		all, marks = append(all, p...), append(marks, bytes.Repeat([]byte{channel}, 7)...)
+		r.write(channel, p)
+	}
+	return all, marks
+}
+
+func TestCappedRingKeepsExactlyBothEnds(t *testing.T) {
+	for _, limit := range []int{1, 2, 3, 999, 1000, 1001} {
+		for _, pieces := range []int{1, 143, 144, 180, 300, 5000} {
+			r := newRing(limit, roomy())
+			all, marks := fill(r, pieces)
+			r.finish(&Exit{})
+			from, to := len(all), len(all)
+			if len(all) > limit {
+				from, to = limit-limit/2, len(all)-limit/2
+			}
+			if r.exit.Truncated != (len(all) > limit) || r.exit.OutputBytes != uint64(len(all)) {
+				t.Fatalf("%d of %d: %+v", limit, len(all), r.exit)
+			}
+			if len(all) > limit && (r.exit.GapFrom != uint64(from) || r.exit.GapTo != uint64(to)) {
+				t.Fatalf("%d of %d: %+v", limit, len(all), r.exit)
+			}
+			if errs := bytes.Count(marks, []byte{2}); r.exit.StderrBytes != uint64(errs) {
+				t.Fatalf("%d bytes of stderr, not %d", r.exit.StderrBytes, errs)
+			}
+			for _, offset := range []int{0, 1, 6, 7, 499, 500, 501, 999, 1000, 1001, len(all) - 1, len(all), len(all) + 5} {
+				rd := r.attach(uint64(max(0, offset)))
+				buf := make([]byte, 11)
+				next := max(0, offset)
+				for {
+					channel, at, n, exit, _ := rd.next(buf)
+					if exit != nil {
+						break
+					}
+					if next < from || next >= to {
+						if int(at) != next {
+							t.Fatalf("%d of %d from %d: at %d, not %d", limit, len(all), offset, at, next)
+						}
+					} else if int(at) != to {
+						t.Fatalf("%d of %d from %d: after the gap at %d, not %d", limit, len(all), offset, at, to)
+					}
+					next = int(at) + n
+					if !bytes.Equal(buf[:n], all[at:next]) || bytes.Count(marks[at:next], []byte{channel}) != n {
+						t.Fatalf("%d of %d from %d: wrong bytes at %d", limit, len(all), offset, at)
+					}
+					if next == from {
+						next = to
+					}
+				}
+				if next < len(all) && !(next >= from && to == len(all)) {
+					t.Fatalf("%d of %d from %d: ends at %d", limit, len(all), offset, next)
+				}
+			}
 		}
+	}
+}
+
+func TestCappedRingTakesNoMoreThanItsLimit(t *testing.T) {
+	r := newRing(100_000, roomy())
+	piece := make([]byte, pumpBytes)
+	for range 1000 {
+		r.write(1, piece)
+	}
+	if held := r.held(); held > 100_000+pumpBytes+16 {
+		t.Fatalf("%d bytes are held", held)
+	}
+}
+
+// What a reader sees while the command runs is the beginning, up to the limit; the end is not known yet.
+func TestReadersOfACappedRingWaitForItsEnd(t *testing.T) {
+	r := newRing(1000, roomy())
+	live := r.attach(0)
+	buf := make([]byte, 2000)
+	all := make([]byte, 1000, 3000)
+	r.write(1, all)
+	if _, at, n, _, _ := live.next(buf); at != 0 || n != 1000 {
+		t.Fatalf("%d bytes at %d", n, at)
+	}
+	for range 20 {
+		piece := bytes.Repeat([]byte("x"), 100)
+		all = append(all, piece...)
+		if !r.write(1, piece) {
+			t.Fatal("the limit is passed")
+		}
+	}
+	if end, _ := r.state(); end != 500 {
+		t.Fatalf("to be read up to %d", end)
 	}
 	r.finish(&Exit{})
-	for _, offset := range []uint64{0, 1, 6, 7, 500, 999, 1000, 5000} {
-		got, _ := readAll(t, r.attach(offset))
-		if !bytes.Equal(got, want[min(offset, 1000):1000]) {
-			t.Fatalf("from %d: %d bytes", offset, len(got))
-		}
+	if end, _ := r.state(); end != 3000 {
+		t.Fatalf("to be read up to %d", end)
 	}
-	if !r.exit.Truncated || r.exit.OutputBytes != 2100 {
-		t.Fatalf("%+v", r.exit)
+	if _, at, n, _, _ := live.next(buf); at != 2500 || !bytes.Equal(buf[:n], all[2500:]) {
+		t.Fatalf("%d bytes at %d", n, at)
+	}
+}
+
+func TestLimitThatKillsKeepsTheBeginning(t *testing.T) {
+	r := newRing(1000, roomy())
+	r.head = 1000
+	all, _ := fill(r, 300)
+	r.finish(&Exit{})
+	got, _ := readAll(t, r.attach(0))
+	if !bytes.Equal(got, all[:1000]) || r.exit.GapFrom != 1000 || r.exit.GapTo != 2100 {
+		t.Fatalf("%d bytes, %+v", len(got), r.exit)
+	}
+}
+
+func TestRingThatGetsNoMoreRoomKeepsBothEndsOfWhatItHas(t *testing.T) {
+	shared := budgetOf(1 << 40)
+	r := newRing(1000, shared)
+	all, _ := fill(r, 100) // 700 bytes
+	shared.max.Store(0)
+	more, _ := fill(r, 100)
+	all = append(all, more...)
+	r.finish(&Exit{})
+	got, _ := readAll(t, r.attach(0))
+	to := r.exit.GapTo
+	if r.exit.GapFrom != 500 || to < 1200 || !bytes.Equal(got, append(all[:500:500], all[to:]...)) {
+		t.Fatalf("%d bytes, %+v", len(got), r.exit)
+	}
+}
+
+func TestTextIsFoundWhereTheTailGoesRound(t *testing.T) {
+	for shift := range 60 {
+		r := newRing(100, roomy())
+		r.write(1, bytes.Repeat([]byte("x"), 100+shift))
+		r.write(2, []byte("No space left"))
+		if !r.mentions("No space left") {
+			t.Fatalf("not found after %d", shift)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ from sandlot.domain.execution import ExecEvent, Output, ResultFold
 from sandlot.domain.service import ExecStatus, SandboxService
 
 WAIT_S: Final = 3600.0  # of one question; who has no limit asks again
+LOOK_AGAIN_S: Final = 1.0  # without output that was said to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,26 @@ class AsyncExec:
         data, at = bytearray(), offset
         # Not the line that input goes over: that one goes on from where it is.
         execution = await self._service.attach_exec(self._session_id, self._id, offset=offset)
+        events = aiter(execution.events())
+        coming: asyncio.Future[ExecEvent | None] | None = None
         try:
-            async for event in execution.events():
+            while not (summary.running and at >= end):
+                coming = coming or asyncio.ensure_future(anext(events, None))
+                await asyncio.wait({coming}, timeout=LOOK_AGAIN_S if summary.running else None)
+                if not coming.done():
+                    # With a limit that was passed since, there is less to read until the command has ended.
+                    end = (await self._summary()).output_end or 0
+                    continue
+                event, coming = coming.result(), None
+                if event is None:
+                    break
                 if isinstance(event, Output):
                     data += event.data
                     at = event.offset + len(event.data)
-                    if summary.running and at >= end:
-                        break
         finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.wait({coming})
             await execution.detach()
         return OutputSoFar(bytes(data), at, summary.running, summary.exit_code)
 

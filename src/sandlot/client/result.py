@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecResult, Verdict
+from sandlot.domain.kept_output import Omitted
 
 SHOWN_CHARACTERS: Final = 200  # of the output, in repr and in an error's message
 
@@ -24,6 +25,8 @@ _KEYS: Final = (
     "duration_ms",
     "peak_memory_bytes",
     "output_bytes",
+    "stdout_omitted_bytes",
+    "stderr_omitted_bytes",
     "exec_id",
     "session_id",
     "generation",
@@ -42,18 +45,32 @@ class Result(Mapping[str, Any]):
 
     @property
     def stdout(self) -> str:
-        return self.raw.stdout.decode("utf-8", "replace")
+        return text_of(self.raw.stdout, self.raw.stdout_omitted)
 
     @property
     def stderr(self) -> str:
-        return self.raw.stderr.decode("utf-8", "replace")
+        return text_of(self.raw.stderr, self.raw.stderr_omitted)
 
     @property
     def output(self) -> str:
         """Both channels, in the order in which they were read: two pipes, so lines that were written to both
         at nearly the same time may have changed places. ``merge_output=True`` keeps their order.
         """
-        return self.raw.output.decode("utf-8", "replace")
+        return text_of(self.raw.output, self.raw.output_omitted)
+
+    @property
+    def marked_output(self) -> str:
+        """``output``, and where some of it is missing, how much: "[… 12,345,678 bytes left out …]"."""
+        return text_of(self.raw.output, self.raw.output_omitted, marked=True)
+
+    @property
+    def stdout_omitted_bytes(self) -> int:
+        """How much of stdout is missing in ``stdout``; ``raw.stdout_omitted`` says where."""
+        return _omitted_bytes(self.raw.stdout_omitted)
+
+    @property
+    def stderr_omitted_bytes(self) -> int:
+        return _omitted_bytes(self.raw.stderr_omitted)
 
     @property
     def verdict(self) -> Verdict:
@@ -146,6 +163,31 @@ class CommandFailed(SandlotError):
             },
         )
         self.result = result
+
+
+def text_of(data: bytes, omitted: Omitted | None, *, marked: bool = False) -> str:
+    """Both sides of what is missing are read by themselves: half a character before it and half of another
+    behind it must not become a third.
+    """
+    if omitted is None:
+        return data.decode("utf-8", "replace")
+    head, tail = (part.decode("utf-8", "replace") for part in (data[: omitted.at], data[omitted.at :]))
+    return f"{head}{marker(omitted)}{tail}" if marked else head + tail
+
+
+def marked_bytes(data: bytes, omitted: Omitted | None) -> bytes:
+    """``data`` with a line that says how much is missing, where it is."""
+    if omitted is None:
+        return data
+    return data[: omitted.at] + marker(omitted).encode() + data[omitted.at :]
+
+
+def marker(omitted: Omitted) -> str:
+    return f"\n[… {omitted.bytes:,} bytes left out …]\n"
+
+
+def _omitted_bytes(omitted: Omitted | None) -> int:
+    return 0 if omitted is None else omitted.bytes
 
 
 def _shown(text: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from sandlot.domain.budget import hold
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
+from sandlot.domain.kept_output import STDERR, STDOUT, Ends, Gap, KeptOutput, Omitted
 from sandlot.domain.variables import check_env
 
 MIB = 1024 * 1024
@@ -122,6 +124,11 @@ class Exited:
     error: str = ""
     truncated: bool = False
     output_bytes: int = 0
+    # Of these, on stderr; 0 from an agent that does not say.
+    stderr_bytes: int = 0
+    # Of a truncated output: its bytes from here to there were not kept.
+    gap_from: int = 0
+    gap_to: int = 0
     duration_ms: float = 0.0
     user_ms: float = 0.0
     system_ms: float = 0.0
@@ -154,7 +161,11 @@ def verdict_of(exited: Exited) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What came of a command. ``output`` has both channels in arrival order; see ``Output``."""
+    """What came of a command. ``output`` has both channels in arrival order; see ``Output``.
+
+    Of more output than its limit the first half of the limit and the last half are kept. ``stdout_omitted``
+    and its companions say how many bytes are missing in each, and where.
+    """
 
     exec_id: str
     exit_code: int
@@ -167,6 +178,9 @@ class ExecResult:
     # Which session ran it, and in which of its sandboxes; a provider knows neither.
     session_id: str = ""
     generation: int = 0
+    stdout_omitted: Omitted | None = None
+    stderr_omitted: Omitted | None = None
+    output_omitted: Omitted | None = None
 
     @property
     def retryable(self) -> bool:
@@ -182,62 +196,59 @@ class ExecResult:
         return self.exited.truncated or self.gaps > 0
 
 
+_MARKS: Final = {Channel.STDOUT: STDOUT, Channel.STDERR: STDERR}
+
+
 class ResultFold:
-    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives, and all of it
-    on the account of who is being served: ``Busy`` when there is no room, and the exec keeps its output.
+    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives: its first half
+    and its last. All of it is on the account of who is being served: ``Busy`` when there is no room, and the
+    exec keeps its output.
     """
 
     def __init__(self, exec_id: str, keep_bytes: int = MAX_OUTPUT_LIMIT_BYTES, offset: int = 0) -> None:
         self._exec_id = exec_id
-        self._keep = keep_bytes
-        self._next = offset
-        self._gaps = 0
-        self._dropped = False
-        # Not a list of pieces: a command that prints byte by byte would make each byte cost a hundred.
-        self._output = bytearray()
-        # Apart only from the moment on in which there are two: most commands print on one, and it is all.
-        self._only: Channel | None = None
-        self._by_channel: dict[Channel, bytearray] = {}
+        self._offset = offset
+        self._kept = KeptOutput(keep_bytes, offset)
+        self._held = 0
 
     def add(self, event: ExecEvent) -> ExecResult | None:
         """Returns the result when the event is the exit."""
         if isinstance(event, Output):
-            if event.offset > self._next:
-                self._gaps += 1
-            self._next = event.offset + len(event.data)
-            data = event.data[: max(0, self._keep - len(self._output))]
-            self._dropped = self._dropped or len(data) < len(event.data)
-            self._keep_output(event.channel, data)
+            self._kept.add(event.offset, event.data, _MARKS[event.channel])
+            if (size := self._kept.size) > self._held:
+                hold(size - self._held)
+                self._held = size
             return None
-        if isinstance(event, Started):
-            return None
-        # Each is let go of as soon as it is copied: the fold may live on while its reader waits for the end.
-        output = bytes(self._output)
-        self._output = bytearray()
-        if self._by_channel:
-            stdout, stderr = (bytes(self._by_channel.pop(channel)) for channel in Channel)
+        return None if isinstance(event, Started) else self._result(event)
+
+    def _result(self, exited: Exited) -> ExecResult:
+        mark, jumps = self._kept.mark, self._kept.jumps
+        both = self._kept.ends(Gap(exited.gap_from, exited.gap_to))
+        if mark is None:
+            stdout, stderr = both.of(STDOUT), both.of(STDERR)
         else:
-            stdout, stderr = (output if self._only is channel else b"" for channel in Channel)
+            stdout, stderr = (both if mark == each else _NOTHING for each in (STDOUT, STDERR))
+        output = both.whole
+        # One channel is all of it, and not copied.
+        out, err = (output if each is both else each.whole for each in (stdout, stderr))
+        written = max(exited.output_bytes, self._kept.reached)
+        missing = max(0, written - self._offset - len(output))
+        missing_err = min(missing, max(0, exited.stderr_bytes - len(err)))
+        told = exited.truncated and missing == exited.gap_to - exited.gap_from
         return ExecResult(
             exec_id=self._exec_id,
-            exit_code=event.code,
-            stdout=stdout,
-            stderr=stderr,
+            exit_code=exited.code,
+            stdout=out,
+            stderr=err,
             output=output,
-            verdict=verdict_of(event),
-            exited=event,
-            gaps=self._gaps + (1 if self._dropped else 0),
+            verdict=verdict_of(exited),
+            exited=exited,
+            # Beside the one that the exit tells of.
+            gaps=max(1, jumps) if missing and not told else 0,
+            stdout_omitted=stdout.omitted(missing - missing_err),
+            stderr_omitted=stderr.omitted(missing_err),
+            output_omitted=both.omitted(missing),
         )
 
-    def _keep_output(self, channel: Channel, data: bytes) -> None:
-        if not data:
-            return
-        self._only = self._only or channel
-        if not self._by_channel and channel is not self._only:
-            hold(len(self._output))
-            self._by_channel = {Channel.STDOUT: bytearray(), Channel.STDERR: bytearray()}
-            self._by_channel[self._only] += self._output
-        hold(len(data) * (2 if self._by_channel else 1))
-        self._output += data
-        if self._by_channel:
-            self._by_channel[channel] += data
+
+_NOTHING: Final = Ends(b"", b"", b"", b"", joined=True)

@@ -11,6 +11,7 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
+from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Catalogue
 from sandlot.domain.session import EndReason, Session, SessionState
 
@@ -44,9 +45,9 @@ def for_model(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str | No
     """
     if result.truncated:
         path = path and f"{path}, as far as it was kept"
-    parts = [shown(result.raw.output, limit, path).rstrip("\n")]
+    parts = [shown(result.raw.output, limit, path, result.raw.output_omitted).rstrip("\n")]
     if result.truncated:
-        parts.append(f"[the command wrote {result.output_bytes} bytes; what came after this was not kept]")
+        parts.append(f"[the command wrote {result.output_bytes:,} bytes, more than are kept]")
     if (why := why_ended(result)) is not None:
         parts.append(f"[{why}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
@@ -78,17 +79,30 @@ def shell_note(result: Result) -> str | None:
     return None
 
 
-def shown(output: bytes, limit: int, path: str | None = None) -> str:
-    """Output as a model reads it. Of megabytes only the ends are looked at: a loop waits for this."""
+def shown(output: bytes, limit: int, path: str | None = None, omitted: Omitted | None = None) -> str:
+    """Output as a model reads it. Of megabytes only the ends are looked at: a loop waits for this.
+
+    ``omitted``: what of the output is not there. However much is left out, and by whom, one line says it.
+    """
+    if omitted is not None and omitted.at >= len(output):
+        omitted = None  # nothing comes after it
     looked_at = max(LOOKED_AT_BYTES, 8 * limit)  # characters and escapes take several bytes
-    if len(output) <= looked_at:
+    if len(output) <= looked_at and omitted is None:
         text = plain(output.decode("utf-8", "replace"))
         return shortened(text, limit, path) if text.strip() else "(no output)"
-    ends = [output[: looked_at // 2], output[-looked_at // 2 :]]
+    seam = len(output) // 2 if omitted is None else omitted.at
+    # At the seam itself, so that no character is put together of two halves.
+    ends = [output[: min(seam, looked_at // 2)], output[max(seam, len(output) - looked_at // 2) :]]
     head, tail = (plain(end.decode("utf-8", "replace")) for end in ends)
     half = limit // 2
-    left_out = f"about {len(output) - limit} bytes left out{_where(path)}"
-    return f"{head[:half]}\n[… {left_out} …]\n{tail[-half:]}"
+    if omitted is not None and len(output) <= looked_at and len(head) <= half and len(tail) <= half:
+        return text_of_ends(head, tail, f"{omitted.bytes:,} bytes left out")
+    missing = len(output) + (0 if omitted is None else omitted.bytes) - limit
+    return text_of_ends(head[:half], tail[-half:], f"about {missing:,} bytes left out{_where(path)}")
+
+
+def text_of_ends(head: str, tail: str, left_out: str) -> str:
+    return f"{head}\n[… {left_out} …]\n{tail}"
 
 
 def plain(text: str) -> str:

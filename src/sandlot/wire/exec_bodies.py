@@ -28,6 +28,7 @@ from sandlot.domain.execution import (
     verdict_of,
 )
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
 from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody
 
@@ -146,6 +147,9 @@ class ResultFacts:
     peak_memory_bytes: int
     exited: Exited
     gaps: int = 0
+    stdout_omitted: Omitted | None = None
+    stderr_omitted: Omitted | None = None
+    output_omitted: Omitted | None = None
 
     @staticmethod
     def members(result: ExecResult) -> dict[str, Any]:
@@ -163,6 +167,9 @@ class ResultFacts:
             "peak_memory_bytes": result.exited.peak_memory_bytes,
             "exited": result.exited,
             "gaps": result.gaps,
+            "stdout_omitted": result.stdout_omitted,
+            "stderr_omitted": result.stderr_omitted,
+            "output_omitted": result.output_omitted,
         }
 
     def with_output(self, stdout: bytes, stderr: bytes, output: bytes) -> ExecResult:
@@ -177,6 +184,9 @@ class ResultFacts:
             gaps=self.gaps,
             session_id=self.session_id,
             generation=self.generation,
+            stdout_omitted=self.stdout_omitted,
+            stderr_omitted=self.stderr_omitted,
+            output_omitted=self.output_omitted,
         )
 
 

@@ -54,7 +54,7 @@ def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
 
 def test_output_that_was_not_kept_is_counted() -> None:
     text = for_model(result("begin", truncated=True, output_bytes=10**9))
-    assert "wrote 1000000000 bytes" in text
+    assert "wrote 1,000,000,000 bytes" in text
 
 
 @given(st.text(), st.integers(2, 100))

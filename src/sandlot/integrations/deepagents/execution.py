@@ -13,7 +13,7 @@ from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.options import ExecOptions
-from sandlot.client.result import Result
+from sandlot.client.result import Result, marked_bytes
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
 from sandlot.domain.ids import new_exec_id
@@ -56,7 +56,7 @@ def execute(call: Call) -> Operation[ExecuteResponse]:
 
     async def work(session: AsyncSession) -> ExecuteResponse:
         result = await call.run(session)
-        return _response(result, result.output)
+        return _response(result, result.marked_output)
 
     return Operation(work, _failed)
 
@@ -70,19 +70,20 @@ def execute_with_offload(
     async def work(session: AsyncSession) -> ExecuteOffloadResult:
         result = await call.run(session, limit)
         notes = "".join(f"\n[{note}]" for note in (why_ended(result), shell_note(result)) if note)
-        output = result.raw.output
+        output = marked_bytes(result.raw.output, result.raw.output_omitted)
         if len(output) <= max_inline_bytes:
-            response = _response(result, plain(result.output) + notes)
+            response = _response(result, plain(result.marked_output) + notes)
             return ExecuteOffloadResult(offloaded=False, response=response)
         kept_at = real_path(capture_path)
         try:
             await session.files.write(kept_at, output)
         except SandlotError as error:
-            head_and_tail = shown(output, max_inline_bytes)
+            head_and_tail = shown(result.raw.output, max_inline_bytes, omitted=result.raw.output_omitted)
             lost = f"\n[what is left out could not be kept in {kept_at}: {error.message}]"
             response = _response(result, head_and_tail + lost + notes, truncated=True)
             return ExecuteOffloadResult(offloaded=False, response=response)
-        preview = shown(output, PREVIEW_CHARACTERS, f"{kept_at} for commands")
+        where = f"{kept_at} for commands"
+        preview = shown(result.raw.output, PREVIEW_CHARACTERS, where, result.raw.output_omitted)
         return ExecuteOffloadResult(offloaded=True, response=_response(result, preview + notes))
 
     def failed(error: SandlotError) -> ExecuteOffloadResult:

@@ -20,9 +20,11 @@ import msgspec
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.result import marker
 from sandlot.domain.errors import NotFound, SandlotError
 from sandlot.domain.execution import MAX_COMMAND_BYTES, Channel, Exited, Output, Verdict, verdict_of
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.kept_output import Omitted
 from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
 from sandlot.integrations.sandboxes import Sandboxes
@@ -152,10 +154,14 @@ class _Shell:
             output_limit=KEPT_BYTES,
             exec_id=exec_id,
         )
-        last = b"\n"
+        last, next_offset = b"\n", 0
         async with contextlib.aclosing(events):
             async for event in events:
                 if isinstance(event, Output):
+                    if event.offset > next_offset:
+                        missing = Omitted(next_offset, event.offset - next_offset)
+                        _write(Channel.STDOUT, marker(missing).encode())
+                    next_offset = event.offset + len(event.data)
                     _write(event.channel, event.data)
                     if event.channel is Channel.STDOUT:
                         last = event.data[-1:] or last

@@ -30,6 +30,7 @@ from agents.sandbox.util.tar_utils import UnsafeTarMemberError
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.result import marked_bytes
 from sandlot.client.sync.client import Client
 from sandlot.domain import errors
 from sandlot.domain.computer import Files
@@ -112,10 +113,12 @@ class SandlotSandboxSession(BaseSandboxSession):
                 timeout_s=timeout,
                 context={"stdout": result.stdout[-4096:], "stderr": result.stderr[-4096:]},
             )
-        stderr = result.raw.stderr
+        raw = result.raw
+        stdout = marked_bytes(raw.stdout, raw.stdout_omitted)
+        stderr = marked_bytes(raw.stderr, raw.stderr_omitted)
         if result.truncated:  # the framework's result has no word for it
             stderr += f"\n[output cut: the command wrote {result.output_bytes} bytes]\n".encode()
-        return ExecResult(stdout=result.raw.stdout, stderr=stderr, exit_code=result.exit_code)
+        return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     # files
 

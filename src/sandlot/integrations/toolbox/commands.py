@@ -13,7 +13,7 @@ from typing import Any, Final
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.options import ExecOptions
-from sandlot.client.result import Result
+from sandlot.client.result import Result, marked_bytes, text_of
 from sandlot.domain.errors import (
     Conflict,
     InvalidRequest,
@@ -25,6 +25,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold, verdict_of
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.kept_output import Omitted
 from sandlot.domain.session import SessionState
 from sandlot.integrations.foreground import kill_unwanted
 from sandlot.integrations.model_text import DEFAULT_CHARACTERS, for_model, shown, why_of
@@ -219,7 +220,8 @@ async def _kept_in_full(session: AsyncSession, result: Result, limit: int) -> st
         return None
     name = f"{result.exec_id}.txt"
     try:
-        await keep_newest(session, OUTPUT_FOLDER, name, result.raw.output, OUTPUT_FILES)
+        output = marked_bytes(result.raw.output, result.raw.output_omitted)
+        await keep_newest(session, OUTPUT_FOLDER, name, output, OUTPUT_FILES)
     except SandlotError:
         return None  # no room for it: the answer then has the head and the tail alone
     return f"{OUTPUT_FOLDER}/{name}"
@@ -228,8 +230,8 @@ async def _kept_in_full(session: AsyncSession, result: Result, limit: int) -> st
 def _data(result: Result, path: str | None) -> dict[str, Any]:
     return {
         "exit_code": result.exit_code,
-        "stdout": result.raw.stdout[:DATA_BYTES].decode("utf-8", "replace"),
-        "stderr": result.raw.stderr[:DATA_BYTES].decode("utf-8", "replace"),
+        "stdout": _text(result.raw.stdout, result.raw.stdout_omitted),
+        "stderr": _text(result.raw.stderr, result.raw.stderr_omitted),
         "verdict": result.verdict.value,
         "timed_out": result.timed_out,
         "truncated": result.truncated,
@@ -240,6 +242,15 @@ def _data(result: Result, path: str | None) -> dict[str, Any]:
         "session_id": result.session_id,
         "generation": result.generation,
     }
+
+
+def _text(data: bytes, omitted: Omitted | None) -> str:
+    """Up to ``DATA_BYTES``, from both ends, with the count of what is missing between them."""
+    if len(data) > DATA_BYTES:
+        half, missing = DATA_BYTES // 2, len(data) - DATA_BYTES
+        data = data[:half] + data[-half:]
+        omitted = Omitted(half, missing + (omitted.bytes if omitted else 0))
+    return text_of(data, omitted, marked=True)
 
 
 # --- in the background ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import contextlib
 import shlex
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 
 from sandlot.domain.computer import ExecSummary
@@ -47,12 +47,14 @@ class FakeExec:
         self.silent: SandlotError | None = None  # what readers are told while the sandbox does not answer
         self.bell = Bell()
         self.chunks: deque[Output] = deque()
+        self.tail: deque[Output] = deque()  # of what has a limit: the last bytes
         self.task: asyncio.Task[None] | None = None
         # What a scripted reply says about its end.
         self.oom = False
         self.disk_full = False
         self.readers: set[FakeExecution] = set()
         self._written = 0
+        self._errors = 0  # of these, on stderr
         self._kept = 0
         self._began = time.monotonic()
         self._started_at = time.time()
@@ -67,7 +69,7 @@ class FakeExec:
 
     @property
     def summary(self) -> ExecSummary:
-        request, last = self.request, self.chunks[-1] if self.chunks else None
+        request, last = self.request, max(self.readable(), key=lambda output: output.offset, default=None)
         command = request.command or shlex.join(request.argv or ())
         return ExecSummary(
             exec_id=request.exec_id,
@@ -88,18 +90,53 @@ class FakeExec:
         if self.request.pty is not None:
             data = data.replace(b"\n", b"\r\n")
         limit = self.request.output_limit
-        room = len(data) if limit is None else max(0, limit - self._written)
-        kept = data[:room]
-        if kept:
-            self.chunks.append(Output(channel, self._written, kept))
-            self._kept += len(kept)
+        at = self._written
         self._written += len(data)
+        if channel is Channel.STDERR:
+            self._errors += len(data)
+        if limit is None:
+            self._keep(self.chunks, Output(channel, at, data))
+        else:
+            room = max(0, self._head_room - at)
+            self._keep(self.chunks, Output(channel, at, data[:room]))
+            self._keep(self.tail, Output(channel, max(at, self._head_room), data[room:]))
+            while self._kept > limit and self.tail:
+                self._drop_oldest_of_tail(self._kept - limit)
         self.bell.ring()
-        if len(kept) < len(data) and self.request.on_limit is OnLimit.KILL:
+        if self._over and self.request.on_limit is OnLimit.KILL:
             self.stop("output_limit", SIGTERM)
         while limit is None and self._kept > KEPT_BYTES and self._make_room():
             await self.bell.wait()
         await asyncio.sleep(0)
+
+    @property
+    def _over(self) -> bool:
+        limit = self.request.output_limit
+        return limit is not None and self._written > limit
+
+    @property
+    def _head_room(self) -> int:
+        """Of a limit: how much is for the first bytes."""
+        limit = self.request.output_limit or 0
+        return limit if self.request.on_limit is OnLimit.KILL else limit - limit // 2
+
+    def _keep(self, chunks: deque[Output], output: Output) -> None:
+        if output.data:
+            chunks.append(output)
+            self._kept += len(output.data)
+
+    def _drop_oldest_of_tail(self, size: int) -> None:
+        oldest = self.tail.popleft()
+        size = min(size, len(oldest.data))
+        self._kept -= size
+        if size < len(oldest.data):
+            self.tail.appendleft(replace(oldest, offset=oldest.offset + size, data=oldest.data[size:]))
+
+    def readable(self) -> Iterator[Output]:
+        """What can be read now. The end of too much output is known when the command has ended."""
+        yield from self.chunks
+        if not self._over or self.exited is not None:
+            yield from self.tail
 
     def _make_room(self) -> bool:
         """Drops what every reader has had; says whether to wait for one that lags behind."""
@@ -120,13 +157,15 @@ class FakeExec:
     def finish(self, code: int, *, shell_ended: bool = False, reason: str = "exited") -> None:
         if self._signal:
             code, reason = 128 + self._signal, self._reason
-        limit = self.request.output_limit
         self.exited = Exited(
             code=code,
             signal=self._signal,
             reason=reason,
-            truncated=limit is not None and self._written > limit,
+            truncated=self._over,
             output_bytes=self._written,
+            stderr_bytes=self._errors,
+            gap_from=self._head_room if self._over else 0,
+            gap_to=(self.tail[0].offset if self.tail else self._written) if self._over else 0,
             duration_ms=(time.monotonic() - self._began) * 1000,
             oom=self.oom,
             disk_full=self.disk_full,
@@ -209,7 +248,7 @@ class FakeExecution:
 
     def _next(self) -> Output | None:
         """What comes after what was read, from the middle of a chunk if need be."""
-        for chunk in self._exec.chunks:
+        for chunk in self._exec.readable():
             end = chunk.offset + len(chunk.data)
             if end > self.at:
                 skipped = max(0, self.at - chunk.offset)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from sandlot.domain.execution import ExecRequest, Exited, OnLimit, Output, Verdict
+from sandlot.domain.kept_output import Omitted
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
@@ -16,7 +17,8 @@ class OutputCases(Cases):
     async def test_exact_bytes_up_to_the_cap(self, sandbox: Sandbox) -> None:
         result = await run(sandbox, "seq 100000", output_limit=10_000)
         whole = "".join(f"{i}\n" for i in range(1, 100_001)).encode()
-        assert result.stdout == whole[:10_000]
+        assert result.stdout == whole[:5000] + whole[-5000:]
+        assert result.stdout_omitted == Omitted(5000, len(whole) - 10_000)
         assert result.truncated
         assert result.exited.output_bytes == len(whole)
         assert result.exit_code == 0
@@ -49,7 +51,8 @@ class OutputCases(Cases):
             assert await ok(sandbox, f"echo {i}") == f"{i}\n"
         result = await flood
         assert result.timed_out
-        assert result.output == b"y\n" * 25_000
+        assert len(result.output) == 50_000
+        assert result.output.startswith(b"y\n" * 12_500)
         assert result.truncated
 
     async def test_slow_reader_leaves_others_alone(self, sandbox: Sandbox) -> None:
@@ -79,6 +82,19 @@ class OutputCases(Cases):
             again = await (await sandbox.attach(result.exec_id, offset=offset)).result()
             assert again.output == result.output[offset:]
             assert again.exited == result.exited
+
+    async def test_both_ends_for_every_reader(self, sandbox: Sandbox) -> None:
+        """Also for one that attaches after the end, and for one on a limit of its own."""
+        request = ExecRequest(command="seq 100000; seq 100000 >&2", output_limit=999_999)
+        first = await sandbox.run(request)
+        again = await (await sandbox.attach(first.exec_id)).result()
+        assert again == first
+        whole = "".join(f"{i}\n" for i in range(1, 100_001)).encode()
+        assert len(first.output) == 999_999
+        assert first.output_omitted == Omitted(500_000, 2 * len(whole) - 999_999)
+        for stream, omitted in ((first.stdout, first.stdout_omitted), (first.stderr, first.stderr_omitted)):
+            missing = 0 if omitted is None else omitted.bytes
+            assert len(stream) + missing == len(whole)
 
     async def test_two_readers_at_once(self, sandbox: Sandbox) -> None:
         first = await sandbox.start(ExecRequest(command="for i in $(seq 50); do echo $i; sleep 0.01; done"))

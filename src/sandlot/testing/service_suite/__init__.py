@@ -11,6 +11,7 @@ Commands are of the kind that bash and the fake's small shell treat alike.
 """
 
 from sandlot.testing.service_suite.background import BackgroundCases, TerminalCases
+from sandlot.testing.service_suite.ends import EndsCases
 from sandlot.testing.service_suite.execs import ExecCases
 from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
@@ -33,6 +34,7 @@ class ServiceSuite(
     ThreadCases,
     ExecCases,
     MergedOutputCases,
+    EndsCases,
     StreamCases,
     BackgroundCases,
     TerminalCases,
