@@ -66,7 +66,8 @@ async def test_ten_seconds_of_yes(harness: Harness) -> None:
         await asyncio.sleep(0.5)
     result = await flood
     assert result.timed_out
-    assert result.stdout == b"y\n" * (MIB // 2)
+    assert len(result.stdout) == MIB
+    assert result.stdout.startswith(b"y\n" * (MIB // 4))
     assert result.truncated
     assert slowest < 10
     await harness.destroy(sandbox.id)

@@ -257,7 +257,11 @@ def test_output_over_the_cap_is_cut_and_says_so(backend: SandlotBackend) -> None
     assert (result.offloaded, result.response.truncated, result.response.exit_code) == (True, True, 0)
     (kept,) = backend.download_files([path])
     assert kept.content is not None
-    assert len(kept.content) == 50_000
+    assert 49_990 < len(kept.content) <= 50_000
+    assert kept.content.startswith(b"1\n2\n")
+    assert kept.content.endswith(b"\n100000\n")
+    assert " bytes left out …]\n".encode() in kept.content
+    assert "\n100000" in result.response.output
     assert [info["path"] for info in backend.ls("/large_tool_results").entries or []] == [path]
     assert [info["path"] for info in backend.glob("capped", "/large_tool_results").matches or []] == [path]
 

@@ -117,7 +117,7 @@ class KeptOutput:
                 self._tail_marks.add(former * min(BLOCK_BYTES, left))
 
     def ends(self, gap: Gap) -> Ends:
-        """Once, at the end. ``gap``: what the exec did not keep, though this reader may have seen some of it."""
+        """Once, at the end. ``gap``: what the exec did not keep; this reader may have seen some of it."""
         head, head_marks = bytes(self._head), bytes(self._head_marks)
         tail, tail_marks = self._tail.take(), self._tail_marks.take()
         self._head, self._head_marks = bytearray(), bytearray()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.execution import ExecResult, Exited, verdict_of
+from sandlot.domain.kept_output import Omitted
 from sandlot.domain.session import Session, SessionState, lose, loss_report, lost_error
 from sandlot.integrations.model_text import for_model, for_model_error, plain, shortened, shown
 
@@ -50,6 +53,18 @@ def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
     assert text.startswith("a" * 500)
     assert "[… 119000 characters left out; all of it is in /tmp/all.txt …]" in text
     assert text.endswith("z" * 500 + "\n[exit code 1]")
+
+
+def test_both_ends_are_shown_with_what_is_missing_between_them() -> None:
+    short = result("begin\nend\n", truncated=True, output_bytes=10**9).raw
+    raw = replace(short, output_omitted=Omitted(6, 10**9 - 10))
+    text = for_model(Result(raw))
+    assert text.startswith("begin\n\n[… 999,999,990 bytes left out …]\nend\n")
+    long = replace(raw, output=b"a" * 10**6 + b"z" * 10**6, output_omitted=Omitted(10**6, 10**9 - 2 * 10**6))
+    text = for_model(Result(long), limit=1000, path="/tmp/all.txt")
+    assert text.startswith("a" * 500 + "\n[… about 999,999,000 bytes left out; ")
+    assert "z" * 500 + "\n[the command wrote 1,000,000,000 bytes" in text
+    assert "/tmp/all.txt, as far as it was kept" in text
 
 
 def test_output_that_was_not_kept_is_counted() -> None:

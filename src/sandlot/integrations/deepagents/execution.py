@@ -13,10 +13,11 @@ from deepagents.backends.protocol import ExecuteOffloadResult, ExecuteResponse
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.options import ExecOptions
-from sandlot.client.result import Result, marked_bytes
+from sandlot.client.result import Result, marked_bytes, marker
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.kept_output import Omitted
 from sandlot.integrations.deepagents.artifacts import real_path
 from sandlot.integrations.deepagents.operation import Operation
 from sandlot.integrations.foreground import run_foreground
@@ -70,7 +71,7 @@ def execute_with_offload(
     async def work(session: AsyncSession) -> ExecuteOffloadResult:
         result = await call.run(session, limit)
         notes = "".join(f"\n[{note}]" for note in (why_ended(result), shell_note(result)) if note)
-        output = marked_bytes(result.raw.output, result.raw.output_omitted)
+        output = _within(result.raw.output, result.raw.output_omitted)
         if len(output) <= max_inline_bytes:
             response = _response(result, plain(result.marked_output) + notes)
             return ExecuteOffloadResult(offloaded=False, response=response)
@@ -90,6 +91,17 @@ def execute_with_offload(
         return ExecuteOffloadResult(offloaded=False, response=_failed(error))
 
     return Operation(work, failed)
+
+
+def _within(output: bytes, omitted: Omitted | None) -> bytes:
+    """With the line that says what is missing, and no longer than it was: the framework sets the bound."""
+    if omitted is None:
+        return output
+    size = len(marker(omitted).encode()) + 1  # the count may get a digit more
+    if omitted.at + size > len(output):
+        return output
+    shorter = Omitted(omitted.at, omitted.bytes + size)
+    return marked_bytes(output[: omitted.at] + output[omitted.at + size :], shorter)
 
 
 def named(task: str | None, capture_path: str, command: str) -> str | None:
