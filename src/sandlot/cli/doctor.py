@@ -124,7 +124,8 @@ async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[
             access = checks.check_access(engine.host, error.message, denied=denied, user=getpass.getuser())
             return [*found, access]
         found.append(checks.check_access(engine.host, None, denied=False, user=getpass.getuser()))
-        found += checks.check_versions(version, floors.warnings(version))
+        runsc = await floors.runsc_version(info)
+        found += checks.check_versions(version, floors.warnings(version, runsc))
         found += checks.check_runtimes(info, [r.environment.tier for r in registry.recipes.values()])
         found += checks.check_kernel(info)
         root = str(info.get("DockerRootDir") or "/var/lib/docker")

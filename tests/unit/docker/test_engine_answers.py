@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from sandlot.domain import errors
+from sandlot.providers.docker import floors
 from sandlot.providers.docker.engine import Engine, _asked
 from sandlot.providers.docker.engine_errors import translate
-from sandlot.providers.docker.floors import warnings
+from sandlot.providers.docker.floors import runsc_version, warnings
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,39 @@ def test_a_pull_that_finds_nothing_is_a_missing_image() -> None:
 def test_floors(engine: str, runc: str, count: int) -> None:
     version = {"Version": engine, "Components": [{"Name": "Engine"}, {"Name": "runc", "Version": runc}]}
     assert len(warnings(version)) == count
+
+
+@pytest.mark.parametrize(
+    ("runsc", "warned"),
+    [
+        (None, False),  # none is registered
+        ("runsc version release-20250407.0\nspec: 1.1.0-rc.1\n", False),
+        ("runsc version release-20260105.0-3-gabcdef\n", False),
+        ("runsc version 0.0~20240729.0\nspec: 1.2.0\n", True),
+        ("runsc version release-20250331.0\n", True),
+        ("runsc version VERSION_MISSING\n", True),
+        ("", True),
+    ],
+)
+def test_s14_floor_of_runsc(runsc: str | None, warned: bool) -> None:
+    sound = {"Version": "29.5.1", "Components": [{"Name": "runc", "Version": "1.3.3"}]}
+    found = warnings(sound, runsc)
+    assert [one.startswith("runsc ") and "20250407" in one for one in found] == [True] * warned
+
+
+async def test_s14_runsc_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def registered(path: Path) -> dict[str, Any]:
+        return {"Runtimes": {"runc": {"path": "runc"}, "runsc": {"path": str(path)}}}
+
+    def program(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    assert await runsc_version({"Runtimes": {"runc": {"path": "runc"}}}) is None
+    said = await runsc_version(registered(program("good", 'echo "runsc version release-20260105.0 $*"')))
+    assert said == "runsc version release-20260105.0 --version\n"
+    assert await runsc_version(registered(tmp_path / "missing")) == ""
+    monkeypatch.setattr(floors, "RUNSC_SECONDS", 0.1)
+    assert await runsc_version(registered(program("hangs", "exec sleep 60"))) == ""

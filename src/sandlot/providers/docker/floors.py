@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +11,14 @@ from typing import Any
 ENGINE_FLOOR = (29, 5, 1)
 # runc keeps two lines: 1.2 is whole from 1.2.8 on, 1.3 from 1.3.3.
 RUNC_FLOORS = ((1, 2, 8), (1, 3, 3))
+# gVisor names its weekly releases by day. CVE-2025-2713 (March 2025): a container's first process could read
+# files that its user may not; every release from this day on was made after the fix was published.
+RUNSC_FLOOR = 20250407
+RUNSC_SECONDS = 5.0
 
 
-def warnings(version: Mapping[str, Any]) -> Sequence[str]:
-    """From the engine's answer to ``GET /version``."""
+def warnings(version: Mapping[str, Any], runsc: str | None = None) -> Sequence[str]:
+    """From the engine's answer to ``GET /version``, and what its runsc says of itself, if there is one."""
     found: list[str] = []
     engine = parse(str(version.get("Version", "")))
     if engine is None or engine < ENGINE_FLOOR:
@@ -23,7 +29,41 @@ def warnings(version: Mapping[str, Any]) -> Sequence[str]:
             runc = parse(text)
             if runc is None or not _runc_is_whole(runc):
                 found.append(_older("runc", text or "unknown", RUNC_FLOORS))
+    day = None if runsc is None else re.search(r"(?<!\d)20\d{6}(?!\d)", runsc)
+    if runsc is not None and (day is None or int(day[0]) < RUNSC_FLOOR):
+        has = day[0] if day else "(its version cannot be told)"
+        found.append(f"runsc {has} is older than {RUNSC_FLOOR} and has known weaknesses: update gVisor")
     return found
+
+
+async def runsc_version(info: Mapping[str, Any]) -> str | None:
+    """What the engine's runsc says of itself; the engine does not. Empty if it cannot be asked, None if none
+    is registered (``info``: the engine's answer to ``GET /info``).
+    """
+    runtime = (info.get("Runtimes") or {}).get("runsc")
+    if runtime is None:
+        return None
+    try:
+        asking = await asyncio.create_subprocess_exec(
+            runtime.get("path") or "runsc",
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:  # an engine in a virtual machine has its own
+        return ""
+    try:
+        async with asyncio.timeout(RUNSC_SECONDS):
+            answer, _ = await asking.communicate()
+    except TimeoutError:
+        return ""
+    finally:
+        if asking.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                asking.kill()
+            await asking.wait()
+    return answer.decode(errors="replace")
 
 
 def parse(text: str) -> tuple[int, int, int] | None:

@@ -151,7 +151,8 @@ class DockerProvider:
 
     async def warnings(self) -> Sequence[str]:
         """What an operator should know about this engine; empty if all is well."""
-        return floors.warnings(await self._engine.version())
+        runsc = await floors.runsc_version(await self._engine.info())
+        return floors.warnings(await self._engine.version(), runsc)
 
     # --- the contract -------------------------------------------------------------------------
 
