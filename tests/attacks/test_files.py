@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest_asyncio
 
 from sandlot.domain.errors import FileProblem, InvalidRequest
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.limits import Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite import Harness
 from tests.attacks.canaries import Watch, new_word
@@ -62,7 +64,7 @@ BYPASSES = {
     "environment": "env -i sh -c 'cat \"$0\"' {}",
     "absolute program": "/bin/../bin/cat {}",
     "wildcards": "/b?n/c?t {}",
-    "copy": "cp {} /tmp/copied; cat /tmp/copied",
+    "copy": "rm -f /tmp/copied; cp {} /tmp/copied; cat /tmp/copied",
     "link": "ln -sf {} /tmp/linked; cat /tmp/linked",
     "root": "cat /proc/self/root{}",
     "tar": "tar -cf - {} 2>/dev/null | tar -xOf -",
@@ -87,7 +89,7 @@ BYPASSES = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def sandbox(harness: Harness) -> AsyncIterator[Sandbox]:
-    sandbox = await harness.create()
+    sandbox = await harness.create(Limits(cpus=2.0))
     yield sandbox
     await harness.destroy(sandbox.id)
 
@@ -134,7 +136,7 @@ async def test_56_links_lead_to_the_sandboxs_own(watch: Watch, sandbox: Sandbox)
             assert data is None, target
         elif data is not None and target != "/proc/self/environ":  # whose it is depends on who reads it
             assert data[:100_000] == own.stdout, target
-        assert b"root:" not in (data or b"")
+        assert not (data or b"").startswith(b"root:"), target
     await sandbox.run(
         ExecRequest(command="rm -rf t; mkdir t; ln -s / t/root; ln -s /proc/1/root t/agent", timeout_s=20)
     )
@@ -149,14 +151,17 @@ async def test_98_no_filter_is_needed(watch: Watch, sandbox: Sandbox) -> None:
     """
     own = new_word()
     await sandbox.files.write("own.txt", f"{own}\n".encode())
-    useless = []
-    for name, way in BYPASSES.items():
-        shown = await sandbox.run(ExecRequest(command=way.format("/workspace/own.txt"), timeout_s=30))
-        if own.encode() not in shown.output:
-            useless.append((name, shown.output))
-    assert not useless, "the attack itself is broken"
-    for target in (str(watch.host_file), "/etc/shadow", "/proc/1/environ"):
-        for name, way in BYPASSES.items():
-            said = await sandbox.run(ExecRequest(command=way.format(shlex.quote(target)), timeout_s=30))
-            assert b"root:" not in said.output, (name, target)
+    shown = await all_ways(sandbox, "/workspace/own.txt")
+    assert [name for name, said in shown.items() if own not in said] == [], "the attack itself is broken"
+    for target in (str(watch.host_file), "/proc/1/environ"):
+        assert "canary-" not in "".join((await all_ways(sandbox, target)).values())
     assert not watch.canaries.out
+
+
+async def all_ways(sandbox: Sandbox, target: str) -> dict[str, str]:
+    """What each way says of a file, all of them in one command: gVisor takes its time over starting one."""
+    mark = secrets.token_hex(8)
+    ways = [f"echo {mark}; bash -c {shlex.quote(way.format(target))} 2>&1" for way in BYPASSES.values()]
+    result = await sandbox.run(ExecRequest(command="\n".join(ways), timeout_s=120))
+    _, *said = result.stdout.decode("utf-8", "replace").split(f"{mark}\n")
+    return dict(zip(BYPASSES, said, strict=True))

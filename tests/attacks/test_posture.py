@@ -107,22 +107,35 @@ async def test_16_canaries_are_nowhere(watch: Watch, sandbox: Sandbox) -> None:
     assert not watch.canaries.out
 
 
+def namespaces(tier: Tier, pid: int) -> dict[str, str]:
+    """On gVisor commands have the processes and groups of its own kernel; where that one's process is does not matter."""
+    kinds = ["mnt", "net", "ipc", "uts", *(["pid", "cgroup"] if tier is Tier.RUNC else ["user"])]
+    return {kind: os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds}
+
+
 async def test_17_namespaces_are_not_the_hosts(harness: Harness, sandbox: Sandbox) -> None:
-    """But for the user's, which is the engine's to give (``userns-remap``); each sandbox has a user of its own."""
-    pid = first_process(sandbox)
-    kinds = ["pid", "mnt", "net", "ipc", "uts", "cgroup"]
-    same = [
-        kind
-        for kind in kinds
-        if os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}")
-    ]
-    assert same == []
+    """But for the user's on runc, which is the engine's to give (``userns-remap``); each sandbox has its own user."""
+    tier = harness.environment.tier
+    own = namespaces(tier, os.getpid())
+    assert [
+        kind for kind, link in namespaces(tier, first_process(sandbox)).items() if link == own[kind]
+    ] == []
 
 
 async def test_17_no_two_sandboxes_share_a_namespace(watch: Watch, sandbox: Sandbox) -> None:
-    pids = [first_process(of) for of in (sandbox, watch.neighbour)]
-    for kind in ("pid", "mnt", "net", "ipc", "uts", "cgroup"):
-        assert len({os.readlink(f"/proc/{pid}/ns/{kind}") for pid in pids}) == 2, kind
+    tier = watch.harness.environment.tier
+    theirs, other = (namespaces(tier, first_process(of)) for of in (sandbox, watch.neighbour))
+    assert [kind for kind, link in theirs.items() if link == other[kind]] == []
+
+
+async def test_17_only_processes_of_the_sandbox_are_seen(sandbox: Sandbox) -> None:
+    seen = await sandbox.run(
+        ExecRequest(command="cat /proc/[0-9]*/comm | sort -u; echo $$ $(cat /proc/1/comm)")
+    )
+    *names, last = seen.stdout.decode().splitlines()
+    assert set(names) <= {"agent", "bash", "cat", "sort"}
+    pid, first = last.split()
+    assert (int(pid) < 10_000, first) == (True, "agent")
 
 
 async def test_35_the_agents_output_leads_nowhere(seen: dict[str, object], sandbox: Sandbox) -> None:
