@@ -194,6 +194,16 @@ async def test_a_missing_image_says_what_to_do(engine: Engine) -> None:
         await ImagePreparer(engine, pull=True, pull_seconds=60).prepare("127.0.0.1:9/none:1")
 
 
+async def test_s14_named_by_digest_is_that_image_or_none(engine: Engine, make_image: MakeImage) -> None:
+    name, other = await make_image(PASSWD), await make_image(PASSWD, ("etc/other", b"x", {}))
+    image_id, other_id = [str((await engine.inspect_image(one))["Id"]) for one in (name, other)]
+    preparer = ImagePreparer(engine)
+    assert (await preparer.prepare(f"{name}@{image_id}")).source_id == image_id
+    with pytest.raises(ImageMissing) as caught:
+        await preparer.prepare(f"{name}@{other_id}")
+    assert image_id in caught.value.message
+
+
 async def test_giving_up_leaves_nothing(engine: Engine, make_image: MakeImage) -> None:
     reference = await make_image(PASSWD, ("workspace/big", secrets.token_bytes(16 * 2**20), {}))
     preparer = ImagePreparer(engine)

@@ -149,15 +149,16 @@ def check_disk(folder: str, free: int | None) -> Check:
     return ok("disk", f"{size(free)} free at {folder}")
 
 
-def check_images(present: Mapping[str, bool], recipes: Mapping[str, Recipe]) -> list[Check]:
+def check_images(present: Mapping[str, str | None], recipes: Mapping[str, Recipe]) -> list[Check]:
+    """``present``: the ids of images, None of those that are not here."""
     found = []
-    for image, is_there in present.items():
+    for image, image_id in present.items():
         users = [name for name, recipe in recipes.items() if recipe.environment.image == image]
-        if is_there:
-            found.append(ok(f"image {image}", f"here, for {', '.join(users)}"))
+        if image_id is not None:
+            found.append(ok(f"image {image}", f"here as {image_id}, for {', '.join(users)}"))
             continue
         fix = f"sandlot images build {image.removeprefix('sandlot/')}"
-        fix = fix if image.startswith("sandlot/") else f"docker pull {image}"
+        fix = fix if image.startswith("sandlot/") and "@" not in image else f"docker pull {image}"
         worse = fail if DEFAULT_ENVIRONMENT in users else warn
         found.append(worse(f"image {image}", f"missing, and {', '.join(users)} needs it", fix))
     return found

@@ -135,18 +135,20 @@ async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[
         found.append(checks.check_room(this_machine(), overcommit, recipe, settings.max_sessions))
         found.append(_check_users(settings, info))
         images = sorted({r.environment.image for r in registry.recipes.values()})
-        present = {image: await _has_image(engine, image) for image in images}
+        present = {image: await _image_id(engine, image) for image in images}
         return found + checks.check_images(present, registry.recipes)
     finally:
         await engine.close()
 
 
-async def _has_image(engine: Engine, image: str) -> bool:
+async def _image_id(engine: Engine, image: str) -> str | None:
+    """None if it is not here, or another than the digest that the environment names."""
+    from sandlot.providers.docker.pinned import find_image
+
     try:
-        await engine.inspect_image(image)
+        return str((await find_image(engine, image))["Id"])
     except (ImageMissing, NotFound):
-        return False
-    return True
+        return None
 
 
 def _is_denied(host: str) -> bool:

@@ -7,6 +7,7 @@ images.py      prepares an image with that layer, once, without ever running it
 workspace.py   where a sandbox's files live
 hostdir.py     the worker's own folder: lock, epoch, secrets, sockets
 floors.py      engine versions that are too old
+pinned.py      images that are named by digest
 engine.py      the engine's API with deadlines, and its errors as ours
 sandbox.py     one running sandbox: the agent's link plus what the engine says about it
 provider.py    the Provider made of these

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
+import structlog
 
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.domain.limits import MIB
 from sandlot.providers.docker.engine import PULL_SECONDS, Engine, shared, uncut
 from sandlot.providers.docker.layer import GROUP, PASSWD, Survey, survey, write_layer
+from sandlot.providers.docker.pinned import find_image
 from sandlot.providers.docker.spec import (
     LABEL_CALLER,
     LABEL_ENVIRONMENT,
@@ -53,6 +55,8 @@ _SCRATCH_PREFIX = "sandlot-preparing-"
 _SCRATCH_SECONDS = 3600.0
 MAX_LAYER_BYTES = 2048 * MIB
 _SPOOL_BYTES = 8 * MIB
+
+log = structlog.get_logger("sandlot.images")
 
 T = TypeVar("T")
 
@@ -108,6 +112,8 @@ class ImagePreparer:
 
     async def _prepare(self, reference: str) -> PreparedImage:
         source = await self._find(reference)
+        # A name may mean another image tomorrow: which one sandboxes are made from is on record.
+        log.info("image found", image=reference, image_id=source["Id"])
         tag = prepared_tag(source["Id"])
         try:
             return _facts(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
@@ -119,10 +125,12 @@ class ImagePreparer:
 
     async def _find(self, reference: str) -> dict[str, Any]:
         try:
-            return await self._engine.inspect_image(reference)
+            return await find_image(self._engine, reference)
         except (ImageMissing, NotFound) as error:
             advice = f"build it here, or fetch it with: docker pull {reference}"
             if not self._pull:
+                if "image_id" in error.details:  # another one is here, and that is said
+                    raise
                 raise ImageMissing(f"the image {reference} is not on this machine; {advice}") from error
         try:
             await self._engine.pull(reference, seconds=self._pull_seconds)
@@ -130,7 +138,7 @@ class ImagePreparer:
             raise ImageMissing(
                 f"the image {reference} is not here and could not be pulled: {error.message}; {advice}"
             ) from error
-        return await self._engine.inspect_image(reference)
+        return await find_image(self._engine, reference)
 
     async def _make(self, source: Mapping[str, Any], tag: str) -> None:
         config = dict(source.get("Config") or {})
