@@ -18,7 +18,7 @@ from tests.fleet_faults.rig import KEY, Fleet, running
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-QUOTA = 5
+QUOTA = 10
 CROWD = 100
 # To Redis, to a script in it, to a log, to a page and to a shell they would be something else.
 NAMES = [

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite import Harness
-from tests.attacks.canaries import Watch, new_word
+from tests.attacks.canaries import Canaries, Watch, looked_through, new_word
 from tests.docker.conftest import docker
 from tests.docker.test_walls import REFUSED, all_of, refused, uid_of
 
@@ -105,6 +106,24 @@ async def test_16_canaries_are_nowhere(watch: Watch, sandbox: Sandbox) -> None:
     found = json.loads(result.stdout)
     assert {word for _, word in found} == set(ours), found
     assert not watch.canaries.out
+
+
+async def test_what_comes_back_is_noticed(sandbox: Sandbox) -> None:
+    """Of the canaries themselves: by an answer, by a file and by a log."""
+    for way in ("output", "file", "log"):
+        canaries = Canaries()
+        word = canaries.plant(way)
+        await sandbox.files.write("word", word.encode())
+        with looked_through(canaries):
+            assert not canaries.out
+            if way == "output":
+                await sandbox.run(ExecRequest(command="cat word"))
+            elif way == "file":
+                await sandbox.files.read_bytes("word")
+            else:
+                structlog.get_logger("sandlot").debug("event", thread=word)
+        assert canaries.out == {way}
+    await sandbox.files.remove("word")
 
 
 def namespaces(tier: Tier, pid: int) -> dict[str, str]:
