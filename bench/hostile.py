@@ -92,8 +92,13 @@ async def measure(seconds: float, rate: Rate, names: list[str]) -> list[Phase]:
             return [await phase(served, client, honest, seconds, attack, rate) for attack in plan]
 
 
+def idle_p50_ms(phases: list[Phase]) -> float:
+    """The better of before and after: something else on this machine may have slowed one of them down."""
+    return min(each.seen.exec_p50_ms for each in phases if each.attack is None)
+
+
 def show(phases: list[Phase]) -> None:
-    idle = phases[0].seen
+    idle = idle_p50_ms(phases)
     rows = [
         [
             *("", "culprits", "quarantined", "slowest s", "exec p50 ms", "times idle", "p99", "failed"),
@@ -110,7 +115,7 @@ def show(phases: list[Phase]) -> None:
                 (str(outcome.quarantined) if cut_off else "slowed down") if outcome else "",
                 f"{outcome.slowest_s:.1f}" if outcome and cut_off else "",
                 f"{seen.exec_p50_ms:.2f}",
-                f"{seen.exec_p50_ms / idle.exec_p50_ms:.2f}",
+                f"{seen.exec_p50_ms / idle:.2f}",
                 f"{seen.exec_p99_ms:.1f}",
                 str(seen.failed),
                 f"{seen.health_p50_ms:.1f}",
@@ -124,7 +129,7 @@ def show(phases: list[Phase]) -> None:
 
 
 def bars(phases: list[Phase]) -> list[Bar]:
-    idle = phases[0].seen.exec_p50_ms
+    idle = idle_p50_ms(phases)
     attacks = [each for each in phases if each.outcome is not None]
     worst = max(attacks, key=lambda each: each.seen.exec_p50_ms)
     slowest = max(attacks, key=lambda each: each.seen.health_p99_ms)

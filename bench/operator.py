@@ -128,11 +128,7 @@ async def upgrade(made: Fleet) -> list[Bar]:
             await session.delete()
     for refused in (*load.refused_threads, *load.refused_execs):
         progress(f"refused: {refused}")
-    once = [
-        outcome
-        for outcome in survived
-        if not isinstance(outcome, BaseException) and outcome.output.strip() == "1"
-    ]
+    once = [each for each in survived if not isinstance(each, BaseException) and each.output.strip() == "1"]
     times = f"{max(stops):.1f}, {max(starts):.1f}"
     return [
         *judge_upgrade(load, len(once), len(long)),
@@ -140,9 +136,17 @@ async def upgrade(made: Fleet) -> list[Bar]:
     ]
 
 
+def at_any_time(spent: list[float]) -> list[float]:
+    """With what a call would have taken that a caller did not make because it still waited for the one before:
+    otherwise a worker that is away for long costs each caller one call of hundreds, and no percentile shows it.
+    """
+    missed = [call - pace * PACE_S for call in spent for pace in range(1, int(call / PACE_S) + 1)]
+    return [*spent, *missed]
+
+
 def judge_upgrade(load: Load, once: int, long: int) -> list[Bar]:
     """``once``: of so many long commands, those that went on and ran once."""
-    slowest = p99(load.threads)
+    slowest = p99(at_any_time(load.threads))
     return [
         Bar(
             "upgrade: thread() calls, failed",
@@ -151,9 +155,9 @@ def judge_upgrade(load: Load, once: int, long: int) -> list[Bar]:
             not load.refused_threads,
         ),
         Bar(
-            "upgrade: thread() p50, p99, max s",
-            f"{p50(load.threads):.3f}, {slowest:.2f}, {max(load.threads):.2f}",
-            f"p99 under {THREAD_P99_S:g}",
+            "upgrade: thread() p50, p99, max s; p99 at any time",
+            f"{p50(load.threads):.3f}, {p99(load.threads):.2f}, {max(load.threads):.2f}; {slowest:.2f}",
+            f"the last under {THREAD_P99_S:g}",
             slowest < THREAD_P99_S,
         ),
         Bar(

@@ -56,6 +56,7 @@ class Book:
     failed: int = 0
     looks: int = 0
     processes: int = 0
+    searched: int = 0  # files that the search in the end has seen, of sandboxes that live
     given: Counter[int] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ class Book:
 def on_record(served: Served) -> dict[str, int]:
     """Of each sandbox that the worker has a folder for, its user; by the first part of its id."""
     found = {}
-    for folder in (served.data_dir / "s").iterdir():
+    for folder in (served.data_dir / "docker" / "s").iterdir():
         with contextlib.suppress(OSError, ValueError):  # it is being made, or has just gone
             found[folder.name] = int((folder / "uid").read_text())
     return found
@@ -213,6 +214,8 @@ def nothing_is_left(served: Served, book: Book) -> None:
         # Of a number that was given again, the name in the path says to which of the two it belongs.
         if uid not in names or ("/volumes/sandlot-" in path and names[uid] not in path):
             book.wrong(f"{path} belongs to {uid}, whose sandbox is gone")
+        else:
+            book.searched += 1
     for process, ids in running(book.users).items():
         if not names.keys() >= set(ids):
             book.wrong(f"process {process[0]} runs as {ids}, whose sandbox is gone")
@@ -272,6 +275,7 @@ def main() -> None:
         Bar("sessions, failed", f"{book.sessions}, {book.failed}", "0 failed", not book.failed),
         Bar(f"users of {USERS}, given out again", f"{len(book.given)}, {again}", "", True),
         Bar("looks, processes looked at", f"{book.looks}, {book.processes}", "", book.processes > 0),
+        Bar("files of live sandboxes that the search sees", str(book.searched), "some", book.searched > 0),
         Bar("violations", str(len(book.violations)), "0", not book.violations),
         Bar("stolen by the host", f"{ProcessorTime.now().stolen_since(before):.1%}", "", True),
     ]

@@ -7,6 +7,7 @@ and then does what its name says as fast as its sandbox lets it.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -124,7 +125,7 @@ class Crowd:
         outcome.slowest_s = max(outcome.slowest_s, now - began)
         reason = session.info.loss.reason if session.info.loss else "no report"
         outcome.quarantined += self._attack.report in reason
-        outcome.reports[reason] += 1
+        outcome.reports[re.sub(r"\d+$", "…", reason)] += 1
 
 
 @asynccontextmanager

@@ -88,6 +88,13 @@ async def test_process_that_outlives_its_command(monkeypatch: pytest.MonkeyPatch
     assert "sleep" in tally.violations[0]
 
 
+def test_outage_that_stops_its_callers_is_seen() -> None:
+    """One call of 500 waits for 20 s: a hundred more would have been made in that time."""
+    spent = [0.1] * 499 + [20.0]
+    assert rig.p99(spent) < 1
+    assert rig.p99(operator.at_any_time(spent)) > 15
+
+
 def test_upgrade_with_a_refused_thread() -> None:
     load = operator.Load(threads=[0.1, 0.2], execs=[0.1])
     assert all(bar.held for bar in operator.judge_upgrade(load, 3, 3))
