@@ -91,7 +91,7 @@ def test_output_without_end(do: Do) -> None:
     answer, after = do(bash("yes 'the same again'", 2), bash("echo still here"))
     assert len(answer.text) < 32_000
     assert "its time was over" in answer.text
-    assert f"the command wrote {answer.artifact['output_bytes']} bytes" in answer.text
+    assert f"the command wrote {answer.artifact['output_bytes']:,} bytes" in answer.text
     assert "as far as it was kept" in answer.text
     assert after.text == "still here"
 
