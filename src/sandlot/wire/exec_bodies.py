@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from sandlot.domain.computer import ExecSummary, ShellSummary
@@ -129,6 +129,13 @@ class ExecBody:
             background=background,
         )
 
+    def members(self) -> dict[str, Any]:
+        """As a client sends it: a server that does not know ``merge_output`` yet refuses its very name, so it
+        is named only when it is asked for.
+        """
+        names = (each.name for each in fields(self))
+        return {name: getattr(self, name) for name in names if name != "merge_output" or self.merge_output}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFacts:
@@ -245,6 +252,10 @@ class ThreadExecBody:
 
     exec: ExecBody
     session: CreateSessionBody = field(default_factory=CreateSessionBody)
+
+    def members(self) -> dict[str, Any]:
+        """As a client sends it."""
+        return {"exec": self.exec.members(), "session": self.session}
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class HttpService:
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         session = _session_path(session_id)
-        body = encode(ExecBody.of(request, stdin))
+        body = encode(ExecBody.of(request, stdin).members())
         before = self._sandboxes.of(session)
         way = self._way(session_id)
 
@@ -199,7 +199,8 @@ class HttpService:
             raise InvalidRequest("execute_in_thread needs a thread")
         thread = _thread_path(create.thread)
         before = self._sandboxes.of(thread)
-        body = encode(ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create)))
+        asked = ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create))
+        body = encode(asked.members())
         headers = {"Idempotency-Key": header(create.idempotency_key)} if create.idempotency_key else None
 
         async def post() -> ThreadRun:
@@ -247,7 +248,7 @@ class HttpService:
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         session = _session_path(session_id)
-        body = encode(ExecBody.of(request))
+        body = encode(ExecBody.of(request).members())
         before = self._sandboxes.of(session)
         way = self._way(session_id)
         sent = False  # whether it may run already
