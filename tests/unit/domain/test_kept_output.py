@@ -106,3 +106,34 @@ def test_output_that_was_forgotten_is_missing() -> None:
     assert (result.output, result.output_omitted, result.truncated) == (b"", Omitted(0, 100), True)
     assert (result.stdout_omitted, result.stderr_omitted) == (Omitted(0, 60), Omitted(0, 40))
     assert result.gaps == 1
+
+
+def test_channels_that_take_turns_cost_no_more_than_bytes() -> None:
+    """Whoever writes the output says how often the channel changes."""
+    keep = 128 * 1024
+    fold = ResultFold("e", keep)
+    for at in range(0, keep, 2):
+        fold.add(Output(Channel.STDERR if at % 4 else Channel.STDOUT, at, b"ab" if at % 4 else b"xy"))
+    tracemalloc.start()
+    try:
+        result = fold.add(Exited(0, 0, "exited", output_bytes=keep, stderr_bytes=keep // 2))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result is not None
+    assert (result.stdout, result.stderr) == (b"xy" * (keep // 4), b"ab" * (keep // 4))
+    # Bytes and marks as they were held, the whole and the two channels, and what one of these is made with.
+    assert peak < 6 * keep
+
+
+@given(st.lists(st.tuples(st.sampled_from(Channel), st.sampled_from([1, 2, 31, 33, 400])), max_size=60))
+def test_channels_are_told_apart_however_long_their_runs_are(pieces: list[tuple[Channel, int]]) -> None:
+    whole = written(pieces)
+    fold, at = ResultFold("e", len(whole) + 1), 0
+    for channel, size in pieces:
+        fold.add(Output(channel, at, bytes(value for _, value in whole[at : at + size])))
+        at += size
+    result = fold.add(Exited(0, 0, "exited", output_bytes=at))
+    assert result is not None
+    assert result.stdout == bytes(value for of, value in whole if of is Channel.STDOUT)
+    assert result.stderr == bytes(value for of, value in whole if of is Channel.STDERR)
