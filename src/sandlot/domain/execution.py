@@ -233,8 +233,10 @@ class ResultFold:
         out, err = (output if each is both else each.whole for each in (stdout, stderr))
         written = max(exited.output_bytes, self._kept.reached)
         missing = max(0, written - self._offset - len(output))
-        missing_err = min(missing, max(0, exited.stderr_bytes - len(err)))
-        told = exited.truncated and missing == exited.gap_to - exited.gap_from
+        missing_out, missing_err = self._shares(missing, len(err), exited, mark)
+        # An agent that names no gap has kept the beginning, and what it did not send is after it.
+        not_kept = exited.gap_to - exited.gap_from or written - self._kept.reached
+        told = exited.truncated and missing == not_kept
         return ExecResult(
             exec_id=self._exec_id,
             exit_code=exited.code,
@@ -245,10 +247,19 @@ class ResultFold:
             exited=exited,
             # Beside the one that the exit tells of.
             gaps=max(1, jumps) if missing and not told else 0,
-            stdout_omitted=stdout.omitted(missing - missing_err),
+            stdout_omitted=stdout.omitted(missing_out),
             stderr_omitted=stderr.omitted(missing_err),
             output_omitted=both.omitted(missing),
         )
+
+    def _shares(self, missing: int, err: int, exited: Exited, mark: int | None) -> tuple[int, int]:
+        """Of the missing bytes, those of stdout and of stderr; none of either where that cannot be known."""
+        if self._offset > 0 or (mark is not None and not exited.stderr_bytes):
+            # What was on stderr before the offset, nobody says; nor does an older agent, of any of it. If
+            # there is one channel, it is that one's.
+            return (missing if mark == STDOUT else 0), (missing if mark == STDERR else 0)
+        missing_err = min(missing, max(0, exited.stderr_bytes - err))
+        return missing - missing_err, missing_err
 
 
 _NOTHING: Final = Ends(b"", b"", b"", b"", joined=True)

@@ -137,3 +137,42 @@ def test_channels_are_told_apart_however_long_their_runs_are(pieces: list[tuple[
     assert result is not None
     assert result.stdout == bytes(value for of, value in whole if of is Channel.STDOUT)
     assert result.stderr == bytes(value for of, value in whole if of is Channel.STDERR)
+
+
+def test_an_older_agent_and_one_channel() -> None:
+    for channel, of_stdout, of_stderr in (
+        (Channel.STDOUT, Omitted(10, 90), None),
+        (Channel.STDERR, None, Omitted(10, 90)),
+    ):
+        fold = ResultFold("e", 10)
+        fold.add(Output(channel, 0, b"0123456789"))
+        result = fold.add(Exited(0, 0, "exited", truncated=True, output_bytes=100))
+        assert result is not None
+        assert (result.stdout_omitted, result.stderr_omitted) == (of_stdout, of_stderr)
+        assert result.output_omitted == Omitted(10, 90)
+        assert (result.gaps, result.truncated) == (0, True)  # the exit tells of it
+
+
+def test_what_an_older_agents_reader_missed_is_a_gap() -> None:
+    fold = ResultFold("e", 100)
+    fold.add(Output(Channel.STDOUT, 0, b"0123"))
+    fold.add(Output(Channel.STDOUT, 8, b"89"))
+    result = fold.add(Exited(0, 0, "exited", truncated=True, output_bytes=100))
+    assert result is not None
+    assert result.gaps == 1
+
+
+def test_a_reader_that_came_later_does_not_know_what_was_on_stderr_before() -> None:
+    """From the offset 50 on; 40 of the bytes before it were on stderr, and 20 after it are missing."""
+    end = Exited(0, 0, "exited", truncated=True, output_bytes=100, stderr_bytes=45, gap_from=60, gap_to=80)
+    both, one = ResultFold("e", 100, 50), ResultFold("e", 100, 50)
+    both.add(Output(Channel.STDOUT, 50, b"o" * 10))
+    both.add(Output(Channel.STDOUT, 80, b"o" * 15))
+    both.add(Output(Channel.STDERR, 95, b"e" * 5))
+    one.add(Output(Channel.STDOUT, 50, b"o" * 10))
+    one.add(Output(Channel.STDOUT, 80, b"o" * 20))
+    for fold, of_stdout in ((both, None), (one, Omitted(10, 20))):
+        result = fold.add(end)
+        assert result is not None
+        assert result.output_omitted == Omitted(10, 20)
+        assert (result.stdout_omitted, result.stderr_omitted) == (of_stdout, None)
