@@ -73,8 +73,10 @@ async def test_o1_exec_whose_timeout_is_over_waits_for_no_silent_sandbox(
         )
     assert (caught.value.retryable, caught.value.may_have_executed) == (True, True)
     # A slow one, which answers all questions, is waited for.
-    sandbox.awake.set()
     monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 5)
+    sandbox.awake.set()
+    live = next(iter(worker._sessions.table))
+    await eventually(lambda: live.unanswered == 0)  # what it left before is not held against it any more
     waiting = asyncio.create_task(
         worker.execute(session.id, ExecRequest(command="wait", exec_id="slow", timeout_s=0.1))
     )
