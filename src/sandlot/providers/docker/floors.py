@@ -29,10 +29,8 @@ def warnings(version: Mapping[str, Any], runsc: str | None = None) -> Sequence[s
             runc = parse(text)
             if runc is None or not _runc_is_whole(runc):
                 found.append(_older("runc", text or "unknown", RUNC_FLOORS))
-    day = None if runsc is None else re.search(r"(?<!\d)20\d{6}(?!\d)", runsc)
-    if runsc is not None and (day is None or int(day[0]) < RUNSC_FLOOR):
-        has = day[0] if day else "(its version cannot be told)"
-        found.append(f"runsc {has} is older than {RUNSC_FLOOR} and has known weaknesses: update gVisor")
+    if runsc is not None:
+        found += _of_runsc(runsc)
     return found
 
 
@@ -77,6 +75,15 @@ def _runc_is_whole(runc: tuple[int, int, int]) -> bool:
         if runc[:2] == floor[:2]:
             return runc >= floor
     return runc > RUNC_FLOORS[-1]
+
+
+def _of_runsc(says: str) -> Sequence[str]:
+    day = re.search(r"(?<!\d)20\d{6}(?!\d)", says)
+    if day is None:  # it could not be asked, or was built without one: it may be sound
+        return (f"the version of runsc could not be found out: see that it is {RUNSC_FLOOR} or newer",)
+    if int(day[0]) < RUNSC_FLOOR:
+        return (f"runsc {day[0]} is older than {RUNSC_FLOOR} and has known weaknesses: update gVisor",)
+    return ()
 
 
 def _older(what: str, has: str, floors: Sequence[tuple[int, int, int]]) -> str:
