@@ -13,7 +13,8 @@ from sandlot.domain.machine import Machine, Overcommit
 
 # Seconds after a command's timeout from which one question that its sandbox leaves unanswered ends the wait
 # for its end. A sandbox that is silent when the timeout comes has left one unanswered 9 s later
-# (``pulse.py``), so the caller knows within ten.
+# (``pulse.py``), so the caller knows within ten. Only for commands that are run without a shell and waited
+# for: others are told when the sandbox counts as unresponsive.
 OVERDUE_S = 8.0
 
 
