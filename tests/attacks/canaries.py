@@ -91,12 +91,25 @@ def looked_through(canaries: Canaries) -> Iterator[None]:
         FrameDecoder.received = received  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def in_environment(word: str) -> Iterator[None]:
+    """Of this process, and only for so long: whatever is started later would inherit it."""
+    os.environ[IN_ENVIRONMENT] = word
+    try:
+        yield
+    finally:
+        del os.environ[IN_ENVIRONMENT]
+
+
 @contextlib.asynccontextmanager
 async def watched(tier: Tier) -> AsyncIterator[Watch]:
     canaries = Canaries()
     memory = rss_bytes()
-    os.environ[IN_ENVIRONMENT] = canaries.plant("the worker's environment")
-    with looked_through(canaries), tempfile.TemporaryDirectory(prefix="sandlot-test-") as name:
+    with (
+        in_environment(canaries.plant("the worker's environment")),
+        looked_through(canaries),
+        tempfile.TemporaryDirectory(prefix="sandlot-test-") as name,
+    ):
         folder = Path(name)
         async with harness_for(tier) as harness, harness_for(tier) as next_door:
             # Beside what is mounted into the sandboxes; and where everybody on the host may read.
@@ -114,6 +127,5 @@ async def watched(tier: Tier) -> AsyncIterator[Watch]:
             yield Watch(harness, neighbour, canaries, host_file)
             kept = await neighbour.run(ExecRequest(command="wc -c <canary", timeout_s=60))
             assert kept.stdout.split() == [str(len(of_neighbour)).encode()], "the neighbour answers"
-    del os.environ[IN_ENVIRONMENT]
     assert not canaries.out
     assert rss_bytes() - memory < WORKER_BOUND_BYTES

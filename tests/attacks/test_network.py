@@ -80,9 +80,11 @@ def answering(watch: Watch) -> Iterator[int]:
 
         loop.add_reader(tcp, come)
         loop.add_reader(udp, ask)
-        yield port
-        loop.remove_reader(tcp)
-        loop.remove_reader(udp)
+        try:
+            yield port
+        finally:  # a closed socket's number would go on being watched, whoever has it next
+            loop.remove_reader(tcp)
+            loop.remove_reader(udp)
 
 
 def addresses() -> list[str]:
