@@ -58,21 +58,21 @@ def descriptors():
 
 
 def processes_full_of_descriptors():
-    """A child for each, which has as many as it may."""
+    """A child for each, which has as many as it may and says what stopped it."""
     ready, say = os.pipe()
     if os.fork() == 0:
         try:
             while True:
                 os.open("/dev/null", os.O_RDONLY)
-        except OSError:
-            os.write(say, b"x")
+        except OSError as error:
+            os.write(say, errno.errorcode[error.errno].encode())
             time.sleep(600)
-    os.read(ready, 1)
-    os.close(ready)
     os.close(say)
+    why = os.read(ready, 100).decode() or "ECHILD"
+    os.close(ready)
+    if why != "EMFILE":  # it is gone, or is short of something before it is full
+        raise OSError(getattr(errno, why), "")
     held.append(None)
-    if len(held) == 20:
-        raise OSError(errno.EMFILE, "")
 
 
 KINDS = {
@@ -86,11 +86,15 @@ KINDS = {
     "processes full of descriptors": processes_full_of_descriptors,
 }
 
+# Each child is stopped by its own bound, and nothing stops the children.
+FULL_CHILDREN = 20
+
 if __name__ == "__main__":
-    why = "enough"
+    take, why = KINDS[sys.argv[1]], "enough"
+    at_most = FULL_CHILDREN if take is processes_full_of_descriptors else 100_000
     try:
-        while len(held) < 100_000:
-            KINDS[sys.argv[1]]()
+        while len(held) < at_most:
+            take()
     except OSError as error:
         why = errno.errorcode[error.errno]
     print(len(held), why, flush=True)
