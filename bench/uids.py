@@ -17,6 +17,7 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -174,17 +175,29 @@ def wrong_in(sight: Sight, known: Mapping[str, int]) -> list[str]:
 
 
 def owned(users: UserRange, *folders: Path) -> dict[str, int]:
-    """Whatever there has one of these users or groups; mounts of other file systems apart."""
+    """Whatever there has one of these users or groups; mounts of other file systems apart.
+
+    A search that broke would have found nothing wrong. So one file is planted, in the folder that comes last.
+    """
     bounds = ("+" + str(users.first - 1), "-" + str(users.last + 1))
     matching = ["(", "-uid", bounds[0], "-uid", bounds[1], ")", "-o"]
     matching += ["(", "-gid", bounds[0], "-gid", bounds[1], ")"]
     there = [str(folder) for folder in folders if folder.exists()]
     command = ["find", *there, "-xdev", "(", *matching, ")", "-printf", r"%U %G %p\0"]
-    printed = subprocess.run(command, capture_output=True).stdout.decode("utf-8", "surrogateescape")
+    with tempfile.NamedTemporaryFile(prefix="sandlot-planted-", dir=there[-1]) as planted:
+        os.chown(planted.fileno(), users.last, -1)
+        ran = subprocess.run(command, capture_output=True, env={**os.environ, "LC_ALL": "C"})
+    # What goes while it is searched is no failure.
+    said = ran.stderr.decode("utf-8", "replace").splitlines()
+    broken = [line for line in said if not line.endswith(": No such file or directory")]
+    if broken or (ran.returncode and not said):
+        raise RuntimeError(f"find exited with {ran.returncode}: {broken[:5]}")
     found = {}
-    for line in filter(None, printed.split("\0")):
+    for line in filter(None, ran.stdout.decode("utf-8", "surrogateescape").split("\0")):
         uid, gid, path = line.split(" ", 2)
         found[path] = int(uid) if int(uid) in users else int(gid)
+    if found.pop(planted.name, None) != users.last:
+        raise RuntimeError(f"find did not see {planted.name}, which belonged to {users.last}")
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,10 @@ from bench import evasions, hostile, operator, rig, uids
 from bench.attacks.culprits import ATTACKS, Outcome
 from bench.attacks.probe import Seen
 
+from sandlot.client.options import PATIENCE_S
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Verdict
+from sandlot.providers.docker.users import DEFAULT_USERS, UserRange
 from tests.attacks.inside.evasions import BEGUN
 
 SLEEPER = (7, "100")
@@ -33,6 +37,45 @@ SLEEPER = (7, "100")
 def test_users_that_are_shared_or_left(sight: uids.Sight, found: str) -> None:
     wrong = uids.wrong_in(sight, {"gone": 3, **sight.recorded})
     assert [one[: len(found)] for one in wrong] == ([found] if found else [])
+
+
+@pytest.fixture
+def as_root() -> None:
+    if os.geteuid():
+        pytest.skip("a file of another user is root's to make")
+
+
+@pytest.mark.usefixtures("as_root")
+def test_files_of_users_that_are_left(tmp_path: Path) -> None:
+    users = UserRange(DEFAULT_USERS.last - 7, DEFAULT_USERS.last)
+    folders = [tmp_path / name for name in ("a", "b", "never made")]
+    for folder in folders[:2]:
+        folder.mkdir()
+        (folder / "ours").touch()
+    assert uids.owned(users, *folders) == {}
+    os.chown(folders[0] / "ours", users.first, 0)
+    os.chown(folders[1] / "ours", 0, users.last)
+    left = {str(folders[0] / "ours"): users.first, str(folders[1] / "ours"): users.last}
+    assert uids.owned(users, *folders) == left
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize(
+    ("find", "told"),
+    [
+        ("exit 1", "find exited with 1"),
+        ("echo 'find: /x: Permission denied' >&2; exit 1", "Permission denied"),
+        ("exit 0", "did not see"),
+        ("echo 'find: /x: No such file or directory' >&2; exit 1", "did not see"),
+    ],
+)
+def test_search_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: str, told: str) -> None:
+    broken = tmp_path / "find"
+    broken.write_text(f"#!/bin/sh\n{find}\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(RuntimeError, match=told):
+        uids.owned(DEFAULT_USERS, tmp_path)
 
 
 def seen(p50_ms: float = 5.0, health_ms: float = 5.0, failed: int = 0) -> Seen:
@@ -102,3 +145,9 @@ def test_upgrade_with_a_refused_thread() -> None:
     assert [bar.held for bar in operator.judge_upgrade(load, 3, 3)] == [False, True, True, True]
     slow = operator.Load(threads=[0.1, 6.5], execs=[0.1], refused_execs=["x"])
     assert [bar.held for bar in operator.judge_upgrade(slow, 2, 3)] == [True, False, False, False]
+
+
+def test_create_that_is_late_or_fails() -> None:
+    late = PATIENCE_S + 0.1
+    tried = [(0.2, ""), (late, ""), (0.2, "unavailable")]
+    assert [operator.judge_create(40, *one).held for one in tried] == [True, False, False]
