@@ -10,6 +10,9 @@ import pytest_asyncio
 from sandlot.domain.environment import Tier
 from sandlot.testing.provider_suite import Harness
 from tests.attacks.canaries import Watch, watched
+from tests.docker.conftest import sandbox
+
+__all__ = ["sandbox"]  # of a module, of the harness below; modules that need another have their own
 
 
 @pytest_asyncio.fixture(params=["runc", "runsc"], scope="module", loop_scope="session")

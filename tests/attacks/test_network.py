@@ -7,7 +7,7 @@ import ipaddress
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.providers.base import Sandbox
 from sandlot.testing.directory_suite.redis_server import free_port
 from sandlot.testing.eventually import eventually
-from sandlot.testing.provider_suite import Harness
 from tests.attacks.canaries import Watch
 from tests.docker.test_walls import all_of, refused
 
@@ -91,13 +90,6 @@ def addresses() -> list[str]:
     """Of this machine, its own loopback left out: a sandbox has one of those as well."""
     listed = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
     return [address for address in listed if not ipaddress.ip_address(address).is_loopback]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def sandbox(harness: Harness) -> AsyncIterator[Sandbox]:
-    sandbox = await harness.create()
-    yield sandbox
-    await harness.destroy(sandbox.id)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.environment import Environment, Tier
+from sandlot.providers.base import Sandbox
 from sandlot.providers.docker.provider import DockerProvider
 from sandlot.testing.provider_suite import Harness
 
@@ -63,3 +64,11 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """A provider on each tier."""
     async with harness_for(Tier(request.param)) as harness:
         yield harness
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def sandbox(harness: Harness) -> AsyncIterator[Sandbox]:
+    """One for all tests of a module."""
+    sandbox = await harness.create()
+    yield sandbox
+    await harness.destroy(sandbox.id)

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -35,13 +34,6 @@ NEWER = {"cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453, "futex_wak
          "futex_requeue": 456, "statmount": 457, "listmount": 458, "mseal": 462}  # fmt: skip
 # uretprobe and uprobe: the kernel lets no filter see them; they answer only to its own trampolines.
 NOT_FILTERED = {335, 336}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def sandbox(harness: Harness) -> AsyncIterator[Sandbox]:
-    sandbox = await harness.create()
-    yield sandbox
-    await harness.destroy(sandbox.id)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
