@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.callbacks import Texts
 from sandlot.client.options import ExecOptions
 from sandlot.client.result import Result, marked_bytes, text_of
 from sandlot.domain.errors import (
@@ -23,7 +23,7 @@ from sandlot.domain.errors import (
     Unavailable,
     Unsupported,
 )
-from sandlot.domain.execution import Channel, ExecEvent, Exited, Output, ResultFold, verdict_of
+from sandlot.domain.execution import ExecEvent, Exited, Output, ResultFold, verdict_of
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.session import SessionState
@@ -192,26 +192,15 @@ async def _streamed(
     if on_output is None:
         return await session.run(command, **options)
     fold = ResultFold(exec_id, KEPT_BYTES)
-    decoding = _Decoding(on_output)
+    texts = Texts()
     events = session.stream(command, **options)
     async with contextlib.aclosing(events):
         async for event in events:
-            decoding.see(event)
+            if isinstance(event, Output) and (text := texts.of(event)):
+                on_output(text)
             if (result := fold.add(event)) is not None:
                 return Result(replace(result, session_id=session.id, generation=session.generation))
     raise SandlotError("the command's events ended without its exit", may_have_executed=True)
-
-
-class _Decoding:
-    """Pieces of bytes as pieces of text: a character may be cut in two by the way."""
-
-    def __init__(self, on_output: OnOutput) -> None:
-        self._on_output = on_output
-        self._decoders = {channel: codecs.getincrementaldecoder("utf-8")("replace") for channel in Channel}
-
-    def see(self, event: ExecEvent) -> None:
-        if isinstance(event, Output) and (text := self._decoders[event.channel].decode(event.data)):
-            self._on_output(text)
 
 
 async def _kept_in_full(session: AsyncSession, result: Result, limit: int) -> str | None:

@@ -79,9 +79,15 @@ class EndsCases(Cases):
         whole = ("€" * 3000).encode()
         await session.files.write("euros", whole)
         for limit in (99, 100, 101, 102, 103):
+            pieces: list[str] = []
             result = await session.run("cat euros", output_limit=limit)
+            heard = await session.run("cat euros", output_limit=limit, on_stdout=pieces.append)
             check_ends(result, whole, limit)
+            check_ends(heard, whole, limit)
             head, tail = limit - limit // 2, limit // 2
+            # Callbacks may have heard more than is kept of the beginning.
+            assert set("".join(pieces)) <= {"€", "\ufffd"}
+            assert "".join(pieces).endswith("\ufffd" * (tail % 3) + "€" * (tail // 3))
             text = "€" * (head // 3) + "\ufffd" * (head % 3 > 0) + "\ufffd" * (tail % 3) + "€" * (tail // 3)
             assert result.stdout == result.output == text
 
