@@ -97,8 +97,11 @@ def shown(output: bytes, limit: int, path: str | None = None, omitted: Omitted |
     half = limit // 2
     if omitted is not None and len(output) <= looked_at and len(head) <= half and len(tail) <= half:
         return text_of_ends(head, tail, f"{omitted.bytes:,} bytes left out")
-    missing = len(output) + (0 if omitted is None else omitted.bytes) - limit
-    return text_of_ends(head[:half], tail[-half:], f"about {missing:,} bytes left out{_where(path)}")
+    head, tail = head[:half], tail[-half:]
+    # About: what only a terminal understands is not shown, and a wrong byte is shown as three.
+    not_shown = max(0, len(output) - len(head.encode()) - len(tail.encode()))
+    missing = not_shown + (0 if omitted is None else omitted.bytes)
+    return text_of_ends(head, tail, f"about {missing:,} bytes left out{_where(path)}")
 
 
 def text_of_ends(head: str, tail: str, left_out: str) -> str:

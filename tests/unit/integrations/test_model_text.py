@@ -67,6 +67,20 @@ def test_both_ends_are_shown_with_what_is_missing_between_them() -> None:
     assert "/tmp/all.txt, as far as it was kept" in text
 
 
+@pytest.mark.parametrize(
+    ("output", "at", "limit", "left_out"),
+    [
+        (b"a" * 100 + b"z" * 10, 100, 100, 50 + 7),  # one end is longer than its half, the other far shorter
+        ("€".encode() * 100 + b"z", 300, 100, 150 + 7),
+        (b"\xff" * 100 + b"z", 100, 100, 7),  # shown as three bytes each
+    ],
+)
+def test_what_is_left_out_is_never_less_than_what_is_missing(
+    output: bytes, at: int, limit: int, left_out: int
+) -> None:
+    assert f"[… about {left_out} bytes left out …]" in shown(output, limit, None, Omitted(at, 7))
+
+
 def test_output_that_was_not_kept_is_counted() -> None:
     text = for_model(result("begin", truncated=True, output_bytes=10**9))
     assert "wrote 1,000,000,000 bytes" in text

@@ -97,7 +97,7 @@ def _within(output: bytes, omitted: Omitted | None) -> bytes:
     """With the line that says what is missing, and no longer than it was: the framework sets the bound."""
     if omitted is None:
         return output
-    size = len(marker(omitted).encode()) + 1  # the count may get a digit more
+    size = len(marker(omitted).encode()) + 2  # the count may get a digit more, and a comma with it
     if omitted.at + size > len(output):
         return output
     shorter = Omitted(omitted.at, omitted.bytes + size)

@@ -234,11 +234,16 @@ def _data(result: Result, path: str | None) -> dict[str, Any]:
 
 
 def _text(data: bytes, omitted: Omitted | None) -> str:
-    """Up to ``DATA_BYTES``, from both ends, with the count of what is missing between them."""
+    """Up to ``DATA_BYTES``, from both ends, with the count of what is missing between them.
+
+    Neither end goes on behind what was missing before: there is one mark, and no gap beside it.
+    """
     if len(data) > DATA_BYTES:
-        half, missing = DATA_BYTES // 2, len(data) - DATA_BYTES
-        data = data[:half] + data[-half:]
-        omitted = Omitted(half, missing + (omitted.bytes if omitted else 0))
+        half = DATA_BYTES // 2
+        at, missing = (half, 0) if omitted is None else (omitted.at, omitted.bytes)
+        head, tail = data[: min(at, half)], data[max(at, len(data) - half) :]
+        omitted = Omitted(len(head), missing + len(data) - len(head) - len(tail))
+        data = head + tail
     return text_of(data, omitted, marked=True)
 
 
