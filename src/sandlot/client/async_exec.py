@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sandlot.client.keywords import one_timeout
-from sandlot.client.result import Result
+from sandlot.client.result import Result, text_of
 from sandlot.domain.computer import ExecSummary, Execution
 from sandlot.domain.errors import NotFound, Unsupported
 from sandlot.domain.execution import ExecEvent, Output, ResultFold
+from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import ExecStatus, SandboxService
 
 WAIT_S: Final = 3600.0  # of one question; who has no limit asks again
@@ -20,16 +21,25 @@ LOOK_AGAIN_S: Final = 1.0  # without output that was said to be there
 
 @dataclass(frozen=True, slots=True)
 class OutputSoFar:
-    """Both channels, in the order in which they were read. ``exit_code``: once it has ended."""
+    """Both channels, in the order in which they were read. ``exit_code``: once it has ended.
+
+    ``omitted``: what was not kept of it, and where it is missing in ``data``.
+    """
 
     data: bytes
     next_offset: int
     running: bool
     exit_code: int | None = None
+    omitted: Omitted | None = None
 
     @property
     def text(self) -> str:
-        return self.data.decode("utf-8", "replace")
+        return text_of(self.data, self.omitted)
+
+    @property
+    def marked_text(self) -> str:
+        """The text with a line that says how much is missing, where it is."""
+        return text_of(self.data, self.omitted, marked=True)
 
 
 class AsyncExec:
@@ -82,6 +92,7 @@ class AsyncExec:
         if summary.running and end <= offset:
             return OutputSoFar(b"", offset, running=True)
         data, at = bytearray(), offset
+        omitted: Omitted | None = None
         # Not the line that input goes over: that one goes on from where it is.
         execution = await self._service.attach_exec(self._session_id, self._id, offset=offset)
         events = aiter(execution.events())
@@ -98,6 +109,10 @@ class AsyncExec:
                 if event is None:
                     break
                 if isinstance(event, Output):
+                    if event.offset > at:
+                        # One place is told: what came between two gaps is left out with them.
+                        del data[len(data) if omitted is None else omitted.at :]
+                        omitted = Omitted(len(data), event.offset - offset - len(data))
                     data += event.data
                     at = event.offset + len(event.data)
         finally:
@@ -105,7 +120,7 @@ class AsyncExec:
                 coming.cancel()
                 await asyncio.wait({coming})
             await execution.detach()
-        return OutputSoFar(bytes(data), at, summary.running, summary.exit_code)
+        return OutputSoFar(bytes(data), at, summary.running, summary.exit_code, omitted)
 
     async def _summary(self) -> ExecSummary:
         for summary in await self._service.list_execs(self._session_id):

@@ -142,6 +142,20 @@ class EndsCases(Cases):
         assert not rest.running
         assert rest.data.endswith(WHOLE[-500:])
 
+    async def test_output_so_far_says_what_is_missing(self, session: AsyncSession) -> None:
+        ended = await session.start("seq 20000", output_limit=1000)
+        check_ends(await ended.wait(30), WHOLE, 1000)
+        so_far = await ended.read()
+        assert so_far.data == WHOLE[:500] + WHOLE[-500:]
+        assert so_far.omitted == Omitted(500, len(WHOLE) - 1000)
+        assert so_far.text == so_far.data.decode()
+        missing = f"\n[… {len(WHOLE) - 1000:,} bytes left out …]\n"
+        assert so_far.marked_text == WHOLE[:500].decode() + missing + WHOLE[-500:].decode()
+        in_the_gap = await ended.read(600)
+        assert (in_the_gap.data, in_the_gap.omitted) == (WHOLE[-500:], Omitted(0, len(WHOLE) - 1100))
+        tail = await ended.read(len(WHOLE) - 500)
+        assert (tail.data, tail.omitted) == (WHOLE[-500:], None)
+
     async def test_a_limit_that_kills_keeps_the_beginning(self, session: AsyncSession) -> None:
         result = await session.run("yes", output_limit=1000, on_limit=OnLimit.KILL, timeout_s=30)
         assert result.raw.output == b"y\n" * 500
