@@ -98,11 +98,11 @@ async def _execute(
             error.may_have_executed = True
             error.details.setdefault("exec_id", asked.exec_id)
             raise
-        return await status_answer(request, status, 202)  # an id that is known has its result already
+        return status_answer(request, status, 202)  # an id that is known has its result already
     if EVENT_STREAM in request.headers.get("accept", ""):
         execution = await service.start_exec(session_id, asked, offset=offset)
         return _fed_events(execution, offset, request.state.request_id, stdin, stays_open=body.stdin)
-    return await result_answer(request, await service.execute(session_id, asked, stdin))
+    return result_answer(request, await service.execute(session_id, asked, stdin))
 
 
 def _fed_events(
@@ -151,7 +151,7 @@ async def get_exec(
     last_event_id: Annotated[str | None, Header(description="Where a broken event stream goes on.")] = None,
 ) -> Response:
     if EVENT_STREAM not in request.headers.get("accept", ""):
-        return await status_answer(request, await service.get_exec(session_id, exec_id, wait_s=wait_s))
+        return status_answer(request, await service.get_exec(session_id, exec_id, wait_s=wait_s))
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 20):
             raise InvalidRequest("Last-Event-ID is not one that this server gave")

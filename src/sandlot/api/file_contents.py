@@ -40,7 +40,7 @@ def file_answer(path: str, data: bytes) -> Response:
             await asyncio.sleep(0)
         yield b'"}'
 
-    return Flow(pieces(), media_type="application/json", within_s=SEND_S)
+    return Flow(pieces(), again=pieces, media_type="application/json", within_s=SEND_S)
 
 
 def program_answer(ran: ExecResult) -> Response:
@@ -58,4 +58,4 @@ def program_answer(ran: ExecResult) -> Response:
         rest = encoded(ApiResultBody("", "", ran.exit_code))
         yield b'"' + rest.removeprefix(b'{"stdout":"","stderr":""')
 
-    return Flow(pieces(), media_type="application/json", within_s=SEND_S)
+    return Flow(pieces(), again=pieces, media_type="application/json", within_s=SEND_S)

@@ -101,7 +101,7 @@ def entries_answer(name: str, entries: Sequence[object], rest: dict[str, object]
             await asyncio.sleep(0)
         yield b"]" + b"".join(b',"%s":%s' % (key.encode(), encoded(rest[key])) for key in rest) + b"}"
 
-    return Flow(pieces(), media_type=JSON, within_s=SEND_S)
+    return Flow(pieces(), again=pieces, media_type=JSON, within_s=SEND_S)
 
 
 def _parts(sizes: Sequence[int]) -> list[slice]:

@@ -39,34 +39,34 @@ _VARIES: Final = {"Vary": "Accept"}
 _REFUSED: Final = re.compile(r"q=0(\.0*)?")
 
 
-async def result_answer(request: Request, result: ExecResult) -> Response:
+def result_answer(request: Request, result: ExecResult) -> Response:
     if takes(request, PACKED):
         return _packed(PackedResult.of(result), result)
-    return await json_result_answer(request, result)
+    return json_result_answer(result)
 
 
-async def json_result_answer(request: Request, result: ExecResult) -> Response:
+def json_result_answer(result: ExecResult) -> Response:
     if _is_large(result):
-        return await _as_json(request, b"", result, b"")
+        return _as_json(b"", result, b"")
     return _whole(encoded(ResultBody.of(result)), JSON)
 
 
-async def status_answer(request: Request, status: ExecStatus, code: int = 200) -> Response:
+def status_answer(request: Request, status: ExecStatus, code: int = 200) -> Response:
     if takes(request, PACKED):
         return _packed(PackedStatus.of(status), status.result, code)
     if status.result is not None and _is_large(status.result):
         before = _before({"exec_id": status.exec_id, "running": status.running})
-        return await _as_json(request, before, status.result, b"}", code)
+        return _as_json(before, status.result, b"}", code)
     return _whole(encoded(ExecStatusBody.of(status)), JSON, code)
 
 
-async def thread_run_answer(request: Request, run: ThreadRun, access: Access | None) -> Response:
+def thread_run_answer(request: Request, run: ThreadRun, access: Access | None) -> Response:
     if takes(request, PACKED):
         return _packed(PackedThreadRun.of(run, access), run.result)
     if _is_large(run.result):
         session = SessionBody.of(run.opened.session, access)
         before = _before({"session": session, "created": run.opened.created})
-        return await _as_json(request, before, run.result, b"}")
+        return _as_json(before, run.result, b"}")
     return _whole(encoded(ThreadRunBody.of(run, access)), JSON)
 
 
@@ -110,12 +110,11 @@ def _packed(
     hold(PIECES_IN_FLIGHT * PIECE_BYTES)
     pieces = packed_pieces(body, result)
     length = sum(map(len, pieces))
-    return _flowing(in_turn(pieces), length, PACKED, {"content-length": str(length)}, code)
+    headers = {"content-length": str(length), **_VARIES}
+    return Flow(in_turn(pieces), media_type=PACKED, status=code, headers=headers, within_s=_send_s(length))
 
 
-async def _as_json(
-    request: Request, before: bytes, result: ExecResult, after: bytes, code: int = 200
-) -> Response:
+def _as_json(before: bytes, result: ExecResult, after: bytes, code: int = 200) -> Response:
     hold_at_least(_size(result))
     hold(in_flight(_size(result)))
 
@@ -125,23 +124,9 @@ async def _as_json(
             yield piece
         yield after
 
-    headers = {}
-    if request.scope["http_version"] == "1.0":  # which knows no pieces
-        headers["content-length"] = str(sum([len(piece) async for piece in pieces()]))
-    return _flowing(pieces(), _size(result), JSON, headers, code)
-
-
-def _flowing(
-    pieces: AsyncIterator[bytes], size: int, media_type: str, headers: dict[str, str], code: int
-) -> Response:
-    """The bytes stay on the request's account until the client has taken them all, or was cut off."""
-    return Flow(
-        pieces,
-        media_type=media_type,
-        status=code,
-        headers={**headers, **_VARIES},
-        within_s=_send_s(size),
-    )
+    # The bytes stay on the request's account until the client has taken them all, or was cut off.
+    within_s = _send_s(_size(result))
+    return Flow(pieces(), again=pieces, media_type=JSON, status=code, headers=_VARIES, within_s=within_s)
 
 
 def _send_s(size: int) -> float:

@@ -82,7 +82,7 @@ async def seed_create_session(service: Service, request: Request) -> Response:
 async def seed_execute(service: Service, request: Request) -> Response:
     body = await read_body(request, ExecuteBody)
     asked = ExecRequest(command=body.command, timeout_s=body.timeout)
-    return await json_result_answer(request, await service.execute(body.session_id, asked))
+    return json_result_answer(await service.execute(body.session_id, asked))
 
 
 @router.post("/upload_file", response_model=UploadedBody, openapi_extra=_UPLOAD)

@@ -41,13 +41,15 @@ class _NotTakenError(Exception):
 class Flow(Response):
     """Sends chunks as they come; each waits until the client took the one before. ``let_go`` always runs.
 
-    ``within_s``: a client that has not taken all by then is cut off.
+    ``within_s``: a client that has not taken all by then is cut off. ``again``: the same chunks once more, of
+    what can be made twice. HTTP/1.0 knows no pieces, and must be told the length first.
     """
 
     def __init__(
         self,
         chunks: AsyncIterator[bytes],
         *,
+        again: Callable[[], AsyncIterator[bytes]] | None = None,
         let_go: Callable[[], Awaitable[None]] | None = None,
         media_type: str,
         status: int = 200,
@@ -55,6 +57,7 @@ class Flow(Response):
         within_s: float | None = None,
     ) -> None:
         self._chunks = chunks
+        self._again = again
         self._let_go = let_go
         self._within_s = within_s
         self.body = b""
@@ -66,7 +69,7 @@ class Flow(Response):
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pump = asyncio.create_task(self._pump(send))
+        pump = asyncio.create_task(self._pump(scope, send))
         gone = asyncio.create_task(_client_gone(receive))
         try:
             await asyncio.wait({pump, gone}, timeout=self._within_s, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +84,13 @@ class Flow(Response):
             with contextlib.suppress(_NotTakenError):
                 pump.result()
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, scope: Scope, send: Send) -> None:
+        if (
+            scope["http_version"] == "1.0"
+            and self._again is not None
+            and "content-length" not in self.headers
+        ):
+            self.headers["content-length"] = str(sum([len(chunk) async for chunk in self._again()]))
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in self._chunks:
             try:

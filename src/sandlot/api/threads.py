@@ -52,4 +52,4 @@ async def execute_in_thread(
         raise InvalidRequest("a thread's exec is run to its end; start one in the background in its session")
     create = body.session.to_domain(thread=thread)
     run = await service.execute_in_thread(create, wanted(body.exec, idempotency_key), body.exec.stdin_bytes)
-    return await thread_run_answer(request, run, access_to(request, run.opened.session))
+    return thread_run_answer(request, run, access_to(request, run.opened.session))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.api.conftest import Live, serving
 
-from sandlot.api import result_pieces, results
+from sandlot.api import file_lists, result_pieces, results
 from sandlot.api.answers import encoded
 from sandlot.client.http import HttpService
 from sandlot.domain.budget import ByteBudget
@@ -160,16 +160,40 @@ async def test_who_takes_what(live: Live, accept: str, kind: str) -> None:
 async def test_http_1_0_knows_no_pieces(live: Live) -> None:
     path = f"/v1/sessions/{await live.session()}/exec"
     await live.client.post(path, json=LARGE)
-    answer = await live.raw(
-        f"GET {path}s/large HTTP/1.0\r\nHost: localhost\r\n"
-        f"Authorization: {live.client.headers['authorization']}\r\n\r\n".encode()
-    )
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert b"transfer-encoding" not in head.lower()
-    assert f"content-length: {len(body)}".encode() in head.lower()
-    told = STATUS.decode(body).result
+    told = STATUS.decode(await in_one_piece(live, f"{path}s/large")).result
     assert told is not None
     assert told.stdout == bytes(ZEROS)
+
+
+async def test_http_1_0_gets_files_programs_and_lists_in_one_piece(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_lists, "WHOLE_BYTES", 0)
+    session = await live.session()
+    files = f"/v1/sessions/{session}/files"
+    text = "z" * 40_000
+    await live.client.put(f"{files}/content?path=text", content=text.encode())
+    read = json.loads(await in_one_piece(live, f"/api/e2b/files/{session}?path=text"))
+    assert read["content"] == text
+    walked = json.loads(await in_one_piece(live, f"{files}/walk?path=."))
+    assert [entry["name"] for entry in walked["entries"]] == ["text"]
+    program = {"session_id": session, "code": "cat text", "language": "sh"}
+    ran = json.loads(await in_one_piece(live, "/api/e2b/execute", json.dumps(program).encode()))
+    assert ran == {**ran, "stdout": text, "stderr": "", "exit_code": 0}
+
+
+async def in_one_piece(live: Live, path: str, body: bytes = b"") -> bytes:
+    answer = await live.raw(
+        f"{'POST' if body else 'GET'} {path} HTTP/1.0\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"Authorization: {live.client.headers['authorization']}\r\n\r\n".encode()
+        + body
+    )
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert b" 200 " in head.splitlines()[0]
+    assert b"transfer-encoding" not in head.lower()
+    assert f"content-length: {len(content)}".encode() in head.lower()
+    return content
 
 
 async def test_too_many_at_once_are_asked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
