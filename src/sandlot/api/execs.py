@@ -137,7 +137,7 @@ async def _feed_and_let_go(execution: Execution, stdin: bytes | None, *, stays_o
 
 @router.get("/execs", response_model=ExecListBody)
 async def list_execs(service: Service, session_id: str) -> Response:
-    return entries_answer("execs", await counted(service.list_execs(session_id)))
+    return await entries_answer("execs", await counted(service.list_execs(session_id)))
 
 
 @router.get("/execs/{exec_id}", response_model=ExecStatusBody, responses={200: _FORMS})
@@ -181,7 +181,7 @@ async def resize_exec(service: Service, session_id: str, exec_id: str, body: Pty
 
 @router.get("/shells", response_model=ShellListBody)
 async def list_shells(service: Service, session_id: str) -> Response:
-    return entries_answer("shells", await counted(service.list_shells(session_id)))
+    return await entries_answer("shells", await counted(service.list_shells(session_id)))
 
 
 @router.delete("/shells/{name}", status_code=204)

@@ -46,7 +46,7 @@ async def list_files(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    return list_answer(
+    return await list_answer(
         await listed_within(service.files(session_id).list(path, after=after, limit=limit), limit)
     )
 
@@ -74,7 +74,7 @@ async def walk_files(
     limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
 ) -> Response:
     walking = service.files(session_id).walk(path, depth=depth, glob=glob, limit=limit)
-    return list_answer(await listed_within(walking, limit))
+    return await list_answer(await listed_within(walking, limit))
 
 
 @router.get("/search", response_model=Search)
@@ -91,7 +91,7 @@ async def search_files(
     searching = service.files(session_id).search(
         path, pattern, regex=regex, ignore_case=ignore_case, glob=glob, limit=limit
     )
-    return list_answer(await listed_within(searching, limit))
+    return await list_answer(await listed_within(searching, limit))
 
 
 @router.get(

@@ -242,4 +242,4 @@ async def files_answer(service: SandboxService, session_id: str, path: str) -> R
         after = page.next
         if after is None:
             break
-    return entries_answer("files", entries, {"truncated": after is not None})
+    return await entries_answer("files", entries, {"truncated": after is not None})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from tests.unit.api.conftest import serving
 from tests.unit.api.test_held_results import SLACK, asked, taken, traced
 
 from sandlot.api import file_lists
-from sandlot.domain.budget import memory_of
+from sandlot.domain.budget import Account, ByteBudget, hold, holding, memory_of
 from sandlot.domain.computer import ExecSummary
 from sandlot.domain.execution import MIB
 from sandlot.domain.files import FileEntry, FileType, TextMatch, Walk
@@ -79,6 +82,41 @@ async def test_s7_lists_of_execs_stay_within_the_budget(monkeypatch: pytest.Monk
     one = memory_of(map(summary, range(20_000)))
     assert WALKS * one > 2 * (BUDGET + SLACK)
     await measured(get("/v1/sessions/x/execs"), one)
+
+
+async def test_s7_list_that_was_counted_is_measured_once_and_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = tuple(deep(number, "d") for number in range(4 * file_lists.MEASURED_AT_ONCE))
+    turn, in_turn = 0, Counter[int]()
+
+    def noted(values: Iterable[object]) -> int:
+        values = list(values)
+        in_turn[turn] += len(values)
+        return memory_of(values)
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def walk() -> Walk:
+        hold(memory_of(entries))  # as who reads from a sandbox does
+        return Walk(entries, truncated=False)
+
+    monkeypatch.setattr(file_lists, "memory_of", noted)
+    account = Account(ByteBudget(64 * MIB))
+    others, token = asyncio.create_task(turns()), holding.set(account)
+    try:
+        found = await file_lists.listed_within(walk(), len(entries))
+        assert account.held == memory_of(entries)
+        await file_lists.list_answer(found)
+    finally:
+        holding.reset(token)
+        others.cancel()
+    assert in_turn.total() == len(entries)
+    assert max(in_turn.values()) <= file_lists.MEASURED_AT_ONCE
 
 
 async def measured(request: bytes, one: int) -> None:
