@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,3 +51,30 @@ def test_s14_hashes_are_required_and_renewed() -> None:
     assert len(installs) == 4
     assert ["--require-hashes" in line or "--no-deps" in line for line in installs] == [True] * 4
     assert "--generate-hashes --no-emit-index-url" in rules
+
+
+def test_s14_packages_of_the_servers_image_are_those_of_the_lock(tmp_path: Path) -> None:
+    """All but ours, which is made there: a package of another content or name is told."""
+    for folder in ("scripts", "requirements", "wheels", "bin"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / "scripts/fleet-images", tmp_path / "scripts")
+    client = tmp_path / "bin/docker"  # which is looked for, and not asked for anything
+    client.write_text("#!/bin/sh\nexit 1\n")
+    client.chmod(0o755)
+    wheels = {name: tmp_path / "wheels" / f"{name}-1.0-py3-none-any.whl" for name in ("a", "b", "sandlot")}
+    for name, wheel in wheels.items():
+        wheel.write_text(name)
+    known = "".join(f" \\\n    --hash=sha256:{hashlib.sha256(name).hexdigest()}" for name in (b"a", b"b"))
+    (tmp_path / "requirements/dev.txt").write_text(f"x==1.0{known}\n")
+
+    def unlocked() -> list[str]:
+        command = [str(tmp_path / "scripts/fleet-images"), "unlocked", str(tmp_path / "wheels")]
+        env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=60)
+        return ran.stdout.split()
+
+    assert unlocked() == []
+    wheels["b"].write_text("another")
+    assert unlocked() == [wheels["b"].name]
+    collecting = (ROOT / "scripts/fleet-images").read_text().partition("collect_wheels() {")[2]
+    assert 'unlocked "$folder/wheels"' in collecting.partition("touch")[0], "before they count as complete"
