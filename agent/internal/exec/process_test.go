@@ -224,7 +224,7 @@ print(os.getpid(), flush=True)
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
 	r := testRegistry(t)
 	for i, command := range []string{`exec python3 -c "$CODE"`, `setsid python3 -c "$CODE" & sleep 600`} {
-		e := start(t, r, Request{ExecID: strconv.Itoa(i), Command: command, Env: map[string]string{"CODE": exitThread}, TimeoutMS: 1000})
+		e := start(t, r, Request{ExecID: strconv.Itoa(i), Command: command, Env: map[string]string{"CODE": exitThread}, TimeoutMS: 4000})
 		tag := e.tag
 		until(t, "a first thread that has exited", func() bool {
 			for _, p := range scan(tag) {
