@@ -49,8 +49,8 @@ ATTACKS = {
         Attack("oversize", "then oversize", BROKEN),
         Attack("window", "then more than the credit", BROKEN),
         Attack("endless-frame", "then a frame that never ends", None),
-        Attack("pongs", "then flood of pongs", None),
-        Attack("empty-credit", "then flood of empty credit", None),
+        Attack("pongs", "then flood of pongs", ABUSE),
+        Attack("empty-credit", "then flood of empty credit", ABUSE),
     )
 }
 

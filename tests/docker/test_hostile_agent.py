@@ -44,7 +44,14 @@ BEFORE = {
     "wrong proof": "failed the handshake",
 }
 AFTER = ["garbage", "a stream never opened", "more than the credit", "a wrong exit", "deep json"]
-FLOODS = ["of pings", "of streams", "for a stream that has ended", "of connections"]
+FLOODS = [
+    "of pings",
+    "of pongs",
+    "of empty credit",
+    "of streams",
+    "for a stream that has ended",
+    "of connections",
+]
 LIMIT = 1000
 FLOOD_BYTES = 120_000_000  # of "far too much output"
 MEMORY_BOUND_BYTES = 64 * 1024 * 1024

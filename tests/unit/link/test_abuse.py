@@ -13,7 +13,7 @@ from sandlot.domain.errors import SandboxQuarantined
 from sandlot.providers.link import link as link_module
 from sandlot.providers.link.allowance import Allowance
 from sandlot.providers.link.connection import TURN_FRAMES
-from sandlot.providers.link.mux import AGENT_PINGS_BURST, AGENT_STREAMS_BURST, STRAY_BYTES
+from sandlot.providers.link.mux import AGENT_STREAMS_BURST, NEEDLESS_BURST, STRAY_BYTES
 from sandlot.providers.link.stream import WINDOW_BYTES
 from sandlot.testing.eventually import eventually
 from sandlot.wire.frames import MAX_DATA_BYTES, Kind, encode, encode_credit, encode_u64
@@ -48,11 +48,33 @@ def test_allowance_is_a_burst_and_a_rate(per_s: float, burst: float, takes: list
 
 async def test_pings_without_end(scene) -> None:
     peer = await scene.core()
-    peer.raw(PING * AGENT_PINGS_BURST)
-    for _ in range(AGENT_PINGS_BURST):
+    peer.raw(PING * NEEDLESS_BURST)
+    for _ in range(NEEDLESS_BURST):
         await peer.until(Kind.PONG)
     peer.raw(PING * 3)
-    await quarantined(scene, f"more than {AGENT_PINGS_BURST} PINGs at once")
+    await quarantined(scene, f"more than {NEEDLESS_BURST} needless frames at once")
+
+
+@pytest.mark.parametrize("amount", [0, 1], ids=["of nothing", "of a byte"])
+async def test_credits_without_end(scene, amount: int) -> None:
+    peer = await scene.core()
+    stream = await (await scene.link.core()).open({"op": "x"})
+    peer.raw(encode_credit(stream.id, amount) * (NEEDLESS_BURST + 3))
+    await quarantined(scene, f"more than {NEEDLESS_BURST} needless frames at once")
+
+
+async def test_pongs_without_end(scene) -> None:
+    peer = await scene.core()
+    peer.raw(encode_u64(Kind.PONG, 1) * (NEEDLESS_BURST + 3))
+    await quarantined(scene, f"more than {NEEDLESS_BURST} needless frames at once")
+
+
+async def test_credit_by_half_windows_is_no_abuse(scene) -> None:
+    peer = await scene.core()
+    stream = await (await scene.link.core()).open({"op": "x"})
+    peer.raw(encode_credit(stream.id, WINDOW_BYTES // 2) * (NEEDLESS_BURST + 3))
+    peer.raw(PING)
+    await peer.until(Kind.PONG)
 
 
 async def test_streams_without_end(scene) -> None:
@@ -83,8 +105,8 @@ async def test_abuse_of_the_files_link_costs_the_sandbox_at_once(scene) -> None:
     asking = asyncio.create_task(scene.link.files())
     files = await scene.files(core)
     await asking
-    files.raw(PING * (AGENT_PINGS_BURST + 2))
-    await quarantined(scene, f"more than {AGENT_PINGS_BURST} PINGs at once")
+    files.raw(PING * (NEEDLESS_BURST + 2))
+    await quarantined(scene, f"more than {NEEDLESS_BURST} needless frames at once")
 
 
 async def test_dialling_without_end(scene, monkeypatch) -> None:

@@ -155,7 +155,7 @@ async def test_agent_that_does_not_read_stops_senders(scene) -> None:
 
 async def test_agent_that_asks_and_does_not_read_is_hung_up_on(scene, monkeypatch) -> None:
     monkeypatch.setattr("sandlot.providers.link.connection.MAX_UNSENT_BYTES", 100_000)
-    monkeypatch.setattr(mux_module, "AGENT_PINGS_BURST", 10**9)  # each is answered, until nobody reads it
+    monkeypatch.setattr(mux_module, "NEEDLESS_BURST", 10**9)  # each is answered, until nobody reads it
     peer = await scene.core()
     mux = await scene.link.core()
     ping = encode_u64(Kind.PING, 1) * 10_000

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sandlot.domain.errors import Busy, InvalidRequest
 from sandlot.providers.link.allowance import Allowance
 from sandlot.providers.link.connection import Connection
-from sandlot.providers.link.stream import LinkClosed, Stream
+from sandlot.providers.link.stream import WINDOW_BYTES, LinkClosed, Stream
 from sandlot.wire.agent_messages import parse_problem
 from sandlot.wire.frames import (
     DATA_HEAD_BYTES,
@@ -37,9 +37,11 @@ MAX_STREAM_ID: Final = 2**32 - 1
 PING_INTERVAL_S: Final = 10.0
 PINGS_MISSED: Final = 2  # intervals that a ping may stay unanswered: a frozen or throttled sandbox has 20 s
 
-# What an agent may do before it is abuse. Ours never pings, and keeps its streams below half of this.
-AGENT_PINGS_PER_S: Final = 1
-AGENT_PINGS_BURST: Final = 20
+# What an agent may do before it is abuse. Ours never pings, answers each PING once, gives credit back by half
+# windows, and keeps its streams below half of this.
+NEEDLESS_PER_S: Final = 1
+NEEDLESS_BURST: Final = 20
+LEAST_CREDIT_BYTES: Final = WINDOW_BYTES // 2
 AGENT_STREAMS_PER_S: Final = 400
 AGENT_STREAMS_BURST: Final = 1024
 STRAY_BYTES: Final = 4096  # beyond the credit of a stream that is over: its END, RESET and CREDITs on the way
@@ -78,7 +80,7 @@ class Mux:
         self._parts = bytearray()
         self._parts_stream = 0  # whose request is coming in parts; 0 = nobody's
         now = self.loop.time()
-        self._agent_pings = Allowance(per_s=AGENT_PINGS_PER_S, burst=AGENT_PINGS_BURST, now=now)
+        self._needless = Allowance(per_s=NEEDLESS_PER_S, burst=NEEDLESS_BURST, now=now)
         self._agent_streams = Allowance(per_s=AGENT_STREAMS_PER_S, burst=AGENT_STREAMS_BURST, now=now)
         self._stray_bytes = 0  # that may still come for streams that are over
         self._ping = 0
@@ -190,7 +192,10 @@ class Mux:
         elif kind is _MESSAGE:
             stream.on_message(body)
         elif kind is _CREDIT:
-            stream.on_credit(read_u32(body))
+            amount = read_u32(body)
+            if amount < LEAST_CREDIT_BYTES:
+                self._on_needless()
+            stream.on_credit(amount)
         elif kind is _END:
             stream.on_end()
         else:
@@ -202,13 +207,20 @@ class Mux:
         if self._stray_bytes < 0:
             raise ProtocolAbuse("more was sent for streams that had ended than could be under way")
 
+    def _on_needless(self) -> None:
+        """Each costs little, but an agent that sends them without end takes the turns of all others."""
+        if self._needless.take(1, self.loop.time()):
+            raise ProtocolAbuse(f"more than {NEEDLESS_BURST} needless frames at once")
+
     def _on_link_frame(self, kind: Kind, body: bytes) -> None:
         if kind is _PING:
-            if self._agent_pings.take(1, self.loop.time()):
-                raise ProtocolAbuse(f"more than {AGENT_PINGS_BURST} PINGs at once")
+            self._on_needless()
             self.send(encode(_PONG, 0, body))
         elif kind is _PONG:
-            self._ping_answered = self._ping_answered or read_u64(body) == self._ping
+            if self._ping_answered or read_u64(body) != self._ping:
+                self._on_needless()
+            else:
+                self._ping_answered = True
         else:
             raise ProtocolViolation(f"{kind.name} after the handshake")
 
