@@ -90,7 +90,7 @@ class WorkerLink(HttpService):
     async def create_assigned(self, request: CreateSession, assignment: Assignment) -> Opened:
         """The request has an idempotency key: sent twice, it makes one session."""
         assert request.idempotency_key is not None
-        body = encode(AssignedCreateBody.of(request, assignment))
+        body = encode(AssignedCreateBody.of(request, assignment).sent())
         status, answer = await self._sender.post(
             "/v1/fleet/sessions", body, self._connection.own_headers, self._connection.tls()
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sandlot.domain.computer import ExecSummary, ShellSummary
@@ -30,7 +30,7 @@ from sandlot.domain.execution import (
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
-from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody
+from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody, sent
 
 
 def text_and_base64(data: bytes) -> tuple[str, str | None]:
@@ -129,12 +129,8 @@ class ExecBody:
             background=background,
         )
 
-    def members(self) -> dict[str, Any]:
-        """As a client sends it: a server that does not know ``merge_output`` yet refuses its very name, so it
-        is named only when it is asked for.
-        """
-        names = (each.name for each in fields(self))
-        return {name: getattr(self, name) for name in names if name != "merge_output" or self.merge_output}
+    def sent(self) -> dict[str, Any]:
+        return sent(self, "merge_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,9 +249,8 @@ class ThreadExecBody:
     exec: ExecBody
     session: CreateSessionBody = field(default_factory=CreateSessionBody)
 
-    def members(self) -> dict[str, Any]:
-        """As a client sends it."""
-        return {"exec": self.exec.members(), "session": self.session}
+    def sent(self) -> dict[str, Any]:
+        return {"exec": self.exec.sent(), "session": self.session.sent()}
 
 
 @dataclass(frozen=True, slots=True)

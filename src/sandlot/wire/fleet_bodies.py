@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from sandlot.domain.machine import MachineUse
 from sandlot.domain.session import Assignment, CreateSession, Predecessor
-from sandlot.wire.http_bodies import CreateSessionBody, SessionBody
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class AssignedCreateBody:
             predecessor=assignment.predecessor,
             lost=None if assignment.lost is None else SessionBody.of(assignment.lost),
         )
+
+    def sent(self) -> dict[str, Any]:
+        return {**sent(self), "create": self.create.sent()}
 
     def request(self) -> CreateSession:
         return self.create.to_domain(idempotency_key=self.idempotency_key)

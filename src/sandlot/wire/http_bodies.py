@@ -8,7 +8,7 @@ they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from sandlot.domain.limits import LimitChange, Limits
@@ -38,6 +38,14 @@ def _timeout(body: TimeoutBody) -> Timeout | None:
 
 def _timeout_body(timeout: Timeout | None) -> TimeoutBody:
     return "never" if isinstance(timeout, Never) else timeout
+
+
+def sent(body: Any, *added: str) -> dict[str, Any]:
+    """A body's members as a client sends them. What was ``added`` in a later version is left out while it has
+    its default: an older server refuses its very name.
+    """
+    members = ((each, getattr(body, each.name)) for each in fields(body))
+    return {each.name: value for each, value in members if each.name not in added or value != each.default}
 
 
 # A fleet's worker says in it who it is.
@@ -89,6 +97,9 @@ class CreateSessionBody:
             recreate_lost=request.recreate_lost,
             if_different=request.if_different,
         )
+
+    def sent(self) -> dict[str, Any]:
+        return sent(self, "if_different")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,26 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from sandlot.client.http import HttpService
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.session import CreateSession
+from sandlot.domain.session import Assignment, CreateSession
+from sandlot.wire.fleet_bodies import AssignedCreateBody
 
 OF_OLD = {
     *("command", "argv", "exec_id", "cwd", "env", "input", "input_base64", "stdin", "timeout_s"),
     *("output_limit", "on_limit", "pty", "shell", "background"),
 }
+SESSION_OF_OLD = {
+    *("environment", "thread", "env", "limits", "idle_timeout_s", "lifetime_s", "metadata", "recreate_lost"),
+}
 
 
-async def sent_bodies(request: ExecRequest) -> list[dict[str, Any]]:
-    """Those of a command by itself and of one in a thread; nobody runs them."""
+async def sent_bodies(request: ExecRequest, create: CreateSession) -> list[dict[str, Any]]:
+    """Of a create, a command by itself and one in a thread; nobody runs them."""
     bodies = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,23 +39,37 @@ async def sent_bodies(request: ExecRequest) -> list[dict[str, Any]]:
     service = HttpService(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     try:
         with pytest.raises(SandlotError):
+            await service.create_session(create)
+        with pytest.raises(SandlotError):
             await service.execute("ses_1", request)
         with pytest.raises(SandlotError):
-            await service.execute_in_thread(CreateSession(thread="t"), request)
+            await service.execute_in_thread(create, request)
     finally:
         await service.close()
         server.close()
         await server.wait_closed()
-    own, in_thread = bodies
-    return [own, in_thread["exec"]]
+    return bodies
+
+
+def assigned(create: CreateSession) -> dict[str, Any]:
+    """What a coordinator sends to a worker."""
+    body: dict[str, Any] = json.loads(msgspec.json.encode(AssignedCreateBody.of(create, Assignment()).sent()))
+    return body
 
 
 async def test_it_meets_no_member_that_was_not_asked_for() -> None:
-    for body in await sent_bodies(ExecRequest(command="true")):
-        assert set(body) == OF_OLD
+    create = CreateSession(thread="t")
+    made, ran, in_thread = await sent_bodies(ExecRequest(command="true"), create)
+    assert set(ran) == set(in_thread["exec"]) == OF_OLD
+    assert set(made) == set(in_thread["session"]) == set(assigned(create)["create"]) == SESSION_OF_OLD
 
 
 async def test_one_that_was_asked_for_is_named() -> None:
-    for body in await sent_bodies(ExecRequest(command="true", merge_output=True)):
+    create = CreateSession(thread="t", if_different="keep")
+    made, ran, in_thread = await sent_bodies(ExecRequest(command="true", merge_output=True), create)
+    for body in (ran, in_thread["exec"]):
         assert set(body) == {*OF_OLD, "merge_output"}
         assert body["merge_output"] is True
+    for body in (made, in_thread["session"], assigned(create)["create"]):
+        assert set(body) == {*SESSION_OF_OLD, "if_different"}
+        assert body["if_different"] == "keep"

@@ -207,7 +207,7 @@ def test_session_page(page: SessionPage) -> None:
 @LARGE
 @given(EXECS, st.none() | DATA, st.booleans())
 def test_exec(request: ExecRequest, stdin: bytes | None, background: bool) -> None:
-    sent = msgspec.json.encode(ExecBody.of(request, stdin, background=background).members())
+    sent = msgspec.json.encode(ExecBody.of(request, stdin, background=background).sent())
     body = msgspec.json.decode(sent, type=ExecBody)
     assert body.stdin_bytes == stdin
     assert body.background is background

@@ -128,7 +128,7 @@ class HttpService:
             raise
 
     async def _create(self, request: CreateSession, key: str, patience_s: float) -> Opened:
-        encoded, headers = encode(CreateSessionBody.of(request)), {"Idempotency-Key": header(key)}
+        encoded, headers = encode(CreateSessionBody.of(request).sent()), {"Idempotency-Key": header(key)}
 
         async def post() -> tuple[int, bytes]:
             return await self._connection.call_once(
@@ -167,7 +167,7 @@ class HttpService:
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         session = _session_path(session_id)
-        body = encode(ExecBody.of(request, stdin).members())
+        body = encode(ExecBody.of(request, stdin).sent())
         before = self._sandboxes.of(session)
         way = self._way(session_id)
 
@@ -200,7 +200,7 @@ class HttpService:
         thread = _thread_path(create.thread)
         before = self._sandboxes.of(thread)
         asked = ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create))
-        body = encode(asked.members())
+        body = encode(asked.sent())
         headers = {"Idempotency-Key": header(create.idempotency_key)} if create.idempotency_key else None
 
         async def post() -> ThreadRun:
@@ -248,7 +248,7 @@ class HttpService:
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         session = _session_path(session_id)
-        body = encode(ExecBody.of(request).members())
+        body = encode(ExecBody.of(request).sent())
         before = self._sandboxes.of(session)
         way = self._way(session_id)
         sent = False  # whether it may run already
