@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
-import structlog
 
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.domain.limits import MIB
@@ -56,7 +55,6 @@ _SCRATCH_SECONDS = 3600.0
 MAX_LAYER_BYTES = 2048 * MIB
 _SPOOL_BYTES = 8 * MIB
 
-log = structlog.get_logger("sandlot.images")
 
 T = TypeVar("T")
 
@@ -112,8 +110,6 @@ class ImagePreparer:
 
     async def _prepare(self, reference: str) -> PreparedImage:
         source = await self._find(reference)
-        # A name may mean another image tomorrow: which one sandboxes are made from is on record.
-        log.info("image found", image=reference, image_id=source["Id"])
         tag = prepared_tag(source["Id"])
         try:
             return _facts(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
