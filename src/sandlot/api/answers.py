@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+JSON: Final = "application/json"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -35,4 +36,4 @@ def _readable(value: Any) -> Any:
 
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(encoded(body), status, headers, media_type="application/json")
+    return Response(encoded(body), status, headers, media_type=JSON)

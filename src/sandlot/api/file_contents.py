@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sandlot.api.answers import answer, encoded
+from sandlot.api.answers import JSON, answer, encoded
 from sandlot.api.result_pieces import base64_pieces, in_flight, is_text, text_pieces
 from sandlot.api.seed_bodies import ApiFileBody, ApiResultBody
 from sandlot.api.streams import Flow
@@ -40,7 +40,7 @@ def file_answer(path: str, data: bytes) -> Response:
             await asyncio.sleep(0)
         yield b'"}'
 
-    return Flow(pieces(), again=pieces, media_type="application/json", within_s=SEND_S)
+    return Flow(pieces(), again=pieces, media_type=JSON, within_s=SEND_S)
 
 
 def program_answer(ran: ExecResult) -> Response:
@@ -58,4 +58,4 @@ def program_answer(ran: ExecResult) -> Response:
         rest = encoded(ApiResultBody("", "", ran.exit_code))
         yield b'"' + rest.removeprefix(b'{"stdout":"","stderr":""')
 
-    return Flow(pieces(), again=pieces, media_type="application/json", within_s=SEND_S)
+    return Flow(pieces(), again=pieces, media_type=JSON, within_s=SEND_S)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
-from sandlot.api.answers import encoded
+from sandlot.api.answers import JSON, encoded
 from sandlot.api.result_pieces import JSON_PER_BYTE, PIECES_IN_FLIGHT
 from sandlot.api.streams import Flow, whole_answer
 from sandlot.domain.budget import Account, hold, holding, memory_of
@@ -31,7 +31,6 @@ PIECE_BYTES: Final = 32 * 1024
 # Entries that are measured in one turn: some milliseconds.
 MEASURED_AT_ONCE: Final = 500
 SEND_S: Final = 60.0
-JSON: Final = "application/json"
 
 Listed = TypeVar("Listed", Walk, Search, FilePage)
 Entries = TypeVar("Entries", bound=Sequence[object])

@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.answers import encoded
+from sandlot.api.answers import JSON, encoded
 from sandlot.api.result_pieces import PIECES_IN_FLIGHT, in_flight, result_pieces
 from sandlot.api.streams import PIECE_BYTES, Flow, in_turn, whole_answer
 from sandlot.domain.budget import FREE_BYTES, hold, hold_at_least
@@ -32,7 +32,6 @@ LARGE_BYTES: Final = FREE_BYTES
 SEND_S: Final = 10.0
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
 
-JSON: Final = "application/json"
 PACKED_CONTENT: Final[dict[str, Any]] = {PACKED: {"schema": {"type": "string", "format": "binary"}}}
 PACKED_TOLD: Final = f"The result; with Accept: {PACKED} the same members, output as bytes"
 _VARIES: Final = {"Vary": "Accept"}

@@ -72,7 +72,7 @@ def check_local(host: str) -> Check:
 def check_versions(version: Mapping[str, Any], warnings: Sequence[str]) -> list[Check]:
     if not warnings:
         return [ok("versions", f"Docker Engine {version.get('Version', 'unknown')}")]
-    return [warn("versions", warning, "update what it names, from its own packages") for warning in warnings]
+    return [warn("versions", warning, "update it from its own packages") for warning in warnings]
 
 
 def check_runtimes(info: Mapping[str, Any], tiers: Sequence[Tier]) -> list[Check]:

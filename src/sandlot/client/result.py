@@ -183,7 +183,12 @@ def marked_bytes(data: bytes, omitted: Omitted | None) -> bytes:
 
 
 def marker(omitted: Omitted) -> str:
-    return f"\n[… {omitted.bytes:,} bytes left out …]\n"
+    return marking(f"{omitted.bytes:,} bytes left out")
+
+
+def marking(left_out: str) -> str:
+    """A line of its own, in the place of what is left out."""
+    return f"\n[… {left_out} …]\n"
 
 
 def _omitted_bytes(omitted: Omitted | None) -> int:

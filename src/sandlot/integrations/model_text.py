@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.result import Result
+from sandlot.client.result import Result, marker, marking
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
@@ -90,22 +90,24 @@ def shown(output: bytes, limit: int, path: str | None = None, omitted: Omitted |
     if len(output) <= looked_at and omitted is None:
         text = plain(output.decode("utf-8", "replace"))
         return shortened(text, limit, path) if text.strip() else "(no output)"
-    seam = len(output) // 2 if omitted is None else omitted.at
-    # At the seam itself, so that no character is put together of two halves.
-    ends = [output[: min(seam, looked_at // 2)], output[max(seam, len(output) - looked_at // 2) :]]
-    head, tail = (plain(end.decode("utf-8", "replace")) for end in ends)
+    head, tail = (plain(end.decode("utf-8", "replace")) for end in both_ends(output, looked_at, omitted))
     half = limit // 2
     if omitted is not None and len(output) <= looked_at and len(head) <= half and len(tail) <= half:
-        return text_of_ends(head, tail, f"{omitted.bytes:,} bytes left out")
+        return head + marker(omitted) + tail
     head, tail = head[:half], tail[-half:]
     # About: what only a terminal understands is not shown, and a wrong byte is shown as three.
     not_shown = max(0, len(output) - len(head.encode()) - len(tail.encode()))
     missing = not_shown + (0 if omitted is None else omitted.bytes)
-    return text_of_ends(head, tail, f"about {missing:,} bytes left out{_where(path)}")
+    return head + marking(f"about {missing:,} bytes left out{_where(path)}") + tail
 
 
-def text_of_ends(head: str, tail: str, left_out: str) -> str:
-    return f"{head}\n[… {left_out} …]\n{tail}"
+def both_ends(output: bytes, most: int, omitted: Omitted | None) -> tuple[bytes, bytes]:
+    """At most half of ``most`` of each end. Neither goes on behind what is ``omitted``: there is one gap, and
+    no character is put together of two halves.
+    """
+    half = most // 2
+    seam = len(output) // 2 if omitted is None else omitted.at
+    return output[: min(seam, half)], output[max(seam, len(output) - half) :]
 
 
 def plain(text: str) -> str:
@@ -122,7 +124,8 @@ def shortened(text: str, limit: int, path: str | None = None) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out{_where(path)} …]\n{text[-half:]}"
+    left_out = f"{len(text) - 2 * half} characters left out{_where(path)}"
+    return text[:half] + marking(left_out) + text[-half:]
 
 
 def _where(path: str | None) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_session import AsyncSession
@@ -28,7 +28,7 @@ from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.session import SessionState
 from sandlot.integrations.foreground import kill_unwanted
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, for_model, shown, why_of
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, both_ends, for_model, shown, why_of
 from sandlot.integrations.toolbox.answer import Answer, told
 from sandlot.integrations.toolbox.keeping import keep_newest
 
@@ -52,6 +52,7 @@ JOB: Final = "job-"
 ENV: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 
 OnOutput = Callable[[str], None]
+T = TypeVar("T")
 
 
 @told
@@ -162,9 +163,18 @@ async def in_shell(
     options: ExecOptions,
     run: Callable[[ExecOptions], Awaitable[Result]],
 ) -> Result:
-    """``run`` with these options, as far as the sandbox can. ``exec_id`` is of the call and its command.
+    """``run`` with these options, as far as the sandbox can. ``exec_id`` is of the call and its command."""
+    named = options.copy()
+    named["exec_id"] = exec_id
+    try:
+        return await _as_far_as_it_can(named, run)
+    except Conflict:
+        # The same call and command, begun with another timeout or in another way: its result is the one.
+        return await (await session.exec(exec_id)).wait()
 
-    An image without bash has no shells that last; each command then starts where the sandbox does. And the
+
+async def _as_far_as_it_can(options: ExecOptions, run: Callable[[ExecOptions], Awaitable[T]]) -> T:
+    """An image without bash has no shells that last; each command then starts where the sandbox does. And the
     agent of a sandbox that is older than this program may not know how to merge output.
     """
     shells = dict.fromkeys((options.get("shell"), None))
@@ -173,15 +183,11 @@ async def in_shell(
     for shell in shells:
         for merge in merges:
             tried = options.copy()
-            tried["exec_id"], tried["shell"], tried["merge_output"] = exec_id, shell, merge
+            tried["shell"], tried["merge_output"] = shell, merge
             try:
                 return await run(tried)
             except Unsupported as error:
                 refused = error
-            except Conflict:
-                # The same call and command, begun with another timeout or in another of these ways: its
-                # result is the one.
-                return await (await session.exec(exec_id)).wait()
     assert refused is not None
     raise refused
 
@@ -234,14 +240,10 @@ def _data(result: Result, path: str | None) -> dict[str, Any]:
 
 
 def _text(data: bytes, omitted: Omitted | None) -> str:
-    """Up to ``DATA_BYTES``, from both ends, with the count of what is missing between them.
-
-    Neither end goes on behind what was missing before: there is one mark, and no gap beside it.
-    """
+    """Up to ``DATA_BYTES``, from both ends, with the count of what is missing between them."""
     if len(data) > DATA_BYTES:
-        half = DATA_BYTES // 2
-        at, missing = (half, 0) if omitted is None else (omitted.at, omitted.bytes)
-        head, tail = data[: min(at, half)], data[max(at, len(data) - half) :]
+        head, tail = both_ends(data, DATA_BYTES, omitted)
+        missing = 0 if omitted is None else omitted.bytes
         omitted = Omitted(len(head), missing + len(data) - len(head) - len(tail))
         data = head + tail
     return text_of(data, omitted, marked=True)
@@ -282,11 +284,7 @@ async def _begin_job(session: AsyncSession, command: str, exec_id: str) -> Answe
         "merge_output": True,
     }
     command = f"{exports or ''}\n{command}"
-    try:
-        execution = await session.start(command, **options)
-    except Unsupported:  # the agent of a sandbox that is older than this program
-        options["merge_output"] = False
-        execution = await session.start(command, **options)
+    execution = await _as_far_as_it_can(options, lambda options: session.start(command, **options))
     await execution.detach()  # who is attached and does not read would hold the job up
     return _begun(session, job, without_variables=shell is not None and exports is None)
 
