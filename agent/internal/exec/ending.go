@@ -21,11 +21,31 @@ func (e *Exec) because(reason string) (cancel func()) {
 	if e.cancel == nil || e.over {
 		return func() {}
 	}
-	e.cancelled = true
 	e.ending.Add(1)
+	cancelNow := e.cancelling()
 	return func() {
 		defer e.ending.Done()
-		e.cancel()
+		cancelNow()
+	}
+}
+
+// cancelling returns what calls cancel. In the lock.
+func (e *Exec) cancelling() func() {
+	cancel, done := e.cancel, make(chan struct{})
+	e.cancelled = done
+	return func() {
+		defer close(done)
+		cancel()
+	}
+}
+
+// awaitCancel waits until all that a cancelled exec started has been killed, so that its result is true when it says so.
+func (e *Exec) awaitCancel() {
+	e.mu.Lock()
+	cancelled := e.cancelled
+	e.mu.Unlock()
+	if cancelled != nil {
+		<-cancelled
 	}
 }
 
@@ -34,7 +54,7 @@ func (e *Exec) because(reason string) (cancel func()) {
 func (e *Exec) settle() (cancelled bool) {
 	e.mu.Lock()
 	e.over = true
-	cancelled = e.cancelled
+	cancelled = e.cancelled != nil
 	e.mu.Unlock()
 	e.ending.Wait()
 	return cancelled

@@ -156,7 +156,7 @@ func (r *Registry) startProcess(e *Exec) error {
 	e.pid, e.stdin, e.terminal = pid, s.stdin, s.master
 	e.cancel = func() { r.terminate(tag) }
 	if e.reason != "" { // somebody was faster than the fork
-		go e.cancel()
+		go e.cancelling()()
 	}
 	e.mu.Unlock()
 	close(e.begun)
@@ -283,6 +283,7 @@ func (r *Registry) follow(e *Exec, s *streams, gone chan ended, began time.Time,
 	for _, p := range pumps {
 		<-p.done
 	}
+	e.awaitCancel()
 	removeScript(script)
 	r.finish(e, exitOf(end), began, oomBefore)
 }

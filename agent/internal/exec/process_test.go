@@ -243,6 +243,19 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
 	}
 }
 
+// S2: the command itself ends at once, its child only when it is killed. The result comes when both are gone.
+func TestTimeoutIsReportedWhenNothingIsLeft(t *testing.T) {
+	r := testRegistry(t)
+	e := start(t, r, Request{ExecID: "a", Command: `sh -c 'trap "" TERM; sleep 600' >/dev/null 2>&1 & sleep 600`, TimeoutMS: 300})
+	tag := e.tag
+	if got := wait(t, e); got.Reason != "timeout" {
+		t.Fatalf("%+v", got)
+	}
+	if left := alive(tag); len(left) > 0 {
+		t.Fatalf("left: %+v", left)
+	}
+}
+
 func TestMergedOutputIsInOrder(t *testing.T) {
 	r := testRegistry(t)
 	var want strings.Builder

@@ -64,7 +64,7 @@ type Exec struct {
 	ending    sync.WaitGroup // signals under way
 	finished  bool
 	cancel    func()        // ends it; set once it runs
-	cancelled bool          // it was called
+	cancelled chan struct{} // made when cancel is called, closed when it has done its work
 	place     *list.Element // in done and in kept, under the registry's lock
 	output    *list.Element
 	held      int
