@@ -53,7 +53,9 @@ class ServerSettings(CeilingSettings):
         validation_alias=AliasChoices("SANDLOT_WORKER_ID", "WORKER_ID"),
         description=(
             "Name of this worker, which also marks its containers. It must stay the same across restarts, "
-            "or the worker does not find its sandboxes again; workers on one engine need different ones."
+            "or the worker does not find its sandboxes again; workers on one engine need different ones. "
+            "Without it, `sandlot serve` and local mode add eight characters that stand for "
+            "SANDLOT_DATA_DIR; the workers of a fleet do not."
         ),
     )
     data_dir: Path = Field(

@@ -9,7 +9,7 @@ import structlog
 from sandlot.config.settings import server_settings
 from sandlot.domain.errors import Conflict
 from sandlot.wiring.logs import configure_logs
-from sandlot.wiring.worker import starting, worker_parts
+from sandlot.wiring.worker import named_by_folder, starting, worker_parts
 from sandlot.worker.service import WorkerService
 
 ONE_AT_A_TIME = (
@@ -46,10 +46,9 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
         # Inside somebody's program: trouble is told, on stderr; the rest is their business.
         configure_logs("warning", "text")
     settings = server_settings(**given)
-    own = {"worker_id": "local", "data_dir": settings.data_dir / "local"}
-    settings = settings.model_copy(
-        update={name: value for name, value in own.items() if name not in settings.model_fields_set}
-    )
+    if "data_dir" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"data_dir": settings.data_dir / "local"})
+    settings = named_by_folder(settings)
     worker = LocalWorker(keep_sessions=keep_sessions, **await worker_parts(settings))
     try:
         with starting(settings):

@@ -12,7 +12,7 @@ from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.watchdog import watched
-from sandlot.wiring.worker import build_worker, starting
+from sandlot.wiring.worker import build_worker, named_by_folder, starting
 
 log = structlog.get_logger("sandlot.server")
 
@@ -23,7 +23,7 @@ async def serve(settings: ServerSettings) -> None:
     """Until SIGTERM or SIGINT: then no new sessions, what runs is given its time, and sandboxes stay."""
     configure_server_logs(settings.log_level, settings.log_format)
     listener = listen(settings)
-    worker = await build_worker(settings)
+    worker = await build_worker(named_by_folder(settings))
     mcp = mcp_endpoint(worker, await worker.catalogue())
     app = create_app(
         worker,

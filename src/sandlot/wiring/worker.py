@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,28 @@ from sandlot.providers.docker.users import UserRange
 from sandlot.wiring.machine import this_machine
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
+from sandlot.worker.store import owner_of
 
 # Seconds for the engine's word on where its sandboxes lie.
 ENGINE_WITHIN_S = 5.0
+
+
+def named_by_folder(settings: ServerSettings) -> ServerSettings:
+    """A worker that was given no name gets one that stands for its data folder.
+
+    The name marks its containers, and a worker removes marked containers that it does not know. So two
+    workers on one engine, such as those of two users, must never have the same name by default.
+    """
+    if "worker_id" in settings.model_fields_set:
+        return settings
+    folder = settings.data_dir.absolute()
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]
+    worker_id = owner_of(database_in(folder)) or f"{settings.worker_id}-{digest}"
+    return settings.model_copy(update={"worker_id": worker_id})
+
+
+def database_in(data_dir: Path) -> Path:
+    return data_dir / "worker.db"
 
 
 async def build_worker(settings: ServerSettings, **more: Any) -> WorkerService:
@@ -38,7 +59,7 @@ async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
         "provider": DockerProvider(
             owner=settings.worker_id, data_dir=data_dir / "docker", engine=engine, users=users
         ),
-        "database": data_dir / "worker.db",
+        "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
         "options": worker_options(settings, await _folder_of(engine)),

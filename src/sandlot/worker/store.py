@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import sqlite3
@@ -59,6 +60,18 @@ class SessionRecord:
     env: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     request_digest: str = ""
+
+
+def owner_of(path: Path) -> str | None:
+    """The worker whose memory this file is; None if there is none, or none that can be read."""
+    if not path.exists():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            row = database.execute("SELECT id FROM owner").fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else str(row[0])
 
 
 class Store:
