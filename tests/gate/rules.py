@@ -104,6 +104,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/faults",
         "tests/attacks/test_fleet.py",
         "tests/attacks/test_worker.py",
+        "tests/service/test_local_mode.py",
     ),
     "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE, "tests/attacks/test_worker.py"),
     "tests/cutting_proxy.py": ("tests/fleet",),
