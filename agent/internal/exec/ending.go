@@ -81,10 +81,10 @@ func (r *Registry) terminate(tag uint32) {
 	for waited := time.Duration(0); waited < termGrace; waited += killPause {
 		time.Sleep(killPause)
 		if len(alive(tag)) == 0 {
-			return
+			break
 		}
 	}
-	killTagged(tag)
+	killTagged(tag) // and makes sure
 }
 
 // alive lists the processes with the tag that run.
@@ -135,7 +135,7 @@ func (e *Exec) Kill() int {
 	}
 	if !finished {
 		e.end("killed")
-	} else if n > 0 && cancel != nil {
+	} else if cancel != nil { // also where none was seen: see killTagged
 		cancel()
 	}
 	return n
