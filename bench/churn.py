@@ -20,7 +20,7 @@ REST_WITHIN_S = 60.0
 
 
 async def bare(seconds: float) -> float:
-    """Containers per second that the engine itself can run and remove, as many at once as we do."""
+    """Measures how many containers per second the bare engine runs and removes."""
     done = 0
     deadline = time.monotonic() + seconds
 
@@ -54,7 +54,7 @@ async def ours(served: Served, client: AsyncClient, seconds: float) -> dict[str,
                     assert result.output == f"{number}\n"
                 await session.delete()
                 done += 1
-            except Exception as error:  # noqa: BLE001  # counted and told
+            except Exception as error:  # noqa: BLE001  # counted and printed
                 failed += 1
                 progress(f"failed: {error!r}")
 
@@ -77,7 +77,10 @@ async def ours(served: Served, client: AsyncClient, seconds: float) -> dict[str,
 
 
 async def left(served: Served, client: AsyncClient) -> dict[str, float]:
-    """Once the pool is at rest: one that is being made has a container or has none yet."""
+    """Counts leftovers once the pool is at rest.
+
+    A sandbox that is being made may have a container or not yet have one.
+    """
     deadline = time.monotonic() + REST_WITHIN_S
     while True:
         await asyncio.sleep(3)

@@ -12,18 +12,19 @@ from pathlib import Path
 import aiodocker
 
 from bench.rig import docker, open_provider, progress, rss_bytes, run_on_tiers, spec_for
+from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
 from sandlot.providers.docker.provider import DockerProvider
 
-AT_ONCE = 8  # starts under way; the cores are full with that, and more only queue
+AT_ONCE = 8  # concurrent starts; they fill the cores, and more would only queue
 
 
 async def bare_engine(container: dict[str, object], count: int) -> float:
-    """Containers of the same configuration, made and started through the same API by the same library,
-    without agent.
+    """Starts containers of the same configuration without the agent, and returns starts per second.
+
+    It uses the same API and the same library.
     """
     config = {
         name: container[name]
@@ -115,7 +116,7 @@ async def measure(tier: Tier, count: int) -> dict[str, float]:
         begin = time.perf_counter()
         await asyncio.gather(*(provider.destroy(sandbox.id) for sandbox in sandboxes))
         removed = time.perf_counter() - begin
-        left = len(await provider.list()) - 1  # the first, whose configuration the bare engine is given
+        left = len(await provider.list()) - 1  # without the first, whose configuration the bare engine used
     return {
         "sandboxes": count,
         "starts_per_s": rate,

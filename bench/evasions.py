@@ -22,7 +22,7 @@ from typing import Any
 from tests.attacks.inside.evasions import BEGUN, WAYS
 from tests.attacks.test_evasions import LIST, PROGRAM
 
-from bench.rig import Bar, ProcessorTime, docker, judged, open_provider, print_table, progress, spec_for
+from bench.rig import Bar, ProcessorTime, docker, open_provider, print_table, progress, report_bars, spec_for
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Verdict
 from sandlot.providers.base import Sandbox
@@ -30,7 +30,7 @@ from sandlot.providers.base import Sandbox
 GONE_S = 3.0
 TIMEOUT_S = 1.0
 LOOK_EVERY_S = 0.1
-# Of one round: then the machine is not fast enough for it, which says nothing about the agent.
+# Attempts of one round. If all fail, the machine is too slow, which says nothing about the agent.
 ATTEMPTS = 10
 
 
@@ -38,46 +38,48 @@ ATTEMPTS = 10
 class Tally:
     rounds: int = 0
     not_begun: int = 0
-    late_s: list[float] = field(default_factory=list)  # the result, after the timeout
-    gone_s: list[float] = field(default_factory=list)  # nothing runs, after the result
+    late_s: list[float] = field(default_factory=list)  # seconds from the timeout to the result
+    gone_s: list[float] = field(default_factory=list)  # seconds from the result until nothing runs
     violations: list[str] = field(default_factory=list)
 
 
 class Target:
-    """A sandbox, and how to look at it."""
+    """A sandbox under test, inspected from inside and outside."""
 
     def __init__(self, sandbox: Sandbox, tier: Tier) -> None:
         self._sandbox = sandbox
         self._cgroup = _cgroup_of(sandbox) if tier is Tier.RUNC else None
 
-    async def hide(self, way: str, tally: Tally) -> bool:
-        """One round; False if the program had no time to begin."""
+    async def run_evasion(self, evasion: str, tally: Tally) -> bool:
+        """Runs one round. Returns False if the program had no time to begin."""
         began = time.monotonic()
-        request = ExecRequest(argv=("python3", "evasions.py", way), timeout_s=TIMEOUT_S)
+        request = ExecRequest(argv=("python3", "evasions.py", evasion), timeout_s=TIMEOUT_S)
         result = await asyncio.wait_for(self._sandbox.run(request), 120)
         ended = time.monotonic()
         if result.verdict is not Verdict.TIMEOUT:
-            tally.violations.append(f"{way}: {result}")
-        left, looked = await self._gone(ended)
+            tally.violations.append(f"{evasion}: {result}")
+        left, checked_at = await self._wait_gone(ended)
         if BEGUN not in result.stdout:
             tally.not_begun += 1
             return False
         tally.rounds += 1
         tally.late_s.append(ended - began - TIMEOUT_S)
         if left:
-            tally.violations.append(f"{way}: {looked - ended:.1f} s after the result: {left}")
+            tally.violations.append(f"{evasion}: {checked_at - ended:.1f} s after the result: {left}")
         else:
-            tally.gone_s.append(looked - ended)
+            tally.gone_s.append(checked_at - ended)
         return True
 
-    async def _gone(self, ended: float) -> tuple[list[str], float]:
-        """What is left, and when that was asked: by a question asked three seconds after the result, or earlier
-        if nothing is."""
+    async def _wait_gone(self, ended: float) -> tuple[list[str], float]:
+        """Returns the processes that are left, and when that was checked.
+
+        The last check begins three seconds after the result, or earlier if nothing is left.
+        """
         while True:
-            asked = time.monotonic()
+            checked = time.monotonic()
             left = [*(await self._inside()), *self._outside()]
-            if not left or asked - ended >= GONE_S:
-                return left, asked
+            if not left or checked - ended >= GONE_S:
+                return left, checked
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _inside(self) -> list[str]:
@@ -86,7 +88,7 @@ class Target:
         return [f"inside {process}" for process in json.loads(result.stdout)]
 
     def _outside(self) -> list[str]:
-        """As the kernel counts them: what hides from a listing inside is in the cgroup all the same."""
+        """Lists the cgroup's processes, because one may hide from a listing inside."""
         if self._cgroup is None:
             return []
         left = []
@@ -102,7 +104,7 @@ class Target:
 
 
 def _cgroup_of(sandbox: Sandbox) -> Path:
-    """The container's own, on a hybrid machine that of the pids controller."""
+    """Returns the container's cgroup; on a hybrid machine, that of the pids controller."""
     pid = docker("inspect", "-f", "{{.State.Pid}}", f"sandlot-{sandbox.id}").stdout.decode().strip()
     lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
     by_controller = {name: path for _, names, path in lines for name in names.split(",")}
@@ -122,12 +124,12 @@ async def measure(tier: Tier, rounds: int, at_once: int) -> dict[str, Tally]:
             sandbox = await provider.create(spec_for(tier))
             await sandbox.files.write("evasions.py", PROGRAM)
             target = await asyncio.to_thread(Target, sandbox, tier)
-            for way in left:
+            for evasion in left:
                 for _ in range(ATTEMPTS):
-                    if await target.hide(way, tallies[way]):
+                    if await target.run_evasion(evasion, tallies[evasion]):
                         break
                 else:
-                    tallies[way].violations.append(f"{way}: has not begun in {ATTEMPTS} attempts")
+                    tallies[evasion].violations.append(f"{evasion}: has not begun in {ATTEMPTS} attempts")
                 done += 1
                 if done % 50 == 0:
                     progress(f"{tier}: {done} of {rounds} rounds")
@@ -138,11 +140,11 @@ async def measure(tier: Tier, rounds: int, at_once: int) -> dict[str, Tally]:
 
 def show(tier: Tier, tallies: dict[str, Tally], stolen: float) -> None:
     rows = [["", "rounds", "violations", "result late, worst s", "gone after, worst s", "not begun"]]
-    for way in WAYS:
-        tally = tallies[way]
+    for evasion in WAYS:
+        tally = tallies[evasion]
         rows.append(
             [
-                way,
+                evasion,
                 str(tally.rounds),
                 str(len(tally.violations)),
                 f"{max(tally.late_s, default=0):.2f}",
@@ -163,11 +165,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     bars: list[Bar] = []
-    told: dict[str, dict[str, Any]] = {}
+    details: dict[str, dict[str, Any]] = {}
     for tier in map(Tier, arguments.tiers):
         before = ProcessorTime.now()
         tallies = asyncio.run(measure(tier, arguments.rounds, arguments.at_once))
-        told[tier] = {way: asdict(tally) for way, tally in tallies.items()}
+        details[tier] = {evasion: asdict(tally) for evasion, tally in tallies.items()}
         if not arguments.json:
             show(tier, tallies, ProcessorTime.now().stolen_since(before))
         violations = [violation for tally in tallies.values() for violation in tally.violations]
@@ -177,7 +179,7 @@ def main() -> None:
         bars.append(
             Bar(f"{tier}: rounds, violations", f"{done}, {len(violations)}", "0", not violations and done > 0)
         )
-    sys.exit(judged(bars, as_json=arguments.json, tiers=told))
+    sys.exit(report_bars(bars, as_json=arguments.json, tiers=details))
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bench.rig import DOCKER, open_provider, p50, progress, rss_bytes, run_on_tiers, spec_for
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Tier
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 
 PIECE = 1024 * 1024
-# The transfer runs inside the sandbox and so within its limits; `docker cp` runs outside, with the whole
-# machine. Two cores for both, or the comparison would be of cgroup settings.
+# The transfer runs inside the sandbox, within its limits; `docker cp` runs outside, with the whole
+# machine. Both get two cores, so that the comparison is not about cgroup settings.
 LIMITS = Limits(cpus=2.0, memory_bytes=1024 * MIB)
 
 

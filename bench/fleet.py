@@ -23,16 +23,24 @@ from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.session import DEFAULT_TENANT, Session
-from sandlot.fleet.directory import Place, Room, SessionEntry, Timings, Want, WorkerCard, WorkerReport
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import (
+    Place,
+    PlacementRequest,
+    Room,
+    SessionEntry,
+    Timings,
+    WorkerCard,
+    WorkerReport,
+)
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import redis_server
 
 WARM_UP = 2
 EXECS_PER_ROUND = 5
 PACE_S = 0.05
 AT_ONCE = 6
-# What a command may take that needs no coordinator: as long as a busy machine stands still.
-STRAIGHT_WITHIN_S = 8.0
+# Time for a command that needs no coordinator. A busy machine may pause this long.
+DIRECT_WITHIN_S = 8.0
 SIMULATED_WORKERS = 10
 SIMULATED_SESSIONS = 1000
 SIMULATED_POOL = 5
@@ -51,21 +59,22 @@ async def timed(call: Call) -> float:
     return spent
 
 
-# --- the way there ------------------------------------------------------------------------------------
+# --- the routes -----------------------------------------------------------------------------------
 
 
-async def measure_ways(rounds: int) -> dict[str, float]:
-    """Milliseconds of creates and of ``echo hi``: at a server, through the fleet, straight and by proxy."""
+async def measure_routes(rounds: int) -> dict[str, float]:
+    """Times creates and ``echo hi``, on a server and in the fleet, straight and by proxy."""
     creates = rounds + WARM_UP
-    # Enough for all, because making a sandbox takes a processor: while creates come, none is made.
+    # The pools are large enough for all creates. Making a sandbox takes a processor, so none is
+    # made while creates are measured.
     async with (
         serving(**pool_of(creates)) as served,
-        fleet(workers=1, coordinators=2, straight=(True, False), settings=pool_of(2 * creates)) as members,
+        fleet(workers=1, coordinators=2, direct=(True, False), settings=pool_of(2 * creates)) as members,
         served.client() as bare,
-        members.client(0) as straight,
+        members.client(0) as direct,
         members.client(1) as proxied,
     ):
-        clients = {"bare": bare, "straight": straight, "proxied": proxied}
+        clients = {"bare": bare, "straight": direct, "proxied": proxied}
 
         async def all_warm() -> None:
             await served.wait_warm(creates)
@@ -73,19 +82,23 @@ async def measure_ways(rounds: int) -> dict[str, float]:
 
         progress(f"{3 * creates} sandboxes are made")
         await all_warm()
-        await prove_the_way(members, straight, by_coordinator=False)
-        await prove_the_way(members, proxied, by_coordinator=True)
+        await check_route(members, direct, by_coordinator=False)
+        await check_route(members, proxied, by_coordinator=True)
         sessions = {name: await client.create() for name, client in clients.items()}
         await all_warm()
-        samples = await in_turn("exec", rounds * EXECS_PER_ROUND, {n: echo(s) for n, s in sessions.items()})
+        samples = await time_in_turn(
+            "exec", rounds * EXECS_PER_ROUND, {n: echo(s) for n, s in sessions.items()}
+        )
         for session in sessions.values():
             await session.delete()
         await all_warm()
         before = ProcessorTime.now()
-        samples |= await in_turn("create", rounds, {name: client.create for name, client in clients.items()})
+        samples |= await time_in_turn(
+            "create", rounds, {name: client.create for name, client in clients.items()}
+        )
         stolen = ProcessorTime.now().stolen_since(before)
     figures = {f"{name}_p50_ms": p50(values) for name, values in samples.items()}
-    # What a host gives to others, a fleet misses most: each of its processes waits for its turn once more.
+    # Stolen time hurts a fleet most, because each of its processes waits for a processor once more.
     figures["create_stolen_share"] = stolen
     for what, name in (("create", "straight"), ("exec", "straight"), ("exec", "proxied")):
         figures[f"{what}_{name}_ratio"] = figures[f"{what}_{name}_p50_ms"] / figures[f"{what}_bare_p50_ms"]
@@ -103,65 +116,65 @@ def echo(session: AsyncSession) -> Call:
     return call
 
 
-async def in_turn(what: str, rounds: int, ways: dict[str, Call]) -> dict[str, list[float]]:
-    """Each way once a round, in any order."""
-    samples: dict[str, list[float]] = {f"{what}_{name}": [] for name in ways}
+async def time_in_turn(what: str, rounds: int, calls: dict[str, Call]) -> dict[str, list[float]]:
+    """Times each call once per round, in random order."""
+    samples: dict[str, list[float]] = {f"{what}_{name}": [] for name in calls}
     for number in range(rounds + WARM_UP):
-        for name in random.Random(number).sample(list(ways), len(ways)):
-            spent = await timed(ways[name])
+        for name in random.Random(number).sample(list(calls), len(calls)):
+            spent = await timed(calls[name])
             if number >= WARM_UP:
                 samples[f"{what}_{name}"].append(spent)
     return samples
 
 
-async def prove_the_way(members: Fleet, client: AsyncClient, *, by_coordinator: bool) -> None:
-    """A command that goes straight does not notice that all coordinators stand still."""
+async def check_route(members: Fleet, client: AsyncClient, *, by_coordinator: bool) -> None:
+    """Checks a client's route: only a direct one works while all coordinators are frozen."""
     session = await client.create()
     await session.run(["true"])
     for coordinator in members.coordinators:
         coordinator.signal(signal.SIGSTOP)
     try:
-        async with asyncio.timeout(STRAIGHT_WITHIN_S):
+        async with asyncio.timeout(DIRECT_WITHIN_S):
             await session.run(["true"])
-        straight = True
+        direct = True
     except TimeoutError:
-        straight = False
+        direct = False
     finally:
         for coordinator in members.coordinators:
             coordinator.signal(signal.SIGCONT)
-    assert straight is not by_coordinator, "commands do not go the way that is to be measured"
+    assert direct is not by_coordinator, "commands do not go the way that is to be measured"
     await session.delete()
 
 
-# --- the spread -------------------------------------------------------------------------------------
+# --- the spread -----------------------------------------------------------------------------------
 
 
 async def measure_spread(sessions: int, workers: int) -> dict[str, float]:
-    """Real sandboxes, created through two coordinators at once."""
+    """Measures the spread of real sandboxes, created through two coordinators at once."""
     settings = {"pool_size": 2, "min_pool_size": 1, "max_pool_size": 4, "max_sessions": sessions}
     async with (
         fleet(workers=workers, coordinators=2, settings=settings) as members,
         members.client(0) as one,
         members.client(1) as other,
     ):
-        waiting = iter(range(sessions))
+        remaining = iter(range(sessions))
 
         async def creates() -> None:
-            for number in waiting:
+            for number in remaining:
                 await (one, other)[number % 2].create()
 
         began = time.monotonic()
         await asyncio.gather(*(creates() for _ in range(AT_ONCE)))
         spent = time.monotonic() - began
         directory = members.directory()
-        counts = {status.at.id: status.recorded for status in await directory.workers()}
+        counts = {status.ref.id: status.recorded for status in await directory.workers()}
         await directory.close()
     progress(f"spread: {sorted(counts.values())} after {spent:.0f} s")
     return {"spread_sessions": float(sum(counts.values())), "spread_deviation": deviation(counts)}
 
 
 class SimulatedWorker:
-    """What a worker says to the directory, without sandboxes."""
+    """A worker's side of the directory, without sandboxes."""
 
     def __init__(self, directory: RedisDirectory, number: int) -> None:
         self.id = f"worker-{number}"
@@ -179,7 +192,7 @@ class SimulatedWorker:
         room = Room(self._warm, SIMULATED_SESSIONS - self._sessions)
         await self._directory.report(self._lease, WorkerReport({"base": room}, self._sessions))
 
-    async def live(self) -> None:
+    async def keep_reporting(self) -> None:
         while True:
             await asyncio.sleep(SIMULATED_TIMINGS.lease_s / 3)
             await self.report()
@@ -204,7 +217,10 @@ class SimulatedWorker:
 
 
 async def measure_simulated_spread(sessions: int = SIMULATED_SESSIONS) -> dict[str, float]:
-    """Ten workers that speak the real directory code to a real Redis, and two coordinators that place."""
+    """Measures the spread over ten simulated workers and two coordinators, on a real Redis.
+
+    They run the real directory code.
+    """
     with redis_server() as server:
         directories = [RedisDirectory.open(server.url, timings=SIMULATED_TIMINGS) for _ in range(3)]
         workers = {
@@ -213,21 +229,21 @@ async def measure_simulated_spread(sessions: int = SIMULATED_SESSIONS) -> dict[s
         }
         for worker in workers.values():
             await worker.join()
-        living = [asyncio.create_task(worker.live()) for worker in workers.values()]
+        reporters = [asyncio.create_task(worker.keep_reporting()) for worker in workers.values()]
         counts = Counter(dict.fromkeys(workers, 0))
-        waiting = iter(range(sessions))
+        remaining = iter(range(sessions))
 
         async def creates() -> None:
-            for number in waiting:
-                place = await placed(directories[number % 2])
+            for number in remaining:
+                place = await place_session(directories[number % 2])
                 await workers[place.worker.id].open(place)
                 counts[place.worker.id] += 1
                 await asyncio.sleep(0.01)
 
         await asyncio.gather(*(creates() for _ in range(AT_ONCE)))
-        for task in living:
+        for task in reporters:
             task.cancel()
-        await asyncio.gather(*living, return_exceptions=True)
+        await asyncio.gather(*reporters, return_exceptions=True)
         for worker in workers.values():
             await worker.stop()
         for directory in directories:
@@ -236,11 +252,11 @@ async def measure_simulated_spread(sessions: int = SIMULATED_SESSIONS) -> dict[s
     return {"simulated_sessions": float(counts.total()), "simulated_deviation": deviation(counts)}
 
 
-async def placed(directory: RedisDirectory) -> Place:
+async def place_session(directory: RedisDirectory) -> Place:
     while True:
         try:
-            place = await directory.place(Want(DEFAULT_TENANT, "base"))
-        except Unavailable:  # a new directory settles first
+            place = await directory.place(PlacementRequest(DEFAULT_TENANT, "base"))
+        except Unavailable:  # a new directory must settle first
             await asyncio.sleep(0.2)
         else:
             assert isinstance(place, Place)
@@ -248,7 +264,7 @@ async def placed(directory: RedisDirectory) -> Place:
 
 
 def deviation(counts: dict[str, int]) -> float:
-    """Of the worker that is furthest from the even share, as a part of it."""
+    """Returns how far the worst worker is from the even share, as a part of that share."""
     even = sum(counts.values()) / len(counts)
     return max(abs(count - even) for count in counts.values()) / even
 
@@ -262,7 +278,7 @@ BARS = {
 
 
 async def measure(rounds: int, sessions: int, workers: int) -> dict[str, float]:
-    figures = await measure_ways(rounds)
+    figures = await measure_routes(rounds)
     figures |= await measure_simulated_spread()
     figures |= await measure_spread(sessions, workers)
     return figures

@@ -1,5 +1,6 @@
-"""A fleet of the benchmark's own on this machine: a Redis with an append-only file, workers and coordinators as
-processes that may be killed, frozen and started again.
+"""A fleet for benchmarks on this machine: Redis, workers and coordinators.
+
+Redis has an append-only file. The members are processes that a benchmark can kill, freeze and restart.
 """
 
 from __future__ import annotations
@@ -23,19 +24,22 @@ import httpx
 
 from bench.rig import docker, progress, rss_bytes
 from sandlot import AsyncClient
-from sandlot.fleet.directory import Timings
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import Timings
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import RedisServer, free_port
 
 STARTED_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 60.0
 REMOVED_WITHIN_S = 120.0
-# Of the rig's own questions to Redis.
+# Deadline of the rig's own calls to Redis.
 ASK_WITHIN_S = 5.0
 
 
 class Member:
-    """A worker or a coordinator. ``settings`` become SANDLOT_… variables; ``id`` marks a worker's containers."""
+    """A worker or a coordinator.
+
+    ``settings`` become SANDLOT_… variables. ``id`` is the label on a worker's containers.
+    """
 
     def __init__(self, kind: str, name: str, folder: Path, settings: dict[str, object]) -> None:
         self.kind = kind
@@ -50,7 +54,7 @@ class Member:
                 if not key.startswith(("SANDLOT_", "DOCKER_", "REDIS_")) and key != "WORKERS"
             },
             "SANDLOT_PORT": str(self.port),
-            # What is measured is how many there can be, not how many should be let in.
+            # Benchmarks measure how many sandboxes can run, so admission must not refuse any.
             "SANDLOT_OVERCOMMIT_MEMORY": "1000",
             "SANDLOT_OVERCOMMIT_CPUS": "1000",
             **{f"SANDLOT_{key.upper()}": str(value) for key, value in settings.items()},
@@ -72,7 +76,7 @@ class Member:
 
     @property
     def age_s(self) -> float:
-        """Since it was last started."""
+        """Seconds since the last start."""
         return time.monotonic() - self._started_at
 
     @property
@@ -119,16 +123,16 @@ class Member:
                 await asyncio.sleep(0.1)
 
     def footprint(self) -> tuple[int, int]:
-        """Bytes of memory and open descriptors; of a process that has just gone, none."""
+        """Returns bytes of memory and open descriptors, or zeros if the process has just ended."""
         try:
             return rss_bytes(self.pid), len(os.listdir(f"/proc/{self.pid}/fd"))
         except OSError:
             return 0, 0
 
-    # what the engine has of a worker
+    # What the engine holds for a worker:
 
     def containers(self) -> dict[str, str]:
-        """Sandbox id → state."""
+        """Returns the state of each container by sandbox id."""
         listed = docker("ps", "-a", "--filter", f"label=sandlot.owner={self.id}", "--format", "{{json .}}")
         found = {}
         for line in listed.stdout.splitlines():
@@ -138,7 +142,7 @@ class Member:
         return found
 
     def volumes(self) -> tuple[str, ...]:
-        """Sandbox ids."""
+        """Returns the sandbox ids that have a volume."""
         listed = docker("volume", "ls", "--filter", f"label=sandlot.owner={self.id}", "--format", "{{.Name}}")
         return tuple(name.removeprefix("sandlot-") for name in listed.stdout.decode().split())
 
@@ -162,7 +166,7 @@ class Fleet:
         return AsyncClient(self.coordinators[number].url)
 
     async def wait_warm(self, count: int) -> None:
-        """Each worker."""
+        """Waits until each worker has that many warm sandboxes."""
         directory = self.directory()
         try:
             while True:
@@ -183,16 +187,18 @@ async def fleet(
     owner: str = "bench",
     lease_s: float = 10.0,
     lost_after_s: float = 60.0,
-    straight: tuple[bool, ...] = (True,),
+    direct: tuple[bool, ...] = (True,),
     settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Fleet]:
-    """``straight``: whether each coordinator sends clients to the workers; the last counts for the rest.
-    ``settings`` are the workers'.
+    """Starts a fleet and removes it at the end.
+
+    ``direct`` says for each coordinator whether it sends clients straight to the workers. The last
+    value counts for the rest. ``settings`` are the workers' settings.
     """
     folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
-    mark = f"{owner}-{secrets.token_hex(3)}"
+    prefix = f"{owner}-{secrets.token_hex(3)}"
     redis = RedisServer("--appendonly", "yes", "--appendfsync", "everysec")
-    made = Fleet(redis, Timings(lease_s=lease_s, lost_after_s=lost_after_s), folder)
+    members = Fleet(redis, Timings(lease_s=lease_s, lost_after_s=lost_after_s), folder)
     shared = {
         "redis_url": redis.url,
         "fleet_keys": f"bench:{secrets.token_hex(32)}",
@@ -203,30 +209,35 @@ async def fleet(
     for number in range(workers):
         data_dir = folder / f"w{number}"
         data_dir.mkdir()
-        own = {"worker_id": f"{mark}-w{number}", "data_dir": data_dir}
-        made.workers.append(Member("worker", f"w{number}", folder, {**shared, **own, **(settings or {})}))
+        own = {"worker_id": f"{prefix}-w{number}", "data_dir": data_dir}
+        members.workers.append(Member("worker", f"w{number}", folder, {**shared, **own, **(settings or {})}))
     for number in range(coordinators):
-        direct = straight[min(number, len(straight) - 1)]
-        made.coordinators.append(Member("coordinator", f"c{number}", folder, {**shared, "direct": direct}))
+        enabled = direct[min(number, len(direct) - 1)]
+        members.coordinators.append(
+            Member("coordinator", f"c{number}", folder, {**shared, "direct": enabled})
+        )
     try:
         redis.start()
-        for member in made.members:
+        for member in members.members:
             member.start()
-        for member in made.members:
+        for member in members.members:
             await member.wait_ready()
-        yield made
+        yield members
     finally:
-        for member in made.members:
+        for member in members.members:
             if member.running:
                 member.signal(signal.SIGCONT)
-        await asyncio.gather(*(member.kill() for member in made.members if member.running))
+        await asyncio.gather(*(member.kill() for member in members.members if member.running))
         redis.remove()
-        await _remove([worker.id for worker in made.workers])
+        await _remove([worker.id for worker in members.workers])
         shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _remove(owners: list[str]) -> None:
-    """Again and again: what a worker asked of the engine before it died may still come to be."""
+    """Removes the owners' containers and volumes until none is left.
+
+    It repeats, because the engine may still carry out what a worker asked for before it died.
+    """
     deadline = time.monotonic() + REMOVED_WITHIN_S
     while True:
         left = 0
@@ -239,7 +250,7 @@ async def _remove(owners: list[str]) -> None:
                 names = docker(*listing, *ours).stdout.decode().split()
                 left += len(names)
                 if names:
-                    await asyncio.to_thread(docker_anyway, *removal, *names)
+                    await asyncio.to_thread(docker_lenient, *removal, *names)
         if not left:
             return
         if time.monotonic() > deadline:
@@ -247,8 +258,8 @@ async def _remove(owners: list[str]) -> None:
             return
 
 
-def docker_anyway(*arguments: str) -> None:
-    """One of them may be gone since it was listed."""
+def docker_lenient(*arguments: str) -> None:
+    """Runs docker and only logs a failure: a container may be gone since it was listed."""
     try:
         docker(*arguments)
     except subprocess.CalledProcessError as error:

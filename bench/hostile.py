@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.attacks.culprits import ATTACKS, Attack, Outcome, crowd, write_registry
-from bench.attacks.probe import Seen, from_own_process
-from bench.rig import Bar, ProcessorTime, judged, print_table, progress
+from bench.attacks.probe import Measurements, from_own_process
+from bench.rig import Bar, ProcessorTime, print_table, progress, report_bars
 from bench.server import Served, serving
 from sandlot import AsyncClient
 
@@ -31,13 +31,13 @@ HEALTH_MS = 100.0
 @dataclass(frozen=True)
 class Rate:
     per_second: float
-    slowed_down: int  # at once, of a kind that is not cut off
+    slowed_down: int  # culprits at once of a kind that is not quarantined
 
 
 @dataclass(frozen=True)
 class Phase:
     name: str
-    seen: Seen
+    seen: Measurements
     stolen: float
     memory_mib: float
     attack: Attack | None = None
@@ -67,8 +67,8 @@ async def phase(
             from_own_process(served.url, seconds, honest), culprits.attack(seconds, rate.per_second)
         )
         stolen = ProcessorTime.now().stolen_since(before)
-    for said, times in outcome.reports.items():
-        progress(f"  {times} times: {said}")
+    for report, times in outcome.reports.items():
+        progress(f"  {times} times: {report}")
     return Phase(name, seen, stolen, served.rss_bytes() / 2**20, attack, outcome)
 
 
@@ -93,7 +93,7 @@ async def measure(seconds: float, rate: Rate, names: list[str]) -> list[Phase]:
 
 
 def idle_p50_ms(phases: list[Phase]) -> float:
-    """The better of before and after: something else on this machine may have slowed one of them down."""
+    """Returns the faster idle phase: other work may have slowed one of them down."""
     return min(each.seen.exec_p50_ms for each in phases if each.attack is None)
 
 
@@ -179,8 +179,8 @@ def main() -> None:
     if not arguments.json:
         show(phases)
         print()
-    told = [asdict(each) for each in phases]
-    sys.exit(judged(bars(phases), as_json=arguments.json, phases=told))
+    details = [asdict(each) for each in phases]
+    sys.exit(report_bars(bars(phases), as_json=arguments.json, phases=details))
 
 
 if __name__ == "__main__":

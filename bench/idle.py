@@ -26,7 +26,7 @@ async def measure(count: int, seconds: float) -> dict[str, float]:
         began = time.monotonic()
         await asyncio.gather(*(make() for _ in range(count)))
         progress(f"{count} sessions after {time.monotonic() - began:.0f} s; now {seconds:.0f} s of nothing")
-        # The pool is refilled meanwhile, which is not idleness.
+        # Wait for the pool to refill first, because that is not idle time.
         deadline = time.monotonic() + REST_WITHIN_S
         while (pool := (await client.health()).pools["base"]).making or pool.ready < pool.target:
             assert time.monotonic() < deadline, "the pool is not at rest"
@@ -35,9 +35,9 @@ async def measure(count: int, seconds: float) -> dict[str, float]:
         cpu, began = served.cpu_seconds(), time.monotonic()
         await asyncio.sleep(seconds)
         share = (served.cpu_seconds() - cpu) / (time.monotonic() - began)
-        live = (await client.health()).active_sessions
+        active = (await client.health()).active_sessions
         return {
-            "sessions": float(live),
+            "sessions": float(active),
             "cpu_percent_of_a_core": share * 100,
             "rss_mib": served.rss_bytes() / 2**20,
         }

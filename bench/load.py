@@ -18,8 +18,10 @@ from bench.server import serving
 
 
 async def _creates(url: str, count: int, at_once: int) -> dict[str, float]:
-    """Plain requests on open connections, as a load generator sends them: a client library would cost more than
-    the server that is measured, on the same two cores."""
+    """Sends plain requests on open connections, as a load generator does.
+
+    A client library would cost more than the measured server, on the same two cores.
+    """
     spent: list[float] = []
     failed = 0
     address = urlsplit(url)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.fleet_rig import Fleet, Member, fleet
-from bench.rig import Bar, ProcessorTime, docker, judged, p50, p99, progress
+from bench.rig import Bar, ProcessorTime, docker, p50, p99, progress, report_bars
 from bench.server import serving
 from sandlot import AsyncClient, AsyncSession
 from sandlot.client.options import PATIENCE_S
@@ -26,13 +26,14 @@ from sandlot.domain.session import SessionState
 
 WORKERS, COORDINATORS = 3, 2
 POOL = 4
-# The load of an upgrade: callers on threads of their own, each asked for anew every time, as tools do.
+# The load during an upgrade. Each caller has its own threads and asks for its thread before every
+# call, as tools do.
 CALLERS = 8
 PACE_S = 0.2
-NEW_THREAD_EVERY = 6  # calls of a caller
+NEW_THREAD_EVERY = 6  # a caller's every sixth call is on a new thread
 THREAD_P99_S = 6.0
 BETWEEN_RESTARTS_S = 5.0
-# Of the wedged sandbox.
+# For the wedged sandbox:
 EXEC_TIMEOUT_S = 5.0
 ANSWERED_AFTER_S = 10.0
 STATE_WITHIN_S = 30.0
@@ -65,10 +66,10 @@ async def _call(client: AsyncClient, thread: str, load: Load) -> AsyncSession | 
     return session
 
 
-async def _caller(made: Fleet, number: int, load: Load, over: asyncio.Event) -> None:
-    """Half of them at each coordinator."""
+async def _caller(members: Fleet, number: int, load: Load, over: asyncio.Event) -> None:
+    """Makes calls until the load ends. Half of the callers use each coordinator."""
     calls = 0
-    async with made.client(number % COORDINATORS) as client:
+    async with members.client(number % COORDINATORS) as client:
         while not over.is_set():
             calls += 1
             new = calls % NEW_THREAD_EVERY == 0
@@ -95,21 +96,21 @@ async def _session_on(worker: Member, client: AsyncClient) -> AsyncSession:
             await session.delete()
 
 
-async def upgrade(made: Fleet) -> list[Bar]:
-    """SIGTERM and a new start of each worker, one after the other. On each a long command runs throughout."""
+async def upgrade(members: Fleet) -> list[Bar]:
+    """Restarts each worker in turn with SIGTERM, while a long command runs on each."""
     load, over = Load(), asyncio.Event()
-    async with made.client() as client:
-        held = [await _session_on(worker, client) for worker in made.workers]
-        long = [
+    async with members.client() as client:
+        sessions = [await _session_on(worker, client) for worker in members.workers]
+        long_runs = [
             asyncio.create_task(
                 session.run("echo ran >>ran; until test -e told; do sleep 0.2; done; wc -l <ran")
             )
-            for session in held
+            for session in sessions
         ]
-        callers = [asyncio.create_task(_caller(made, number, load, over)) for number in range(CALLERS)]
+        callers = [asyncio.create_task(_caller(members, number, load, over)) for number in range(CALLERS)]
         await asyncio.sleep(BETWEEN_RESTARTS_S)
         stops, starts = [], []
-        for worker in made.workers:
+        for worker in members.workers:
             began = time.monotonic()
             await worker.terminate()
             stops.append(time.monotonic() - began)
@@ -121,32 +122,34 @@ async def upgrade(made: Fleet) -> list[Bar]:
             await asyncio.sleep(BETWEEN_RESTARTS_S)
         over.set()
         await asyncio.gather(*callers)
-        for session in held:
+        for session in sessions:
             await session.run("touch told")
-        survived = await asyncio.gather(*long, return_exceptions=True)
-        for session in held:
+        survived = await asyncio.gather(*long_runs, return_exceptions=True)
+        for session in sessions:
             await session.delete()
     for refused in (*load.refused_threads, *load.refused_execs):
         progress(f"refused: {refused}")
     once = [each for each in survived if not isinstance(each, BaseException) and each.output.strip() == "1"]
     times = f"{max(stops):.1f}, {max(starts):.1f}"
     return [
-        *judge_upgrade(load, len(once), len(long)),
+        *judge_upgrade(load, len(once), len(long_runs)),
         Bar("upgrade: a worker's stop, start; max s", times, "", True),
     ]
 
 
-def at_any_time(spent: list[float]) -> list[float]:
-    """With what a call would have taken that a caller did not make because it still waited for the one before:
-    otherwise a worker that is away for long costs each caller one call of hundreds, and no percentile shows it.
+def with_missed_calls(spent: list[float]) -> list[float]:
+    """Adds the calls that a caller did not make because it still waited for the one before.
+
+    Without them, a worker that is away for long costs each caller one call of hundreds, and no
+    percentile shows it.
     """
     missed = [call - pace * PACE_S for call in spent for pace in range(1, int(call / PACE_S) + 1)]
     return [*spent, *missed]
 
 
 def judge_upgrade(load: Load, once: int, long: int) -> list[Bar]:
-    """``once``: of so many long commands, those that went on and ran once."""
-    slowest = p99(at_any_time(load.threads))
+    """Judges the load. ``once`` of the ``long`` commands survived and ran exactly once."""
+    slowest = p99(with_missed_calls(load.threads))
     return [
         Bar(
             "upgrade: thread() calls, failed",
@@ -170,23 +173,23 @@ def judge_upgrade(load: Load, once: int, long: int) -> list[Bar]:
     ]
 
 
-async def _until(seen: Callable[[], Awaitable[bool]]) -> float | None:
-    """Seconds until it is so; None: never."""
+async def _seconds_until(condition: Callable[[], Awaitable[bool]]) -> float | None:
+    """Returns the seconds until the condition holds, or None if it never does."""
     began = time.monotonic()
     while time.monotonic() - began < STATE_WITHIN_S:
-        if await seen():
+        if await condition():
             return time.monotonic() - began
         await asyncio.sleep(0.1)
     return None
 
 
 async def wedge(client: AsyncClient, where: str) -> list[Bar]:
-    """Its container is paused: the connection stays, and nothing comes."""
+    """Pauses a sandbox's container: the connection stays open and nothing answers."""
     session = await client.create()
     assert (await session.run(["echo", "well"])).output == "well\n"
     container = f"sandlot-{session.info.sandbox_id}"
 
-    async def shown(state: SessionState) -> bool:
+    async def has_state(state: SessionState) -> bool:
         return (await session.refresh()).state is state
 
     await asyncio.to_thread(docker, "pause", container)
@@ -197,10 +200,10 @@ async def wedge(client: AsyncClient, where: str) -> list[Bar]:
         except SandlotError as error:
             answer = error.code
         answered = time.monotonic() - began
-        silent = await _until(lambda: shown(SessionState.UNRESPONSIVE))
+        silent = await _seconds_until(lambda: has_state(SessionState.UNRESPONSIVE))
     finally:
         await asyncio.to_thread(docker, "unpause", container)
-    well = await _until(lambda: shown(SessionState.ACTIVE))
+    well = await _seconds_until(lambda: has_state(SessionState.ACTIVE))
     after = await session.run(["echo", "well"])
     await session.delete()
     bar = EXEC_TIMEOUT_S + ANSWERED_AFTER_S
@@ -226,14 +229,14 @@ async def wedge(client: AsyncClient, where: str) -> list[Bar]:
     ]
 
 
-async def redis_restart(made: Fleet, pause_s: float) -> list[Bar]:
-    """Nobody asks for anything meanwhile; then one create, with the SDK's usual patience."""
+async def redis_restart(members: Fleet, pause_s: float) -> list[Bar]:
+    """Restarts Redis while there is no load, then creates once with the SDK's usual patience."""
     bars = []
     for wait_s in (pause_s, 0.0):
-        await asyncio.to_thread(made.redis.kill)
-        await asyncio.to_thread(made.redis.start)
+        await asyncio.to_thread(members.redis.kill)
+        await asyncio.to_thread(members.redis.start)
         await asyncio.sleep(wait_s)
-        async with made.client() as client:
+        async with members.client() as client:
             began = time.monotonic()
             try:
                 session = await client.create()
@@ -264,22 +267,22 @@ async def measure(parts: list[str], pause_s: float) -> list[Bar]:
             await served.wait_warm(1)
             progress("a wedged sandbox, one server")
             bars += await wedge(client, "one server")
-    # The first coordinator sends clients straight to the workers, the second passes everything on.
+    # The first coordinator sends clients straight to the workers; the second forwards everything.
     async with fleet(
-        workers=WORKERS, coordinators=COORDINATORS, straight=(True, False), settings=pools
-    ) as made:
-        await made.wait_warm(POOL)
+        workers=WORKERS, coordinators=COORDINATORS, direct=(True, False), settings=pools
+    ) as members:
+        await members.wait_warm(POOL)
         if "upgrade" in parts:
             progress("rolling upgrade")
-            bars += await upgrade(made)
+            bars += await upgrade(members)
         if "wedged" in parts:
             for number, where in enumerate(("fleet, straight", "fleet, through a coordinator")):
                 progress(f"a wedged sandbox, {where}")
-                async with made.client(number) as client:
+                async with members.client(number) as client:
                     bars += await wedge(client, where)
         if "redis" in parts:
             progress(f"Redis is restarted, {pause_s:g} s of quiet")
-            bars += await redis_restart(made, pause_s)
+            bars += await redis_restart(members, pause_s)
     bars.append(Bar("stolen by the host", f"{ProcessorTime.now().stolen_since(before):.1%}", "", True))
     return bars
 
@@ -291,7 +294,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     bars = asyncio.run(measure(arguments.parts, arguments.pause))
-    sys.exit(judged(bars, as_json=arguments.json))
+    sys.exit(report_bars(bars, as_json=arguments.json))
 
 
 if __name__ == "__main__":

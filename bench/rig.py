@@ -1,6 +1,4 @@
-"""What the benchmarks share: a provider with a data directory of its own, the docker command, statistics,
-tables.
-"""
+"""Shared by all benchmarks: a provider with its own data directory, docker, statistics, tables."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.domain.limits import Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.provider import DockerProvider
 
@@ -67,8 +65,9 @@ def rss_bytes(pid: int | str = "self") -> int:
 
 @dataclass(frozen=True)
 class ProcessorTime:
-    """Of all processors since the machine started, in ticks. ``stolen``: wanted here, and given to others by the
-    machine's host.
+    """Ticks of all processors since the machine started.
+
+    ``stolen`` is time that this machine wanted and its host gave to others.
     """
 
     used: int
@@ -81,13 +80,13 @@ class ProcessorTime:
         return cls(user + nice + system + interrupts + soft, stolen)
 
     def stolen_since(self, before: ProcessorTime) -> float:
-        """As a part of what was wanted."""
+        """Returns the stolen time as a share of the time that this machine wanted."""
         stolen = self.stolen - before.stolen
         return stolen / max(self.used - before.used + stolen, 1)
 
 
 async def run_on_tiers(description: str | None, measure: Measure, **defaults: int) -> None:
-    """A benchmark's command line: its numbers as options, the tiers, and a table or JSON."""
+    """Runs a benchmark's command line: its numbers as options, on each tier, as a table or JSON."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
@@ -117,7 +116,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 @dataclass(frozen=True)
 class Bar:
-    """What was asked for, what was seen, and whether that is enough."""
+    """One requirement: what was measured, the bar, and whether the measurement meets it."""
 
     what: str
     seen: str
@@ -125,8 +124,8 @@ class Bar:
     held: bool
 
 
-def judged(bars: Sequence[Bar], *, as_json: bool = False, **more: object) -> int:
-    """Prints them, and returns the exit status: 1 on a miss. ``more``: what JSON has beside them."""
+def report_bars(bars: Sequence[Bar], *, as_json: bool = False, **more: object) -> int:
+    """Prints the bars and returns the exit status, 1 on a miss. ``more`` goes into the JSON too."""
     status = 0 if all(bar.held for bar in bars) else 1
     if as_json:
         print(json.dumps({"bars": [asdict(bar) for bar in bars], **more}))
@@ -137,5 +136,5 @@ def judged(bars: Sequence[Bar], *, as_json: bool = False, **more: object) -> int
 
 
 def progress(text: str) -> None:
-    """To stderr, so that --json stays JSON."""
+    """Prints to stderr, so that the output of --json stays JSON."""
     print(text, file=sys.stderr, flush=True)

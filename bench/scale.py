@@ -22,22 +22,32 @@ from redis.asyncio import Redis
 from bench.rig import p50, progress
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.session import Session
-from sandlot.fleet.directory import Lease, Place, Room, SessionEntry, Timings, Want, WorkerCard, WorkerReport
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import (
+    Lease,
+    Place,
+    PlacementRequest,
+    Room,
+    SessionEntry,
+    Timings,
+    WorkerCard,
+    WorkerReport,
+)
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import redis_server
 
 WORKERS = (10, 100, 1000)
 SESSIONS = (1_000, 100_000, 1_000_000)
 ENVIRONMENTS = ("base", "data", "web", "slim")
 TENANTS = 100
-AT_ONCE = 8  # calls under way
-# Nobody's lease ends while the others are measured; a real fleet's is DEFAULT_TIMINGS.
+AT_ONCE = 8  # concurrent calls
+# So long that no lease expires while other fleets are measured. A real fleet has DEFAULT_TIMINGS.
 TIMINGS = Timings(lease_s=24 * 3600.0, lost_after_s=24 * 3600.0)
 DEFAULT_TIMINGS = Timings()
 REPORTS_IN_A_LEASE = 3
 SHARE_OF_A_CORE = 0.5
-# Where Redis keeps what it is told: what that is called, and its options. On disk as deploy/redis/redis.conf has it.
-KEPT = {
+# Where Redis keeps its data: a description and the options. "disk" has the options of
+# deploy/redis/redis.conf.
+STORAGE = {
     "disk": ("on disk, as recommended", ("--appendonly", "yes", "--appendfsync", "everysec")),
     "memory": ("in memory alone", ()),
 }
@@ -45,7 +55,10 @@ KEPT = {
 
 @dataclass
 class Fleet:
-    """``place_us`` and ``report_us``: Redis's time for a call, one average for each round."""
+    """A simulated fleet.
+
+    ``place_us`` and ``report_us`` have Redis's average time per call and round.
+    """
 
     workers: int
     sessions: int
@@ -64,7 +77,7 @@ class Fleet:
 
 
 class Meter:
-    """What Redis says of itself."""
+    """Reads Redis's own statistics."""
 
     def __init__(self, url: str) -> None:
         self._redis = Redis.from_url(url)
@@ -77,12 +90,12 @@ class Meter:
         return float(info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6
 
     async def scripts(self) -> tuple[int, int]:
-        """Calls of scripts so far, and the microseconds that they took."""
+        """Returns how many scripts ran so far, and the microseconds that they took."""
         stats = (await self._redis.info("commandstats")).get("cmdstat_evalsha", {"calls": 0, "usec": 0})
         return int(stats["calls"]), int(stats["usec"])
 
     async def script_us(self, work: Awaitable[object]) -> float:
-        """The average call's time in Redis."""
+        """Runs ``work`` and returns the average time of its calls in Redis."""
         calls, usec = await self.scripts()
         await work
         calls_after, usec_after = await self.scripts()
@@ -92,19 +105,19 @@ class Meter:
         await self._redis.aclose()
 
 
-async def in_turns(calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
-    """A few at a time."""
-    waiting = iter(calls)
+async def run_concurrently(calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    """Runs the calls, a few at a time."""
+    remaining = iter(calls)
 
-    async def one_after_another() -> None:
-        for call in waiting:
+    async def run_remaining() -> None:
+        for call in remaining:
             await call()
 
-    await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(run_remaining() for _ in range(AT_ONCE)))
 
 
 def a_session(number: int) -> Session:
-    """As they are: of a thread, with a little metadata."""
+    """Makes a typical session: with a thread and a little metadata."""
     now = time.time()
     return Session(
         new_session_id(),
@@ -137,7 +150,9 @@ async def build(fleet: Fleet, meter: Meter) -> None:
 
         return call
 
-    await in_turns(record(begin, min(50, fleet.sessions - begin)) for begin in range(0, fleet.sessions, 50))
+    await run_concurrently(
+        record(begin, min(50, fleet.sessions - begin)) for begin in range(0, fleet.sessions, 50)
+    )
     full = await meter.memory()
     fleet.bytes_per_session = (full - empty) / fleet.sessions
     progress(f"{fleet.name}: built in {time.monotonic() - began:.0f} s")
@@ -146,28 +161,28 @@ async def build(fleet: Fleet, meter: Meter) -> None:
 async def report_all(fleet: Fleet, count: int | None = None) -> None:
     report = report_of(fleet.sessions // fleet.workers)
     chosen = [fleet.leases[number % fleet.workers] for number in range(count or fleet.workers)]
-    await in_turns(lambda lease=lease: fleet.directory.report(lease, report) for lease in chosen)  # type: ignore[misc]
+    await run_concurrently(lambda lease=lease: fleet.directory.report(lease, report) for lease in chosen)  # type: ignore[misc]
 
 
 async def measure(fleet: Fleet, meter: Meter, calls: int) -> None:
-    """One round: places, then reports; and whole creates with their ends for the CPU."""
+    """Measures one round: placements, then reports, then whole session lives for their CPU."""
     places: list[Place] = []
 
     async def place() -> None:
         began = time.perf_counter()
         found = await fleet.directory.place(
-            Want("tenant-007", "base", thread=str(uuid.uuid4()), max_sessions=10**9)
+            PlacementRequest("tenant-007", "base", thread=str(uuid.uuid4()), max_sessions=10**9)
         )
         fleet.latency_us.append((time.perf_counter() - began) * 1e6)
         assert isinstance(found, Place)
         assert not found.known
         places.append(found)
 
-    async def places_alone() -> None:
+    async def place_all() -> None:
         for _ in range(calls):
             await place()
 
-    fleet.place_us.append(await meter.script_us(places_alone()))
+    fleet.place_us.append(await meter.script_us(place_all()))
     for found in places:
         assert found.reservation is not None
         await fleet.directory.give_back(found.reservation)
@@ -175,14 +190,16 @@ async def measure(fleet: Fleet, meter: Meter, calls: int) -> None:
     fleet.report_us.append(await meter.script_us(report_all(fleet, calls)))
     fleet.cpu_of_reports_us.append((await meter.cpu_us() - cpu) / calls)
     cpu = await meter.cpu_us()
-    await in_turns([lambda: create_and_end(fleet)] * calls)
+    await run_concurrently([lambda: create_and_end(fleet)] * calls)
     fleet.cpu_of_creates_us.append((await meter.cpu_us() - cpu) / calls)
 
 
 async def create_and_end(fleet: Fleet) -> None:
-    """All that a session costs the directory in its life."""
+    """Makes all calls that a session's whole life costs the directory."""
     session = a_session(7)
-    found = await fleet.directory.place(Want(session.tenant, "base", session.thread, max_sessions=10**9))
+    found = await fleet.directory.place(
+        PlacementRequest(session.tenant, "base", session.thread, max_sessions=10**9)
+    )
     assert isinstance(found, Place)
     lease = fleet.leases[int(found.worker.id.rpartition("-")[2])]
     await fleet.directory.record(lease, [SessionEntry(session, found.reservation)])
@@ -294,7 +311,7 @@ def plot(result: dict[str, object], path: Path) -> None:
 
 
 async def run(quick: bool, *options: str) -> dict[str, object]:
-    """Every number of workers with every number of sessions. ``options``: of Redis."""
+    """Measures every number of workers with every number of sessions. ``options`` go to Redis."""
     counts = (1_000, 20_000) if quick else SESSIONS
     sizes = [(workers, sessions) for sessions in counts for workers in WORKERS]
     rounds, calls = (7, 100) if quick else (21, 200)
@@ -310,7 +327,7 @@ async def run(quick: bool, *options: str) -> dict[str, object]:
         ]
         for fleet in fleets:
             await build(fleet, meter)
-        # They would settle after one lease, which is a day here.
+        # Mark the directories as settled. They would settle after one lease, which is a day here.
         plain = Redis.from_url(server.url)
         for number in range(len(fleets)):
             await plain.hset(f"sandlot:{{f{number}}}:meta", "settles", 0)
@@ -318,7 +335,7 @@ async def run(quick: bool, *options: str) -> dict[str, object]:
         for number in range(rounds + 1):
             for fleet in fleets:
                 await measure(fleet, meter, calls)
-                if number == 0:  # the first is for the caches
+                if number == 0:  # the first round only fills the caches
                     for samples in (fleet.place_us, fleet.report_us, fleet.latency_us):
                         samples.clear()
                     fleet.cpu_of_reports_us.clear()
@@ -335,20 +352,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="small fleets, in half a minute")
-    parser.add_argument("--kept", choices=[*KEPT, "both"], default="both", help="where Redis keeps its data")
+    parser.add_argument(
+        "--kept", choices=[*STORAGE, "both"], default="both", help="where Redis keeps its data"
+    )
     parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG")
     arguments = parser.parse_args()
     results = {}
-    for name in KEPT if arguments.kept == "both" else [arguments.kept]:
-        progress(f"a Redis whose data is kept {KEPT[name][0]}")
-        results[name] = asyncio.run(run(arguments.quick, *KEPT[name][1]))
+    for name in STORAGE if arguments.kept == "both" else [arguments.kept]:
+        progress(f"a Redis whose data is kept {STORAGE[name][0]}")
+        results[name] = asyncio.run(run(arguments.quick, *STORAGE[name][1]))
     if arguments.plot:
         plot(results[next(iter(results))], arguments.plot)
     if arguments.json:
         print(json.dumps(results))
         return
     for name, result in results.items():
-        print(f"# kept {KEPT[name][0]}")
+        print(f"# kept {STORAGE[name][0]}")
         print_table(result)
 
 

@@ -1,4 +1,4 @@
-"""A server of the benchmark's own, as a process: measured from outside, as its users see it."""
+"""A server for benchmarks in its own process, measured from outside as its users see it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class Served:
 
 @asynccontextmanager
 async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterator[Served]:
-    """``module``: what is run with `serve`; a benchmark may bring a server of its own."""
+    """Runs ``python -m module serve`` and removes it at the end.
+
+    A benchmark may bring its own module.
+    """
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
     owner = f"bench-{secrets.token_hex(4)}"
     with socket.socket() as free:
@@ -68,7 +71,7 @@ async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterat
         "SANDLOT_WORKER_ID": owner,
         "SANDLOT_DATA_DIR": str(data_dir),
         "SANDLOT_LOG_LEVEL": "warning",
-        # What is measured is how many there can be, not how many should be let in.
+        # Benchmarks measure how many sandboxes can run, so admission must not refuse any.
         "SANDLOT_OVERCOMMIT_MEMORY": "1000",
         "SANDLOT_OVERCOMMIT_CPUS": "1000",
         **{f"SANDLOT_{name.upper()}": str(value) for name, value in settings.items()},
@@ -82,7 +85,7 @@ async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterat
         await _wait_ready(served, process, data_dir / "log")
         yield served
     finally:
-        # Stopped first, or its pool would fill up again while the sessions go.
+        # Stop the server first. Otherwise its pool would refill while sessions are removed.
         process.send_signal(signal.SIGTERM)
         process.wait(300)
         progress("removing what is left")
@@ -110,6 +113,6 @@ async def _wait_ready(served: Served, process: subprocess.Popen[bytes], log: Pat
             try:
                 if (await client.health()).ready:
                     return
-            except Exception:  # noqa: BLE001  # it is only starting
+            except Exception:  # noqa: BLE001  # the server is still starting
                 assert time.monotonic() < deadline, log.read_text()
             await asyncio.sleep(0.1)

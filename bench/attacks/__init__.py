@@ -1,1 +1,1 @@
-"""Hostile agents beside honest sandboxes: what `python -m bench.hostile` is made of."""
+"""Hostile agents beside honest sandboxes: the parts of `python -m bench.hostile`."""

@@ -1,7 +1,7 @@
-"""The hostile agents: which there are, what a loss report must say of each, and a crowd of them let loose.
+"""The hostile agents: their kinds, the loss report that each must get, and a crowd that attacks.
 
-The program is that of tests/docker: it stands in the agent's place, behaves until its first command comes,
-and then does what its name says as fast as its sandbox lets it.
+The program is that of tests/docker. It replaces the agent, behaves well until its first command
+comes, and then does what its name says, as fast as its sandbox allows.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import SessionState
 
 PROGRAM = Path(__file__).parents[2] / "tests" / "docker" / "inside" / "hostile_agent.py"
-MAKERS = 4
+CONCURRENT_CREATES = 4
 ABUSE = "protocol abuse"
 BROKEN = "the agent broke the protocol"
-# From its first command to its quarantine.
+# Seconds from a culprit's first command to its quarantine.
 CUT_OFF_WITHIN_S = 20.0
 
 
 @dataclass(frozen=True)
 class Attack:
-    """``report``: how the loss report begins; None: it breaks no rule, goes on, and is only slowed down."""
+    """One kind of attack.
+
+    ``report`` is in the loss report's reason. None: the attack breaks no rule, so it is only slowed
+    down.
+    """
 
     name: str
     behaviour: str
@@ -56,7 +60,7 @@ ATTACKS = {
 
 
 def write_registry(folder: Path) -> None:
-    """One environment for each attack, with its program; none is held warm."""
+    """Writes one environment and its program for each attack, with an empty pool."""
     (folder / "environments").mkdir(parents=True)
     (folder / PROGRAMS).mkdir()
     for attack in ATTACKS.values():
@@ -76,35 +80,35 @@ def write_registry(folder: Path) -> None:
 class Outcome:
     let_loose: int = 0
     quarantined: int = 0
-    reports: Counter[str] = field(default_factory=Counter)  # what the others, or their reports, said
+    reports: Counter[str] = field(default_factory=Counter)  # states and loss reasons, with counts
     slowest_s: float = 0.0
 
 
 class Crowd:
-    """Made before the measurement, so that no container is made beside it."""
+    """Culprits, created before the measurement so that no container starts during it."""
 
     def __init__(self, attack: Attack, members: list[AsyncSession]) -> None:
         self._attack = attack
         self._members = members
 
     async def attack(self, seconds: float, per_second: float) -> Outcome:
-        """One after the other is let loose, ``per_second``, whatever became of those before it."""
+        """Starts the culprits in turn, ``per_second``, whatever happened to those before."""
         outcome = Outcome()
-        under_way: list[asyncio.Task[None]] = []
+        running: list[asyncio.Task[None]] = []
         end = time.monotonic() + seconds
         for session in self._members:
             if time.monotonic() >= end:
                 break
             outcome.let_loose += 1
-            under_way.append(asyncio.create_task(self._let_loose(session, outcome, end)))
+            running.append(asyncio.create_task(self._start_attack(session, outcome, end)))
             await asyncio.sleep(1 / per_second)
         await asyncio.sleep(max(0.0, end - time.monotonic()))
-        await asyncio.gather(*under_way)
+        await asyncio.gather(*running)
         return outcome
 
-    async def _let_loose(self, session: AsyncSession, outcome: Outcome, end: float) -> None:
+    async def _start_attack(self, session: AsyncSession, outcome: Outcome, end: float) -> None:
         began = time.monotonic()
-        asked = asyncio.create_task(session.run("true", timeout_s=600))
+        command = asyncio.create_task(session.run("true", timeout_s=600))
         try:
             while True:
                 await asyncio.sleep(0.1)
@@ -120,8 +124,8 @@ class Crowd:
                     outcome.reports[f"{session.state.value}, not quarantined"] += 1
                     return
         finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+            command.cancel()
+            await asyncio.gather(command, return_exceptions=True)
         outcome.slowest_s = max(outcome.slowest_s, now - began)
         reason = session.info.loss.reason if session.info.loss else "no report"
         outcome.quarantined += self._attack.report in reason
@@ -130,7 +134,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(client: AsyncClient, attack: Attack, count: int) -> AsyncIterator[Crowd]:
-    slots = asyncio.Semaphore(MAKERS)
+    slots = asyncio.Semaphore(CONCURRENT_CREATES)
 
     async def make() -> AsyncSession:
         async with slots:

@@ -1,5 +1,7 @@
-"""What honest users see, measured from a process of its own: commands in turn over all their sandboxes, and
-`/health` beside them. `python -m bench.attacks.probe URL SECONDS SESSION…` prints the figures as JSON.
+"""Measures what honest users see, from a process of its own.
+
+It runs commands in all their sandboxes in turn, and calls `/health` meanwhile.
+`python -m bench.attacks.probe URL SECONDS SESSION…` prints the figures as JSON.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from bench.rig import p50, p99
 from sandlot import AsyncClient
 from sandlot.domain.errors import SandlotError
 
-# Between two commands, of all sandboxes together: half of them is enough to see a stall, and leaves the
-# machine time for the attack.
+# Seconds between two commands, over all sandboxes together. That is often enough to see a stall,
+# and leaves the machine time for the attack.
 PACE_S = 0.05
 HEALTH_PACE_S = 0.1
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     execs: int
     failed: int
     exec_p50_ms: float
@@ -33,13 +35,13 @@ class Seen:
     health_max_ms: float
 
 
-async def look(url: str, seconds: float, session_ids: list[str]) -> Seen:
+async def measure(url: str, seconds: float, session_ids: list[str]) -> Measurements:
     execs: list[float] = []
     failed = 0
     health: list[float] = []
     end = time.monotonic() + seconds
 
-    async def commands(client: AsyncClient) -> None:
+    async def run_commands(client: AsyncClient) -> None:
         nonlocal failed
         sessions = [await client.get(session_id) for session_id in session_ids]
         while time.monotonic() < end:
@@ -54,9 +56,9 @@ async def look(url: str, seconds: float, session_ids: list[str]) -> Seen:
                 execs.append((time.perf_counter() - began) * 1000)
                 await asyncio.sleep(PACE_S)
 
-    async def ask() -> None:
+    async def poll_health() -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
-            await http.get(f"{url}/health")  # its connection is there
+            await http.get(f"{url}/health")  # opens the connection
             while time.monotonic() < end:
                 began = time.perf_counter()
                 (await http.get(f"{url}/health")).raise_for_status()
@@ -64,18 +66,18 @@ async def look(url: str, seconds: float, session_ids: list[str]) -> Seen:
                 await asyncio.sleep(HEALTH_PACE_S)
 
     async with AsyncClient(url) as client:
-        await asyncio.gather(commands(client), ask())
-    return Seen(len(execs), failed, p50(execs), p99(execs), p50(health), p99(health), max(health))
+        await asyncio.gather(run_commands(client), poll_health())
+    return Measurements(len(execs), failed, p50(execs), p99(execs), p50(health), p99(health), max(health))
 
 
-async def from_own_process(url: str, seconds: float, session_ids: list[str]) -> Seen:
+async def from_own_process(url: str, seconds: float, session_ids: list[str]) -> Measurements:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.attacks.probe", url, str(seconds), *session_ids),
         stdout=asyncio.subprocess.PIPE,
     )
     printed, _ = await process.communicate()
-    return Seen(**json.loads(printed))
+    return Measurements(**json.loads(printed))
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(asyncio.run(look(sys.argv[1], float(sys.argv[2]), sys.argv[3:])))))
+    print(json.dumps(asdict(asyncio.run(measure(sys.argv[1], float(sys.argv[2]), sys.argv[3:])))))

@@ -1,7 +1,7 @@
-"""A server some of whose environments have a hostile program in the agent's place: `python -m bench.attacks.server serve`.
+"""A server with hostile programs in place of agents: `python -m bench.attacks.server serve`.
 
-The program of the environment X is ``hostile/X`` in the folder of the registry. It is mounted where the
-agent's would be; everything else about the sandbox, its walls and its link, is the product's own.
+The program of environment X is ``hostile/X`` in the registry's folder. It is mounted in place of
+the agent. Everything else about the sandbox, its isolation and its link, is unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.cli.serve import run
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker import provider
 from sandlot.providers.docker.spec import HostPaths, container_spec
@@ -23,13 +23,15 @@ PROGRAMS = "hostile"
 
 
 def with_hostile_agents(
-    usual: Callable[..., dict[str, Any]], programs: Path
+    build_spec: Callable[..., dict[str, Any]], programs: Path
 ) -> Callable[..., dict[str, Any]]:
-    def specified(spec: SandboxSpec, *, paths: HostPaths, **options: Any) -> dict[str, Any]:
+    def build_hostile_spec(spec: SandboxSpec, *, paths: HostPaths, **options: Any) -> dict[str, Any]:
         program = programs / spec.environment.name
-        return usual(spec, paths=replace(paths, agent=str(program)) if program.exists() else paths, **options)
+        return build_spec(
+            spec, paths=replace(paths, agent=str(program)) if program.exists() else paths, **options
+        )
 
-    return specified
+    return build_hostile_spec
 
 
 def main() -> None:

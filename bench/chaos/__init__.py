@@ -1,3 +1,4 @@
-"""The chaos run: a real fleet, random load, random faults, and a checker of the history that the clients
-wrote.
+"""The chaos run: a real fleet under random load and random faults, and a checker.
+
+The checker reads the history that the clients wrote.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.chaos.checker import check
 from bench.chaos.clients import SEEDED_BUGS
-from bench.chaos.history import Story, read
+from bench.chaos.history import History, read
 from bench.chaos.run import Plan, run
 from bench.chaos.summary import print_tables, summary
 from bench.rig import progress
@@ -46,7 +46,7 @@ def main() -> None:
     progress(f"history: {history}; {plan}")
     asyncio.run(run(plan, history))
     violations = check(read(history))
-    figures = summary(Story.of(read(history)), violations)
+    figures = summary(History.of(read(history)), violations)
     if arguments.json:
         print(json.dumps({**figures, "broken": [list(violation) for violation in violations]}))
     else:

@@ -1,4 +1,4 @@
-"""What a client was told, as it stands in the history."""
+"""Turns the answers that a client got into fields of history events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def error_event(number: int, at: float, error: SandlotError) -> Event:
     )
 
 
-def unforeseen_event(number: int, at: float, code: str, message: str) -> Event:
+def unexpected_event(number: int, at: float, code: str, message: str) -> Event:
     return Event(
         "unknown",
         at,
@@ -37,7 +37,7 @@ def unforeseen_event(number: int, at: float, code: str, message: str) -> Event:
     )
 
 
-def of_session(session: Session) -> dict[str, Any]:
+def session_fields(session: Session) -> dict[str, Any]:
     return {
         "session": session.id,
         "generation": session.generation,
@@ -46,17 +46,17 @@ def of_session(session: Session) -> dict[str, Any]:
     }
 
 
-def of_opened(opened: Opened) -> dict[str, Any]:
-    return of_session(opened.session)
+def opened_fields(opened: Opened) -> dict[str, Any]:
+    return session_fields(opened.session)
 
 
-def of_result(result: ExecResult) -> dict[str, Any]:
+def result_fields(result: ExecResult) -> dict[str, Any]:
     if result.verdict is not Verdict.OK:
         raise RuntimeError(f"the command did not end by itself: {result!r:.300}")
     return {"generation": result.generation, "value": result.stdout.decode().strip()}
 
 
-def listed_of(session: Session) -> Listed:
+def to_listed(session: Session) -> Listed:
     return Listed(
         session.id,
         session.generation,

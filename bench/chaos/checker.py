@@ -1,4 +1,4 @@
-"""All rules over one history. ``python -m bench.chaos.checker FILE`` checks one that was kept."""
+"""Checks all rules on one history. ``python -m bench.chaos.checker FILE`` checks a stored one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from statistics import median
 
 from bench.chaos import commands, sessions
-from bench.chaos.history import Event, Story, read
-from bench.chaos.sightings import Seen, Violation
+from bench.chaos.history import Event, History, read
+from bench.chaos.sightings import Observations, Violation
 
 HEALED_WITHIN_S = 60.0
-# I9: of the last quarter beside the second one. A process that was just started again is smaller, never larger.
+# I9 compares the last quarter of the run with the second one. A process that was just restarted is
+# smaller, never larger.
 RSS_GROWTH = 1.25
 RSS_SPARE = 24 * 2**20
 FDS_GROWTH = 1.25
@@ -21,8 +22,8 @@ FDS_SPARE = 40
 SAMPLES_TO_COMPARE = 20
 
 
-def within_deadlines(seen: Seen) -> Iterator[Violation]:
-    for operation in seen.story.operations:
+def within_deadlines(observed: Observations) -> Iterator[Violation]:
+    for operation in observed.history.operations:
         deadline = operation.call.deadline_s
         if operation.end is None:
             yield Violation("I8", f"never ended: {operation}")
@@ -30,16 +31,16 @@ def within_deadlines(seen: Seen) -> Iterator[Violation]:
             yield Violation("I8", f"took longer than {deadline:.0f} s: {operation}")
 
 
-def faults_heal(seen: Seen) -> Iterator[Violation]:
-    for event in seen.story.of_kind("healed"):
+def faults_heal(observed: Observations) -> Iterator[Violation]:
+    for event in observed.history.of_kind("healed"):
         assert event.seconds is not None
         if event.seconds > HEALED_WITHIN_S:
             yield Violation("I8", f"{event.kind} was not over {HEALED_WITHIN_S:.0f} s after its end")
 
 
-def memory_is_flat(seen: Seen) -> Iterator[Violation]:
+def memory_is_flat(observed: Observations) -> Iterator[Violation]:
     samples: dict[str, list[Event]] = defaultdict(list)
-    for event in seen.story.of_kind("member"):
+    for event in observed.history.of_kind("member"):
         assert event.target is not None
         samples[event.target].append(event)
     for member, found in samples.items():
@@ -55,14 +56,14 @@ def memory_is_flat(seen: Seen) -> Iterator[Violation]:
             yield Violation("I9", f"{member} grew from {fds[0]:.0f} to {fds[1]:.0f} descriptors")
 
 
-def members_are_well(seen: Seen) -> Iterator[Violation]:
-    for event in seen.story.of_kind("died"):
+def members_are_well(observed: Observations) -> Iterator[Violation]:
+    for event in observed.history.of_kind("died"):
         yield Violation("I9", f"{event.target} ended by itself: {event.message}")
-    for event in seen.story.of_kind("log"):
+    for event in observed.history.of_kind("log"):
         yield Violation("I12", f"{event.target} wrote what nobody foresaw: {event.message}")
 
 
-RULES: tuple[Callable[[Seen], Iterator[Violation]], ...] = (
+RULES: tuple[Callable[[Observations], Iterator[Violation]], ...] = (
     sessions.one_sandbox_at_a_time,
     sessions.generations_only_grow,
     sessions.replaced_only_when_asked,
@@ -81,8 +82,8 @@ RULES: tuple[Callable[[Seen], Iterator[Violation]], ...] = (
 
 
 def check(events: Iterable[Event]) -> list[Violation]:
-    seen = Seen(Story.of(events))
-    return [violation for rule in RULES for violation in rule(seen)]
+    observed = Observations(History.of(events))
+    return [violation for rule in RULES for violation in rule(observed)]
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""The load: clients that create, run, ask again, read back, delete and list, and write down what they asked and
-what they were told.
+"""The load: clients that create, run, repeat, read back, delete and list.
 
-Each command appends its id to a log inside and prints where it stands there, so that the sandbox itself tells what
-was run. ``SEEDED_BUGS`` make a client lie about what it did: the checker must find each of them.
+They record every request and every answer. Each command appends its id to a log inside the sandbox
+and prints its line number there, so the sandbox itself shows what ran. With one of ``SEEDED_BUGS``
+a client does something other than it records, and the checker must find that.
 """
 
 from __future__ import annotations
@@ -13,18 +13,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bench.chaos.answers import error_event, listed_of, of_opened, of_result, of_session, unforeseen_event
+from bench.chaos.answers import (
+    error_event,
+    opened_fields,
+    result_fields,
+    session_fields,
+    to_listed,
+    unexpected_event,
+)
 from bench.chaos.history import Event, Listed, Recorder
 from sandlot.domain.errors import FileProblem, NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Opened, SandboxService, ThreadRun
 from sandlot.domain.session import CreateSession, Session, SessionState
 
-# Of every operation; the longest fault lasts a third of it.
+# Deadline of every operation. The longest fault lasts a third of it.
 DEADLINE_S = 60.0
 OWN_THREADS = 2
 SHARED_THREADS = 4
-THREADLESS = 1
+MAX_THREADLESS = 1
 TRIES = 4
 SEEDED_BUGS = ("double-run", "lost-ack", "two-sandboxes")
 
@@ -32,9 +39,11 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Held:
-    """A session that this client was given. ``shared``: others may replace its sandbox, so that an exec that was
-    asked for again could meet another one and rightly run there: nothing is asked twice.
+class KnownSession:
+    """A session that this client knows.
+
+    ``shared``: other clients may replace its sandbox. A repeated exec could then reach the new
+    sandbox and rightly run there, so the client repeats nothing.
     """
 
     id: str
@@ -44,7 +53,10 @@ class Held:
 
 
 class ChaosClient:
-    """``services``: by the name of the coordinator. Each operation goes to any of them."""
+    """One client of the load. ``services`` has one service for each coordinator's name.
+
+    Each operation goes to a random one of them.
+    """
 
     def __init__(
         self,
@@ -65,7 +77,7 @@ class ChaosClient:
         self._bug = bug
         self._pace_s = pace_s
         self._commands = 0
-        self._held: dict[str, Held] = {}
+        self._known: dict[str, KnownSession] = {}
         self._threads = [f"own-{number}-{n}" for n in range(OWN_THREADS)]
         self._threads += [f"shared-{n}" for n in range(SHARED_THREADS)]
 
@@ -73,23 +85,25 @@ class ChaosClient:
         steps: list[tuple[int, Callable[[], Awaitable[object]]]] = [
             (4, self._open_thread),
             (1, self._open_without_thread),
-            (12, self._on_one(self._run_and_ask_again)),
-            (2, self._on_one(self._burst)),
-            (3, self._on_one(self.read)),
+            (12, self._on_known_session(self._run_and_repeat)),
+            (2, self._on_known_session(self._burst)),
+            (3, self._on_known_session(self.read)),
             (2, self._run_in_thread),
-            (1, self._on_one(self._delete)),
+            (1, self._on_known_session(self._delete)),
             (1, self.list),
         ]
         weights, calls = zip(*steps, strict=True)
         while not until():
-            for held in [held for held in self._held.values() if held.lost]:
-                await self._after_a_loss(held)
+            for known in [known for known in self._known.values() if known.lost]:
+                await self._after_a_loss(known)
             await self._random.choices(calls, weights)[0]()
             await asyncio.sleep(self._random.uniform(0, 2 * self._pace_s))
 
-    def _on_one(self, step: Callable[[Held], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+    def _on_known_session(
+        self, step: Callable[[KnownSession], Awaitable[object]]
+    ) -> Callable[[], Awaitable[object]]:
         async def call() -> object:
-            ready = [held for held in self._held.values() if not held.lost]
+            ready = [known for known in self._known.values() if not known.lost]
             return await (step(self._random.choice(ready)) if ready else self._open_thread())
 
         return call
@@ -100,72 +114,72 @@ class ChaosClient:
         await self._create(self._random.choice(self._threads))
 
     async def _open_without_thread(self) -> None:
-        if sum(held.thread is None for held in self._held.values()) < THREADLESS:
+        if sum(known.thread is None for known in self._known.values()) < MAX_THREADLESS:
             await self._create(None)
 
     async def _create(self, thread: str | None, *, replaces: bool = False) -> None:
-        tag = f"c-{self._number}-{self._recorder.number()}"
-        asked = thread
+        tag = f"c-{self._number}-{self._recorder.next_number()}"
+        requested = thread
         if self._bug == "two-sandboxes" and thread is not None and self._random.random() < 0.3:
-            asked = f"{thread}-twin"
-        request = CreateSession(thread=asked, metadata={"tag": tag}, recreate_lost=replaces)
+            requested = f"{thread}-twin"
+        request = CreateSession(thread=requested, metadata={"tag": tag}, recreate_lost=replaces)
         opened = await self._do(
             "create",
             lambda service: service.create_session(request),
-            of_opened,
+            opened_fields,
             thread=thread,
             tag=tag,
             replaces=replaces,
         )
         if isinstance(opened, Opened):
-            self._hold(opened.session, thread)
+            self._remember(opened.session, thread)
 
-    def _hold(self, session: Session, thread: str | None) -> None:
+    def _remember(self, session: Session, thread: str | None) -> None:
         shared = thread is not None and thread.startswith("shared-")
         lost = session.state is SessionState.LOST
-        self._held[session.id] = Held(session.id, thread, shared, lost)
+        self._known[session.id] = KnownSession(session.id, thread, shared, lost)
 
-    async def _after_a_loss(self, held: Held) -> None:
+    async def _after_a_loss(self, known: KnownSession) -> None:
         choice = self._random.random()
         if choice < 0.2:
-            await self._delete(held)
-        elif choice < 0.5 and held.thread is not None:
-            await self._create(held.thread, replaces=True)
+            await self._delete(known)
+        elif choice < 0.5 and known.thread is not None:
+            await self._create(known.thread, replaces=True)
         else:
             session = await self._do(
                 "recreate",
-                lambda service: service.recreate_session(held.id),
-                of_session,
-                session=held.id,
-                thread=held.thread,
+                lambda service: service.recreate_session(known.id),
+                session_fields,
+                session=known.id,
+                thread=known.thread,
                 replaces=True,
             )
             if isinstance(session, Session):
-                self._hold(session, held.thread)
+                self._remember(session, known.thread)
             else:
-                await self.get(held)
+                await self.get(known)
         await asyncio.sleep(self._pace_s)
 
-    async def get(self, held: Held) -> Session | Exception:
+    async def get(self, known: KnownSession) -> Session | Exception:
         session = await self._do(
             "get",
-            lambda service: service.get_session(held.id),
-            of_session,
-            session=held.id,
-            thread=held.thread,
+            lambda service: service.get_session(known.id),
+            session_fields,
+            session=known.id,
+            thread=known.thread,
         )
         if isinstance(session, Session):
-            self._hold(session, held.thread)
+            self._remember(session, known.thread)
         else:
-            self._heed(held, session)
+            self._handle_error(known, session)
         return session
 
-    async def _delete(self, held: Held) -> None:
+    async def _delete(self, known: KnownSession) -> None:
         answer = await self._do(
-            "delete", lambda service: service.delete_session(held.id), lambda _: {}, session=held.id
+            "delete", lambda service: service.delete_session(known.id), lambda _: {}, session=known.id
         )
         if not isinstance(answer, Exception) or isinstance(answer, NotFound):
-            self._held.pop(held.id, None)
+            self._known.pop(known.id, None)
 
     async def list(self) -> tuple[Listed, ...]:
         async def everything(service: SandboxService) -> tuple[Listed, ...]:
@@ -173,7 +187,7 @@ class ChaosClient:
             after: str | None = None
             while True:
                 page = await service.list_sessions(after=after)
-                found += tuple(listed_of(session) for session in page.sessions)
+                found += tuple(to_listed(session) for session in page.sessions)
                 if page.next is None:
                     return found
                 after = page.next
@@ -183,11 +197,11 @@ class ChaosClient:
 
     # commands
 
-    async def _run_and_ask_again(self, held: Held) -> None:
+    async def _run_and_repeat(self, known: KnownSession) -> None:
         exec_id = self._new_exec()
         for number in range(TRIES):
-            answer = await self._run(held, exec_id)
-            if held.shared or held.lost or held.id not in self._held:
+            answer = await self._run(known, exec_id)
+            if known.shared or known.lost or known.id not in self._known:
                 return
             if not isinstance(answer, Exception):
                 if number or self._random.random() < 0.8:
@@ -196,28 +210,28 @@ class ChaosClient:
                 return
             await asyncio.sleep(self._random.uniform(0, self._pace_s))
 
-    async def _burst(self, held: Held) -> None:
-        await asyncio.gather(*(self._run(held, self._new_exec()) for _ in range(3)))
+    async def _burst(self, known: KnownSession) -> None:
+        await asyncio.gather(*(self._run(known, self._new_exec()) for _ in range(3)))
 
     def _new_exec(self) -> str:
         self._commands += 1
         return f"x-{self._number}-{self._commands}"
 
-    async def _run(self, held: Held, exec_id: str) -> object:
+    async def _run(self, known: KnownSession, exec_id: str) -> object:
         request = append_request(exec_id)
 
         async def send(service: SandboxService) -> ExecResult:
-            unlucky = self._random.random() < 0.3
-            if self._bug == "lost-ack" and unlucky:
-                return await service.execute(held.id, ExecRequest(command=f"echo 1:{exec_id}"))
-            result = await service.execute(held.id, request)
-            if self._bug == "double-run" and unlucky:
-                await service.execute(held.id, ExecRequest(command=request.command))
+            lie = self._random.random() < 0.3
+            if self._bug == "lost-ack" and lie:
+                return await service.execute(known.id, ExecRequest(command=f"echo 1:{exec_id}"))
+            result = await service.execute(known.id, request)
+            if self._bug == "double-run" and lie:
+                await service.execute(known.id, ExecRequest(command=request.command))
             return result
 
-        answer = await self._do("run", send, of_result, session=held.id, exec=exec_id)
+        answer = await self._do("run", send, result_fields, session=known.id, exec=exec_id)
         if isinstance(answer, Exception):
-            self._heed(held, answer)
+            self._handle_error(known, answer)
         return answer
 
     async def _run_in_thread(self) -> None:
@@ -227,7 +241,7 @@ class ChaosClient:
         request = append_request(exec_id)
 
         def fields(ran: ThreadRun) -> dict[str, Any]:
-            return of_session(ran.opened.session) | of_result(ran.result)
+            return session_fields(ran.opened.session) | result_fields(ran.result)
 
         answer = await self._do(
             "run",
@@ -237,46 +251,47 @@ class ChaosClient:
             exec=exec_id,
         )
         if isinstance(answer, ThreadRun):
-            self._hold(answer.opened.session, thread)
+            self._remember(answer.opened.session, thread)
         elif isinstance(answer, SandboxLost):
             await self._create(thread)
 
-    async def read(self, held: Held) -> None:
-        """By a command, or as a file."""
+    async def read(self, known: KnownSession) -> None:
+        """Reads the log back, by a command or as a file."""
 
         async def by_command(service: SandboxService) -> tuple[int, bytes]:
-            result = await service.execute(held.id, ExecRequest(command="cat log 2>/dev/null; true"))
+            result = await service.execute(known.id, ExecRequest(command="cat log 2>/dev/null; true"))
             return result.generation, result.stdout
 
         async def as_file(service: SandboxService) -> tuple[int, bytes]:
-            # A file does not say of which sandbox it is: of this one, if it was the session's before and after.
+            # A file does not say which sandbox it comes from. It is this one if the session had the
+            # same generation before and after the read.
             while True:
-                generation = (await service.get_session(held.id)).generation
+                generation = (await service.get_session(known.id)).generation
                 content = b""
                 try:
-                    content = await service.files(held.id).read_bytes("log")
+                    content = await service.files(known.id).read_bytes("log")
                 except FileProblem as problem:
                     if problem.reason != "not_found":
                         raise
-                if (await service.get_session(held.id)).generation == generation:
+                if (await service.get_session(known.id)).generation == generation:
                     return generation, content
 
         def fields(answer: tuple[int, bytes]) -> dict[str, Any]:
             return {"generation": answer[0], "lines": tuple(answer[1].decode().split())}
 
-        way = self._random.choice([by_command, by_command, as_file])
-        answer = await self._do("read", way, fields, session=held.id)
+        read_log = self._random.choice([by_command, by_command, as_file])
+        answer = await self._do("read", read_log, fields, session=known.id)
         if isinstance(answer, Exception):
-            self._heed(held, answer)
+            self._handle_error(known, answer)
 
     # one operation
 
-    def _heed(self, held: Held, error: Exception) -> None:
-        """What a client does about what it was told."""
+    def _handle_error(self, known: KnownSession, error: Exception) -> None:
+        """Updates the known sessions after an error."""
         if isinstance(error, NotFound):
-            self._held.pop(held.id, None)
+            self._known.pop(known.id, None)
         elif isinstance(error, SandboxLost):
-            held.lost = True
+            known.lost = True
 
     async def _do(
         self,
@@ -285,7 +300,7 @@ class ChaosClient:
         fields: Callable[[T], dict[str, Any]],
         **call: Any,
     ) -> T | Exception:
-        number = self._recorder.number()
+        number = self._recorder.next_number()
         via = self._random.choice(list(self._services))
         self._recorder.add(
             Event(
@@ -300,27 +315,27 @@ class ChaosClient:
             )
         )
         try:
-            # A little longer, so that whoever takes longer is seen to.
+            # A little longer than the deadline, so that the history shows late answers.
             async with asyncio.timeout(DEADLINE_S + 5):
                 answer = await work(self._services[via])
-            said = fields(answer)
+            answer_fields = fields(answer)
         except SandlotError as error:
             self._recorder.add(error_event(number, self._clock(), error))
             return error
         except TimeoutError as error:
-            self._recorder.add(unforeseen_event(number, self._clock(), "deadline", "no answer"))
+            self._recorder.add(unexpected_event(number, self._clock(), "deadline", "no answer"))
             return error
-        except Exception as error:  # noqa: BLE001  # the checker says what it means
-            self._recorder.add(unforeseen_event(number, self._clock(), "unforeseen", repr(error)))
+        except Exception as error:  # noqa: BLE001  # the checker judges it
+            self._recorder.add(unexpected_event(number, self._clock(), "unforeseen", repr(error)))
             return error
-        self._recorder.add(Event("ok", self._clock(), op=number, **said))
+        self._recorder.add(Event("ok", self._clock(), op=number, **answer_fields))
         return answer
 
 
 def append_request(exec_id: str) -> ExecRequest:
-    """Asked for again it must be the same, so the pause in it comes of the id."""
-    chance = random.Random(exec_id)
-    pause = chance.choice(["", "", "", "", "sleep 0.3; ", "sleep 2; "])
-    before, after = chance.sample([pause, ""], 2)
+    """Builds the command of an exec id. Its pause derives from the id, so a repeat is identical."""
+    rng = random.Random(exec_id)
+    pause = rng.choice(["", "", "", "", "sleep 0.3; ", "sleep 2; "])
+    before, after = rng.sample([pause, ""], 2)
     command = f"{before}echo {exec_id} >> log; {after}grep -nx {exec_id} < log"
     return ExecRequest(command=command, exec_id=exec_id)

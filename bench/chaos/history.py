@@ -1,8 +1,9 @@
-"""What happened, one event a line: every operation has an ``invoke`` and one end, with the clients' own clock.
+"""The history of a run, one event per line, with times by the clients' clock.
 
-An end is ``ok``; ``fail``: an error that says that nothing was executed; or ``unknown``: one that says that it may
-have been. Sandboxes are named by session and generation. What was found at the end stands in the history too, so
-that a history alone can be checked.
+Every operation has an ``invoke`` and one end. The end is ``ok``, or ``fail`` for an error that says
+nothing was executed, or ``unknown`` for an error that says something may have been. Events name a
+sandbox by session and generation. The history also holds the state found at the end, so that the
+checker needs nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ENDS = ("ok", "fail", "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A session in a list: ``tag`` names the create that made it."""
+    """A session in a list. ``tag`` names the create that made it."""
 
     id: str
     generation: int
@@ -30,8 +31,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What was found when all had settled. ``listed``: by coordinator; ``directory``: sandboxes by session; the
-    engine's by worker.
+    """The state found after everything has settled.
+
+    ``listed`` has the sessions by coordinator and ``directory`` the sandboxes by session. The
+    engine's containers and volumes are by worker.
     """
 
     listed: Mapping[str, tuple[Listed, ...]]
@@ -39,14 +42,17 @@ class Ending:
     containers: Mapping[str, Mapping[str, str]]
     volumes: Mapping[str, tuple[str, ...]]
     warm: Mapping[str, int]
-    # Once all sessions were deleted: containers and volumes beyond the warm ones.
+    # Containers and volumes beyond the warm ones, after all sessions were deleted.
     left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``do``: create, run, read, delete, list, recreate. ``replaces``: it asks for a new sandbox in place of a lost
-    one. ``loss``: the generation that is reported as lost. ``exec``: the command's id. ``lines``: the log inside.
+    """One line of the history.
+
+    ``do`` is create, run, read, delete, list, get or recreate. ``replaces``: the call asks for a
+    new sandbox in place of a lost one. ``loss`` is the generation reported as lost. ``exec`` is the
+    command's id. ``lines`` is the log inside the sandbox.
     """
 
     event: str
@@ -71,7 +77,7 @@ class Event:
     retryable: bool | None = None
     may_have_executed: bool | None = None
     message: str | None = None
-    # of faults and members
+    # Of faults and fleet members:
     kind: str | None = None
     target: str | None = None
     seconds: float | None = None
@@ -79,7 +85,7 @@ class Event:
     fds: int | None = None
     ending: Ending | None = None
 
-    def line(self) -> str:
+    def to_json(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
@@ -103,18 +109,18 @@ def parse(line: str) -> Event:
 
 
 class Recorder:
-    """Appends events to a file as they happen: a run that dies leaves its history."""
+    """Appends events to a file as they happen, so that a run that dies leaves its history."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self.numbers = 0
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         self.numbers += 1
         return self.numbers
 
     def add(self, event: Event) -> None:
-        self._file.write(event.line() + "\n")
+        self._file.write(event.to_json() + "\n")
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -125,7 +131,7 @@ def read(path: Path) -> Iterator[Event]:
 
 @dataclass
 class Operation:
-    """An invocation with its end; None if it never came."""
+    """An invocation with its end, or None if the end never came."""
 
     call: Event
     end: Event | None = None
@@ -152,37 +158,37 @@ class Operation:
 
     def __str__(self) -> str:
         call, end = self.call, self.end
-        asked = " ".join(x for x in (call.do, call.thread, call.session, call.exec, call.via) if x)
-        came = "nothing"
+        request = " ".join(x for x in (call.do, call.thread, call.session, call.exec, call.via) if x)
+        outcome = "nothing"
         if end is not None:
-            seen = (end.session, end.generation and f"g{end.generation}", end.state, end.code, end.value)
-            came = " ".join(str(x) for x in (end.event, *seen) if x)
-        return f"#{call.op} {call.at:.2f}-{self.end_at:.2f} {asked} → {came}"
+            details = (end.session, end.generation and f"g{end.generation}", end.state, end.code, end.value)
+            outcome = " ".join(str(x) for x in (end.event, *details) if x)
+        return f"#{call.op} {call.at:.2f}-{self.end_at:.2f} {request} → {outcome}"
 
 
 @dataclass
-class Story:
-    """The events in order, with operations put together."""
+class History:
+    """All events in order, with each operation's invocation and end joined."""
 
     operations: list[Operation] = field(default_factory=list)
     others: list[Event] = field(default_factory=list)
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Story:
-        story = cls()
+    def of(cls, events: Iterable[Event]) -> History:
+        history = cls()
         by_number: dict[int, Operation] = {}
         for event in events:
             if event.event == "invoke":
                 assert event.op is not None
                 by_number[event.op] = Operation(event)
-                story.operations.append(by_number[event.op])
+                history.operations.append(by_number[event.op])
             elif event.event in ENDS:
                 assert event.op is not None
                 assert by_number[event.op].end is None, f"operation {event.op} ends twice"
                 by_number[event.op].end = event
             else:
-                story.others.append(event)
-        return story
+                history.others.append(event)
+        return history
 
     def called(self, *names: str) -> list[Operation]:
         return [operation for operation in self.operations if operation.call.do in names]

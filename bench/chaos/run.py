@@ -1,4 +1,4 @@
-"""One chaos run: a fleet, clients, faults, and the history of it all."""
+"""One chaos run: a fleet, its clients, the faults, and the history of all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.chaos.clients import ChaosClient, Held
+from bench.chaos.clients import ChaosClient, KnownSession
 from bench.chaos.faults import Faults
 from bench.chaos.history import Event, Recorder
 from bench.chaos.settling import settle
@@ -21,7 +21,7 @@ from bench.rig import progress, rss_bytes
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService
 
-# Short, so that a minute sees workers that are waited for and workers that are given up.
+# Short, so that one minute covers both workers that return in time and workers that are given up.
 LEASE_S = 3.0
 LOST_AFTER_S = 9.0
 WORKER_SETTINGS = {
@@ -32,15 +32,18 @@ WORKER_SETTINGS = {
     "drain_timeout_s": 5,
 }
 SAMPLE_EVERY_S = 2.0
-# A process that is still starting is small, and what comes after it would look as if it grew.
-GROWN_UP_AFTER_S = 10.0
-LOOKS = 5
+# A process that is still starting is small. Its later samples would look like a leak.
+SAMPLED_AFTER_S = 10.0
+FINAL_ATTEMPTS = 5
 FIRST_FAULT_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``pause_s``: from one fault to the next, at least and at most. ``faults``: none to try the checker alone."""
+    """``pause_s`` is the least and the most time between faults.
+
+    ``faults`` off tests the checker alone.
+    """
 
     minutes: float = 15.0
     workers: int = 3
@@ -53,15 +56,16 @@ class Plan:
 
 
 async def run(plan: Plan, history: Path) -> None:
-    """Writes the history; the members' logs beside it."""
+    """Runs the plan and writes the history, with the members' logs beside it."""
     async with fleet(
         workers=plan.workers,
         coordinators=plan.coordinators,
         owner="test-chaos",
         lease_s=LEASE_S,
         lost_after_s=LOST_AFTER_S,
-        # Half of all calls straight to the workers, half through a coordinator.
-        straight=(True, False),
+        # The first coordinator sends clients straight to the workers; the second forwards their
+        # calls.
+        direct=(True, False),
         settings=WORKER_SETTINGS,
     ) as members:
         try:
@@ -81,13 +85,13 @@ async def _run(plan: Plan, members: Fleet, recorder: Recorder) -> None:
     def clock() -> float:
         return time.monotonic() - began
 
-    def over() -> bool:
+    def finished() -> bool:
         return clock() > plan.minutes * 60
 
     faults = Faults(members, recorder, clock, random.Random(plan.seed))
     async with contextlib.AsyncExitStack() as stack:
-        # One more, for the last look.
-        *clients, last = [
+        # One more client, for the final check.
+        *clients, final_client = [
             ChaosClient(
                 number,
                 await stack.enter_async_context(_services(members)),
@@ -98,36 +102,40 @@ async def _run(plan: Plan, members: Fleet, recorder: Recorder) -> None:
             )
             for number in range(plan.clients + 1)
         ]
-        watching = asyncio.create_task(_watch(members, faults, recorder, clock))
+        sampler = asyncio.create_task(_sample_members(members, faults, recorder, clock))
         try:
             async with asyncio.TaskGroup() as group:
                 for client in clients:
-                    group.create_task(client.work(over))
+                    group.create_task(client.work(finished))
                 if plan.faults:
-                    group.create_task(_strike(plan, faults, clock, over))
+                    group.create_task(_inject_faults(plan, faults, clock, finished))
         finally:
-            watching.cancel()
-            await asyncio.wait({watching})
+            sampler.cancel()
+            await asyncio.wait({sampler})
         progress(f"{clock():6.1f} s: the load is over")
-        await _last_look(last)
+        await _final_check(final_client)
     await settle(members, recorder, clock)
 
 
-async def _strike(plan: Plan, faults: Faults, clock: Callable[[], float], over: Callable[[], bool]) -> None:
-    chance = random.Random(-plan.seed)
+async def _inject_faults(
+    plan: Plan, faults: Faults, clock: Callable[[], float], finished: Callable[[], bool]
+) -> None:
+    rng = random.Random(-plan.seed)
     await asyncio.sleep(FIRST_FAULT_AFTER_S)
-    while not over():
-        following = clock() + chance.uniform(*plan.pause_s)
-        await faults.strike()
-        await asyncio.sleep(max(0.0, following - clock()))
+    while not finished():
+        next_at = clock() + rng.uniform(*plan.pause_s)
+        await faults.inject()
+        await asyncio.sleep(max(0.0, next_at - clock()))
 
 
-async def _watch(members: Fleet, faults: Faults, recorder: Recorder, clock: Callable[[], float]) -> None:
-    """What members hold; and none may end unless we end it."""
+async def _sample_members(
+    members: Fleet, faults: Faults, recorder: Recorder, clock: Callable[[], float]
+) -> None:
+    """Samples the members' memory and descriptors, and records members that die without a fault."""
     while True:
         for member in members.members:
             if member.running:
-                if member.age_s >= GROWN_UP_AFTER_S:
+                if member.age_s >= SAMPLED_AFTER_S:
                     rss, fds = member.footprint()
                     recorder.add(Event("member", clock(), target=member.name, rss=rss, fds=fds))
             elif member.name not in faults.ended:
@@ -143,7 +151,7 @@ async def _watch(members: Fleet, faults: Faults, recorder: Recorder, clock: Call
 
 @asynccontextmanager
 async def _services(members: Fleet) -> AsyncIterator[dict[str, SandboxService]]:
-    """A client's own connections to every coordinator."""
+    """Opens a client's own connections to every coordinator."""
     async with contextlib.AsyncExitStack() as stack:
         services = {}
         for number, coordinator in enumerate(members.coordinators):
@@ -152,17 +160,18 @@ async def _services(members: Fleet) -> AsyncIterator[dict[str, SandboxService]]:
         yield services
 
 
-async def _last_look(client: ChaosClient) -> None:
-    """Every session is asked for once more, so that each loss that is reported stands in the history. Who is told to
-    come again does.
+async def _final_check(client: ChaosClient) -> None:
+    """Asks for every session once more, so that the history contains every reported loss.
+
+    Retries when the error says that it is retryable.
     """
-    for _ in range(LOOKS):
+    for _ in range(FINAL_ATTEMPTS):
         if found := await client.list():
             break
         await asyncio.sleep(1)
     for listed in found:
-        for _ in range(LOOKS):
-            answer = await client.get(Held(listed.id, listed.thread, shared=True))
+        for _ in range(FINAL_ATTEMPTS):
+            answer = await client.get(KnownSession(listed.id, listed.thread, shared=True))
             if not (isinstance(answer, SandlotError) and answer.retryable):
                 break
             await asyncio.sleep(1)

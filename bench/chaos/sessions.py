@@ -1,4 +1,6 @@
-"""The rules of sessions: one sandbox for a thread (I1), what has ended stays so (I4), and in the end the engine,
+"""The rules for sessions.
+
+A thread has one sandbox at a time (I1), ended sessions stay ended (I4), and in the end the engine,
 the directory and the API agree (I5).
 """
 
@@ -9,19 +11,21 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from bench.chaos.history import Ending
-from bench.chaos.sightings import Sandbox, Seen, Sighting, Violation
+from bench.chaos.sightings import Observations, Sandbox, Sighting, Violation
 
-LIVING_CONTAINER = frozenset({"running"})
+LIVE_CONTAINER_STATES = frozenset({"running"})
 
 
-def one_sandbox_at_a_time(seen: Seen) -> Iterator[Violation]:
-    """Between the first answer of a sandbox and the last question that it answered, it was surely the thread's: no
-    other one may have answered anything in that time.
+def one_sandbox_at_a_time(observed: Observations) -> Iterator[Violation]:
+    """A thread has one sandbox at a time.
+
+    From a sandbox's first answer to the last question that it answered, it was certainly the
+    thread's. No other sandbox may have answered in that time.
     """
     by_thread: dict[str, dict[Sandbox, list[Sighting]]] = defaultdict(dict)
-    for sandbox, sightings in seen.alive().items():
-        # Those without a thread share theirs with nobody but their own generations.
-        by_thread[seen.threads.get(sandbox.session, sandbox.session)][sandbox] = sightings
+    for sandbox, sightings in observed.alive().items():
+        # A session without a thread counts as a thread of its own, shared only by its generations.
+        by_thread[observed.threads.get(sandbox.session, sandbox.session)][sandbox] = sightings
     for thread, sandboxes in by_thread.items():
         for one, other in combinations(sandboxes, 2):
             both = _overlap(sandboxes[one], sandboxes[other]) or _overlap(sandboxes[other], sandboxes[one])
@@ -42,9 +46,9 @@ def _overlap(one: list[Sighting], other: list[Sighting]) -> tuple[str, str] | No
     return None
 
 
-def generations_only_grow(seen: Seen) -> Iterator[Violation]:
+def generations_only_grow(observed: Observations) -> Iterator[Violation]:
     by_session: dict[str, list[Sighting]] = defaultdict(list)
-    for sighting in seen.sightings:
+    for sighting in observed.sightings:
         by_session[sighting.sandbox.session].append(sighting)
     for sightings in by_session.values():
         answered = sorted(sightings, key=lambda sighting: sighting.end)
@@ -59,20 +63,23 @@ def generations_only_grow(seen: Seen) -> Iterator[Violation]:
                 yield Violation("I1", f"a generation went back: {highest.what} | {sighting.what}")
 
 
-def replaced_only_when_asked(seen: Seen) -> Iterator[Violation]:
-    """A new generation takes somebody who asked for it; a thread's next session, somebody who deleted the last."""
+def replaced_only_when_asked(observed: Observations) -> Iterator[Violation]:
+    """A new generation needs a client that asked for it.
+
+    A thread's next session needs a client that deleted the previous one.
+    """
     replacing = [
         operation
-        for operation in seen.story.operations
+        for operation in observed.history.operations
         if operation.call.replaces and not operation.did_nothing
     ]
     first: dict[Sandbox, Sighting] = {}
-    for sighting in seen.sightings:
+    for sighting in observed.sightings:
         before = first.get(sighting.sandbox)
         if before is None or sighting.end < before.end:
             first[sighting.sandbox] = sighting
     for sandbox, sighting in first.items():
-        thread = seen.threads.get(sandbox.session)
+        thread = observed.threads.get(sandbox.session)
         asked = sum(
             operation.begin_at < sighting.end
             and (
@@ -85,11 +92,11 @@ def replaced_only_when_asked(seen: Seen) -> Iterator[Violation]:
             yield Violation("I1", f"{sandbox} was replaced unasked: {sighting.what}")
     sessions: dict[str, list[Sighting]] = defaultdict(list)
     for sandbox, sighting in sorted(first.items(), key=lambda item: item[1].end):
-        thread = seen.threads.get(sandbox.session)
+        thread = observed.threads.get(sandbox.session)
         if thread is None:
             continue
         for earlier in sessions[thread]:
-            if earlier.sandbox.session != sandbox.session and not seen.deleted_before(
+            if earlier.sandbox.session != sandbox.session and not observed.deleted_before(
                 earlier.sandbox.session, sighting.end
             ):
                 yield Violation(
@@ -100,8 +107,8 @@ def replaced_only_when_asked(seen: Seen) -> Iterator[Violation]:
         sessions[thread].append(sighting)
 
 
-def lists_name_one_per_thread(seen: Seen) -> Iterator[Violation]:
-    for operation in seen.story.called("list"):
+def lists_name_one_per_thread(observed: Observations) -> Iterator[Violation]:
+    for operation in observed.history.called("list"):
         if operation.end is None or operation.end.sessions is None:
             continue
         threads = [listed.thread for listed in operation.end.sessions if listed.thread is not None]
@@ -109,39 +116,39 @@ def lists_name_one_per_thread(seen: Seen) -> Iterator[Violation]:
             yield Violation("I1", f"two sessions of {thread} in one list: {operation}")
 
 
-def ended_stays_ended(seen: Seen) -> Iterator[Violation]:
+def ended_stays_ended(observed: Observations) -> Iterator[Violation]:
     ended: dict[str, tuple[float, str]] = {}
-    for operation in seen.story.operations:
+    for operation in observed.history.operations:
         session, end = operation.call.session, operation.end
         if session is None or end is None:
             continue
         gone = end.code in {"session_ended", "not_found"}
-        if gone and not seen.deleted_before(session, end.at):
+        if gone and not observed.deleted_before(session, end.at):
             yield Violation("I4", f"a session is gone that nobody deleted: {operation}")
         if gone or (operation.call.do == "delete" and operation.ok):
             before = ended.get(session)
             if before is None or end.at < before[0]:
                 ended[session] = (end.at, str(operation))
-    for sighting in seen.sightings:
+    for sighting in observed.sightings:
         before = ended.get(sighting.sandbox.session)
         if before is not None and sighting.begin > before[0]:
             yield Violation("I4", f"it had ended, and answers again: {before[1]} | {sighting.what}")
 
 
-def ends_agree(seen: Seen) -> Iterator[Violation]:
-    endings = [event.ending for event in seen.story.of_kind("end") if event.ending is not None]
+def ends_agree(observed: Observations) -> Iterator[Violation]:
+    endings = [event.ending for event in observed.history.of_kind("end") if event.ending is not None]
     if not endings:
         yield Violation("I5", "the history has no end: nothing was compared")
         return
     ending = endings[-1]
-    known = {sighting.sandbox.session for sighting in seen.sightings}
+    known = {sighting.sandbox.session for sighting in observed.sightings}
     for coordinator, rows in ending.listed.items():
         listed = {row.id: row for row in rows}
         for session in sorted(known - listed.keys()):
-            if not seen.deleted_before(session, float("inf")):
+            if not observed.deleted_before(session, float("inf")):
                 yield Violation("I5", f"{session} is not listed by {coordinator}, and nobody deleted it")
         for session in listed:
-            if seen.deleted_at(session) is not None:
+            if observed.deleted_at(session) is not None:
                 yield Violation("I4", f"{session} was deleted, and is listed by {coordinator}")
     yield from disagreements(ending)
     for name in ending.left:
@@ -149,7 +156,7 @@ def ends_agree(seen: Seen) -> Iterator[Violation]:
 
 
 def disagreements(ending: Ending) -> Iterator[Violation]:
-    """Between the API, the directory and the engine."""
+    """Finds disagreements between the API, the directory and the engine."""
     for coordinator, rows in ending.listed.items():
         if {row.id: row.sandbox for row in rows} != dict(ending.directory):
             listed = sorted(row.id for row in rows)
@@ -157,7 +164,7 @@ def disagreements(ending: Ending) -> Iterator[Violation]:
     sandboxes = {sandbox for sandbox in ending.directory.values() if sandbox is not None}
     states = {sandbox: state for found in ending.containers.values() for sandbox, state in found.items()}
     for sandbox in sorted(sandboxes):
-        if states.get(sandbox) not in LIVING_CONTAINER:
+        if states.get(sandbox) not in LIVE_CONTAINER_STATES:
             yield Violation("I5", f"{sandbox} of a session is {states.get(sandbox, 'not there')}")
     for worker, found in ending.containers.items():
         beyond = len(found.keys() - sandboxes) - ending.warm[worker]

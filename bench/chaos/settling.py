@@ -1,4 +1,4 @@
-"""After the last fault: what the engine, the directory and the API have, once they have come to rest."""
+"""Records what the engine, the directory and the API hold once all has settled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.chaos.answers import listed_of
+from bench.chaos.answers import to_listed
 from bench.chaos.history import Ending, Event, Listed, Recorder
 from bench.chaos.sessions import disagreements
 from bench.fleet_rig import Fleet
@@ -17,17 +17,17 @@ from bench.rig import docker, progress
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import DEFAULT_TENANT
 
-# A busy engine takes more than a minute to remove a sandbox, now and then.
+# A busy engine sometimes takes more than a minute to remove a sandbox.
 SETTLED_WITHIN_S = 120.0
-LOG_TRIES = 5
-# What a member never writes: an error that nobody foresaw.
-UNFORESEEN = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
+LOG_ATTEMPTS = 5
+# Log lines of unexpected errors, which a member must never write.
+UNEXPECTED = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
 LINES_SHOWN = 20
 
 
 async def settle(fleet: Fleet, recorder: Recorder, clock: Callable[[], float]) -> None:
-    """Writes down what is inside the sandboxes, then what was found, then removes all sessions."""
-    ending = await _at_rest(fleet)
+    """Records the logs inside the sandboxes, then the final state, and removes all sessions."""
+    ending = await _wait_settled(fleet)
     for session in next(iter(ending.listed.values())):
         if session.sandbox is not None:
             lines = await asyncio.to_thread(_log_inside, session.sandbox)
@@ -43,15 +43,15 @@ async def settle(fleet: Fleet, recorder: Recorder, clock: Callable[[], float]) -
     left = await _remove_all(fleet)
     recorder.add(Event("end", clock(), ending=replace(ending, left=left)))
     for member in fleet.members:
-        for line in _unforeseen(member.log.read_text(errors="replace")):
+        for line in _unexpected_lines(member.log.read_text(errors="replace")):
             recorder.add(Event("log", clock(), target=member.name, message=line))
 
 
-async def _at_rest(fleet: Fleet) -> Ending:
+async def _wait_settled(fleet: Fleet) -> Ending:
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while True:
         try:
-            ending = await _look(fleet)
+            ending = await _observe(fleet)
         except SandlotError:
             if time.monotonic() > deadline:
                 raise
@@ -61,11 +61,11 @@ async def _at_rest(fleet: Fleet) -> Ending:
         await asyncio.sleep(0.5)
 
 
-async def _look(fleet: Fleet) -> Ending:
+async def _observe(fleet: Fleet) -> Ending:
     listed: dict[str, tuple[Listed, ...]] = {}
     for number, coordinator in enumerate(fleet.coordinators):
         async with fleet.client(number) as client:
-            listed[coordinator.name] = tuple([listed_of(session.info) async for session in client.sessions()])
+            listed[coordinator.name] = tuple([to_listed(session.info) async for session in client.sessions()])
     directory = fleet.directory()
     recorded: dict[str, str | None] = {}
     after: str | None = None
@@ -76,7 +76,7 @@ async def _look(fleet: Fleet) -> Ending:
             if page.next is None:
                 break
             after = page.next
-        statuses = {status.at.id: status for status in await directory.workers()}
+        statuses = {status.ref.id: status for status in await directory.workers()}
     finally:
         await directory.close()
     warm = {}
@@ -93,15 +93,18 @@ async def _look(fleet: Fleet) -> Ending:
 
 
 def _log_inside(sandbox: str) -> tuple[str, ...]:
-    """Past every part of ours: by the engine, which may fail once."""
-    for tries in range(1, LOG_TRIES + 1):
+    """Reads the log through the engine, around all of Sandlot.
+
+    Retries, because the engine may fail.
+    """
+    for attempt in range(1, LOG_ATTEMPTS + 1):
         try:
             printed = docker("exec", f"sandlot-{sandbox}", "cat", "/sandbox/workspace/log").stdout
         except subprocess.CalledProcessError as error:
             if b"No such file" in error.stderr:
-                break  # no command has run in it
+                break  # no command has run in this sandbox
             progress(f"not read: {error.stderr!r}")
-            if tries < LOG_TRIES:
+            if attempt < LOG_ATTEMPTS:
                 time.sleep(1)
         else:
             return tuple(printed.decode().split())
@@ -109,7 +112,7 @@ def _log_inside(sandbox: str) -> tuple[str, ...]:
 
 
 async def _remove_all(fleet: Fleet) -> tuple[str, ...]:
-    """Deletes every session, and says what is left beside the pools."""
+    """Deletes every session and returns what is left besides the pools."""
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while True:
         left: tuple[str, ...] = ()
@@ -117,7 +120,7 @@ async def _remove_all(fleet: Fleet) -> tuple[str, ...]:
             async with fleet.client() as client:
                 for session in [session async for session in client.sessions()]:
                     await session.delete()
-            ending = await _look(fleet)
+            ending = await _observe(fleet)
         except SandlotError as error:
             left = (error.message,)
         else:
@@ -129,5 +132,5 @@ async def _remove_all(fleet: Fleet) -> tuple[str, ...]:
         await asyncio.sleep(0.5)
 
 
-def _unforeseen(log: str) -> list[str]:
-    return [line[:500] for line in log.splitlines() if UNFORESEEN.search(line)][:LINES_SHOWN]
+def _unexpected_lines(log: str) -> list[str]:
+    return [line[:500] for line in log.splitlines() if UNEXPECTED.search(line)][:LINES_SHOWN]

@@ -1,4 +1,4 @@
-"""What the clients saw of sandboxes: who answered, when, and what was in its log."""
+"""What the clients observed of each sandbox: when it answered, and what its log contained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.chaos.history import Event, Operation, Story
+from bench.chaos.history import Event, History, Operation
 
 
 class Violation(NamedTuple):
@@ -24,7 +24,7 @@ class Sandbox(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """At some moment between ``begin`` and ``end`` this sandbox was the session's."""
+    """This sandbox was the session's at some moment between ``begin`` and ``end``."""
 
     sandbox: Sandbox
     state: str
@@ -35,7 +35,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The lines of the log inside, at some moment between ``begin`` and ``end``."""
+    """The lines of the log inside a sandbox, at some moment between ``begin`` and ``end``."""
 
     sandbox: Sandbox
     lines: tuple[str, ...]
@@ -44,18 +44,20 @@ class Reading:
     what: str
 
 
-class Seen:
-    def __init__(self, story: Story) -> None:
-        self.story = story
+class Observations:
+    """Everything that a history says about sandboxes and sessions."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
         self.sightings: list[Sighting] = []
         self.readings: list[Reading] = []
         self.losses: set[Sandbox] = set()
         self.threads: dict[str, str] = {}
         self._deletes: dict[str, list[Operation]] = defaultdict(list)
-        for operation in story.operations:
+        for operation in history.operations:
             self._add(operation)
-        for event in story.of_kind("inside"):
-            # Read by the engine from inside, when all had settled.
+        for event in history.of_kind("inside"):
+            # The engine read this log after everything had settled.
             assert event.session is not None
             assert event.generation is not None
             sandbox = Sandbox(event.session, event.generation)
@@ -85,13 +87,13 @@ class Seen:
         self.readings.append(Reading(sandbox, event.lines or (), begin, event.at, what))
 
     def deleted_before(self, session: str, moment: float) -> bool:
-        """Whether it may have been deleted by then: somebody had asked for it, and was not told that it failed."""
+        """Whether the session may be deleted by then: a delete began and may have worked."""
         return any(
             delete.begin_at < moment and not delete.did_nothing for delete in self._deletes.get(session, ())
         )
 
     def deleted_at(self, session: str) -> float | None:
-        """When its deletion was acknowledged first."""
+        """When a delete of the session was first acknowledged."""
         return min((delete.end_at for delete in self._deletes.get(session, ()) if delete.ok), default=None)
 
     def alive(self) -> dict[Sandbox, list[Sighting]]:

@@ -1,4 +1,4 @@
-"""What a history comes to, in figures."""
+"""Summarises a history in figures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from bench.chaos.history import Story
-from bench.chaos.sightings import Sandbox, Seen, Violation
+from bench.chaos.history import History
+from bench.chaos.sightings import Observations, Sandbox, Violation
 from bench.rig import p50, p99
 
 TWO = "two at once"
 VIOLATIONS_SHOWN = 30
 
 
-def summary(story: Story, violations: Sequence[Violation]) -> dict[str, Any]:
+def summary(history: History, violations: Sequence[Violation]) -> dict[str, Any]:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: dict[str, list[float]] = defaultdict(list)
     errors: Counter[str] = Counter()
-    for operation in story.operations:
+    for operation in history.operations:
         assert operation.call.do is not None
         outcomes[operation.call.do][operation.end.event if operation.end else "never"] += 1
         if operation.ok:
@@ -27,12 +27,12 @@ def summary(story: Story, violations: Sequence[Violation]) -> dict[str, Any]:
         elif operation.end is not None:
             errors[operation.end.code or "none"] += 1
     heal: dict[str, list[float]] = defaultdict(list)
-    for event in story.of_kind("healed"):
+    for event in history.of_kind("healed"):
         assert event.kind is not None
         heal[TWO if " + " in event.kind else event.kind].append(event.seconds or 0.0)
-    seen = Seen(story)
+    observed = Observations(history)
     return {
-        "seconds": max((operation.begin_at for operation in story.operations), default=0.0),
+        "seconds": max((operation.begin_at for operation in history.operations), default=0.0),
         "operations": {
             name: {
                 **{event: counts[event] for event in ("ok", "fail", "unknown", "never")},
@@ -46,34 +46,36 @@ def summary(story: Story, violations: Sequence[Violation]) -> dict[str, Any]:
             name: {"times": len(found), "healed_p50_s": median(found), "healed_max_s": max(found)}
             for name, found in sorted(heal.items())
         },
-        "sandboxes": len({sighting.sandbox for sighting in seen.sightings}),
-        "losses_reported": len(seen.losses),
-        "came_back_after_a_loss": len(_came_back(seen)),
-        "lines_read": sum(len(reading.lines) for reading in seen.readings),
-        "memory": _memory(story),
+        "sandboxes": len({sighting.sandbox for sighting in observed.sightings}),
+        "losses_reported": len(observed.losses),
+        "came_back_after_a_loss": len(_came_back(observed)),
+        "lines_read": sum(len(reading.lines) for reading in observed.readings),
+        "memory": _memory(history),
         "violations": dict(Counter(violation.rule for violation in violations)),
     }
 
 
-def _came_back(seen: Seen) -> set[Sandbox]:
-    """Reported as lost with their worker, which then came back before anybody took them over. Nothing is lost by
-    that; it is counted, not forbidden.
+def _came_back(observed: Observations) -> set[Sandbox]:
+    """Sandboxes that were reported as lost with their worker and then came back with it.
+
+    That is allowed, because nothing is lost and no other worker had taken them over. It is only
+    counted.
     """
     reported = {
         sighting.sandbox: sighting.end
-        for sighting in sorted(seen.sightings, key=lambda sighting: -sighting.end)
+        for sighting in sorted(observed.sightings, key=lambda sighting: -sighting.end)
         if sighting.state == "lost"
     }
     return {
         sighting.sandbox
-        for sighting in seen.sightings
+        for sighting in observed.sightings
         if sighting.state == "active" and sighting.begin > reported.get(sighting.sandbox, float("inf"))
     }
 
 
-def _memory(story: Story) -> dict[str, dict[str, float]]:
+def _memory(history: History) -> dict[str, dict[str, float]]:
     samples: dict[str, list[int]] = defaultdict(list)
-    for event in story.of_kind("member"):
+    for event in history.of_kind("member"):
         assert event.target is not None
         samples[event.target].append(event.rss or 0)
     found = {}

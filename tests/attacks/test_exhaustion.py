@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, ExecResult, Output
-from sandlot.domain.limits import Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness

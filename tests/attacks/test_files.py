@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import FileProblem, InvalidRequest
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.provider_suite import Harness
 from tests.attacks.canaries import Watch, new_word

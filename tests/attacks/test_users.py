@@ -13,7 +13,7 @@ import pytest_asyncio
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Output
 from sandlot.providers.base import Sandbox
-from sandlot.providers.docker.users import DEFAULT_USERS
+from sandlot.providers.docker.host.users import DEFAULT_USERS
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
 from tests.docker.conftest import SLIM, harness_for

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot import AsyncClient, AsyncSession, LimitChange
-from sandlot.domain.limits import MIB
+from sandlot.domain.capacity.limits import MIB
 from sandlot.testing.eventually import eventually
 from sandlot.wiring import local_service
 from tests.docker.conftest import docker

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.chaos.answers import listed_of
+from bench.chaos.answers import to_listed
 from bench.chaos.checker import check
 from bench.chaos.clients import SEEDED_BUGS, ChaosClient
-from bench.chaos.history import Ending, Event, Recorder, Story, read
+from bench.chaos.history import Ending, Event, History, Recorder, read
 
 from sandlot.domain.errors import SandboxLost
 from sandlot.domain.execution import ExecRequest
@@ -61,12 +61,12 @@ async def history_of(path: Path, bug: str | None) -> Path:
         await asyncio.gather(lose_some(), *(client.work(over) for client in clients))
         rows = []
         for session in (await fake.service.list_sessions()).sessions:
-            rows.append(listed_of(session))
+            rows.append(to_listed(session))
             try:
                 result = await fake.service.execute(session.id, ExecRequest(command="cat log"))
             except SandboxLost as error:
                 lost = error.details["loss"]["generation"]
-                number = recorder.number()
+                number = recorder.next_number()
                 recorder.add(Event("invoke", AT_THE_END, op=number, do="get", session=session.id))
                 recorder.add(Event("ok", AT_THE_END, op=number, generation=lost, state="lost", loss=lost))
                 continue
@@ -94,7 +94,7 @@ async def history_of(path: Path, bug: str | None) -> Path:
 async def test_honest_clients(tmp_path: Path) -> None:
     path = await history_of(tmp_path / "history.jsonl", None)
     assert check(read(path)) == []
-    story = Story.of(read(path))
+    story = History.of(read(path))
     # Every kind of operation came up, and losses were met.
     done = {operation.call.do for operation in story.operations if operation.ok}
     assert done >= {"create", "run", "read", "delete", "list", "recreate"}

@@ -18,7 +18,7 @@ from tests.measuring import best_of_three
 async def test_the_way_through_a_fleet() -> None:
     """Bars: a create through a coordinator 1.5, a command straight to its worker 1.1 of a single server's."""
     figures = await best_of_three(
-        lambda: fleet.measure_ways(rounds=8),
+        lambda: fleet.measure_routes(rounds=8),
         lambda figures: figures["create_straight_ratio"] < 3.0 and figures["exec_straight_ratio"] < 2.2,
     )
     assert figures["exec_proxied_p50_ms"] > 0

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from bench import evasions, hostile, operator, rig, uids
 from bench.attacks.culprits import ATTACKS, Outcome
-from bench.attacks.probe import Seen
+from bench.attacks.probe import Measurements
 
 from sandlot.client.options import PATIENCE_S
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Verdict
-from sandlot.providers.docker.users import DEFAULT_USERS, UserRange
+from sandlot.providers.docker.host.users import DEFAULT_USERS, UserRange
 from tests.attacks.inside.evasions import BEGUN
 
 SLEEPER = (7, "100")
@@ -25,17 +25,17 @@ SLEEPER = (7, "100")
 @pytest.mark.parametrize(
     ("sight", "found"),
     [
-        (uids.Sight({"a", "b"}, {"a": 1, "b": 2}, {SLEEPER: (1, 1)}), ""),
-        (uids.Sight({"a"}, {"a": 1}, {}), ""),
-        (uids.Sight({"a", "b"}, {"a": 1, "b": 1}, {}), "user 1 belongs to ['a', 'b']"),
+        (uids.Snapshot({"a", "b"}, {"a": 1, "b": 2}, {SLEEPER: (1, 1)}), ""),
+        (uids.Snapshot({"a"}, {"a": 1}, {}), ""),
+        (uids.Snapshot({"a", "b"}, {"a": 1, "b": 1}, {}), "user 1 belongs to ['a', 'b']"),
         # Its folder is gone, and its container is still there.
-        (uids.Sight({"a", "gone"}, {"a": 3}, {}), "user 3 belongs to ['a', 'gone']"),
-        (uids.Sight({"a"}, {"a": 1}, {SLEEPER: (2, 2)}), "process 7 runs as [2]"),
-        (uids.Sight({"a"}, {"a": 1}, {SLEEPER: (1, 4)}), "process 7 runs as [4]"),
+        (uids.Snapshot({"a", "gone"}, {"a": 3}, {}), "user 3 belongs to ['a', 'gone']"),
+        (uids.Snapshot({"a"}, {"a": 1}, {SLEEPER: (2, 2)}), "process 7 runs as [2]"),
+        (uids.Snapshot({"a"}, {"a": 1}, {SLEEPER: (1, 4)}), "process 7 runs as [4]"),
     ],
 )
-def test_users_that_are_shared_or_left(sight: uids.Sight, found: str) -> None:
-    wrong = uids.wrong_in(sight, {"gone": 3, **sight.recorded})
+def test_users_that_are_shared_or_left(sight: uids.Snapshot, found: str) -> None:
+    wrong = uids.violations_in(sight, {"gone": 3, **sight.recorded})
     assert [one[: len(found)] for one in wrong] == ([found] if found else [])
 
 
@@ -53,11 +53,11 @@ def test_files_of_users_that_are_left(tmp_path: Path) -> None:
     for folder in folders[:2]:
         folder.mkdir()
         (folder / "ours").touch()
-    assert uids.owned(users, *folders) == {}
+    assert uids.files_of(users, *folders) == {}
     os.chown(folders[0] / "ours", users.first, 0)
     os.chown(folders[1] / "ours", 0, users.last)
     left = {str(folders[0] / "ours"): users.first, str(folders[1] / "ours"): users.last}
-    assert uids.owned(users, *folders) == left
+    assert uids.files_of(users, *folders) == left
 
 
 @pytest.mark.usefixtures("as_root")
@@ -76,11 +76,11 @@ def test_search_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(RuntimeError, match=told):
-        uids.owned(DEFAULT_USERS, tmp_path)
+        uids.files_of(DEFAULT_USERS, tmp_path)
 
 
-def seen(p50_ms: float = 5.0, health_ms: float = 5.0, failed: int = 0) -> Seen:
-    return Seen(100, failed, p50_ms, p50_ms, health_ms, health_ms, health_ms)
+def seen(p50_ms: float = 5.0, health_ms: float = 5.0, failed: int = 0) -> Measurements:
+    return Measurements(100, failed, p50_ms, p50_ms, health_ms, health_ms, health_ms)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,14 @@ def seen(p50_ms: float = 5.0, health_ms: float = 5.0, failed: int = 0) -> Seen:
         (seen(), 3, [True, True, True, False]),
     ],
 )
-def test_attack_that_is_felt_or_not_reported(beside: Seen, quarantined: int, held: list[bool]) -> None:
+def test_attack_that_is_felt_or_not_reported(
+    beside: Measurements, quarantined: int, held: list[bool]
+) -> None:
     idle = hostile.Phase("idle", seen(), 0, 0)
     outcome = Outcome(let_loose=4, quarantined=quarantined)
     bars = hostile.bars([idle, hostile.Phase("pings", beside, 0, 0, ATTACKS["pings"], outcome), idle])
     assert [bar.held for bar in bars] == held
-    assert rig.judged(bars) == (0 if all(held) else 1)
+    assert rig.report_bars(bars) == (0 if all(held) else 1)
 
 
 class Hiding:
@@ -123,11 +125,11 @@ async def test_process_that_outlives_its_command(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(evasions, "GONE_S", 0.3)
     monkeypatch.setattr(evasions, "LOOK_EVERY_S", 0.01)
     tally = evasions.Tally()
-    assert await evasions.Target(Hiding(1), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert await evasions.Target(Hiding(1), Tier.RUNSC).run_evasion("w", tally)  # type: ignore[arg-type]
     assert (tally.rounds, tally.violations) == (1, [])
-    assert not await evasions.Target(Hiding(0, begun=False), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert not await evasions.Target(Hiding(0, begun=False), Tier.RUNSC).run_evasion("w", tally)  # type: ignore[arg-type]
     assert (tally.rounds, tally.not_begun, tally.violations) == (1, 1, [])
-    assert await evasions.Target(Hiding(10**6), Tier.RUNSC).hide("w", tally)  # type: ignore[arg-type]
+    assert await evasions.Target(Hiding(10**6), Tier.RUNSC).run_evasion("w", tally)  # type: ignore[arg-type]
     assert (tally.rounds, len(tally.violations)) == (2, 1)
     assert "sleep" in tally.violations[0]
 
@@ -136,7 +138,7 @@ def test_outage_that_stops_its_callers_is_seen() -> None:
     """One call of 500 waits for 20 s: a hundred more would have been made in that time."""
     spent = [0.1] * 499 + [20.0]
     assert rig.p99(spent) < 1
-    assert rig.p99(operator.at_any_time(spent)) > 15
+    assert rig.p99(operator.with_missed_calls(spent)) > 15
 
 
 def test_upgrade_with_a_refused_thread() -> None:

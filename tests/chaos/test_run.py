@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.chaos.checker import check
-from bench.chaos.history import Story, read
+from bench.chaos.history import History, read
 from bench.chaos.run import Plan, run
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -21,7 +21,7 @@ async def test_a_minute_of_faults(tmp_path: Path) -> None:
     await run(Plan(minutes=1, seed=5, pause_s=(3, 6)), history)
     violations = check(read(history))
     assert not violations, "\n".join(f"{rule}: {text}" for rule, text in violations)
-    story = Story.of(read(history))
+    story = History.of(read(history))
     # It was a run: everything was done, and most of it was answered.
     assert {operation.call.do for operation in story.operations} >= {
         "create",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandlot.config.settings import ServerSettings
-from sandlot.fleet.directory import WorkerCard
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import WorkerCard
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import redis_server
 from tests.deploy.fronted import DOCKER, ROOT
 from tests.deploy.test_compose import settings_variables
@@ -126,7 +126,7 @@ async def test_a_worker_joins_a_redis_with_this_configuration() -> None:
         server.kill()
         server.start()
         # It was told to write everything down, and comes back with it.
-        assert [status.at.id for status in await directory.workers()] == ["w1"]
+        assert [status.ref.id for status in await directory.workers()] == ["w1"]
         await directory.close()
 
 

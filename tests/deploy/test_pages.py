@@ -10,18 +10,18 @@ import pytest
 
 from sandlot.config.fleet_settings import FleetSettings
 from sandlot.fleet.access import LEEWAY_S, token_times
-from sandlot.fleet.coordinator import STOP_WITHIN_S
+from sandlot.fleet.coordinator.service import STOP_WITHIN_S
 from tests.deploy.fronted import ROOT
 from tests.deploy.test_compose import OF_COMPOSE, settings_variables
 
 PAGES = ["docs/howto/scaling.md", "docs/howto/fleet-operations.md", "deploy/README.md"]
-OF_CLIENTS = {"SANDLOT_URL", "SANDLOT_API_KEY"}
+CLIENT_VARIABLES = {"SANDLOT_URL", "SANDLOT_API_KEY"}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_variables_mean_something(page: str) -> None:
     named = set(re.findall(r"SANDLOT_[A-Z_]+", (ROOT / page).read_text()))
-    assert named <= settings_variables() | OF_COMPOSE | OF_CLIENTS
+    assert named <= settings_variables() | OF_COMPOSE | CLIENT_VARIABLES
 
 
 def anchors(text: str) -> set[str]:

@@ -9,9 +9,9 @@ import time
 import pytest
 from bench.rig import rss_bytes
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, Exited, Output
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness

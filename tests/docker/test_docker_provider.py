@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import (
     Conflict,
@@ -24,12 +25,13 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
-from sandlot.providers.docker import hostdir
+from sandlot.providers.docker import end_watcher
 from sandlot.providers.docker import provider as provider_module
+from sandlot.providers.docker.agent_setup import packaged_agent
 from sandlot.providers.docker.engine import Engine
-from sandlot.providers.docker.provider import DockerProvider, packaged_agent
+from sandlot.providers.docker.host import folder as hostdir
+from sandlot.providers.docker.provider import DockerProvider
 from sandlot.providers.docker.spec import RUNTIMES, container_name
 
 pytestmark = [
@@ -140,11 +142,11 @@ async def test_an_end_from_outside_is_noticed_in_time(
 async def test_an_end_during_a_gap_of_events_is_noticed(make_provider: MakeProvider, engine: Engine) -> None:
     provider = make_provider()
     lost, kept = await asyncio.gather(provider.create(spec()), provider.create(spec()))
-    assert provider._watcher is not None
-    provider._watcher.cancel()
-    await asyncio.gather(provider._watcher, return_exceptions=True)
+    assert provider._watch_task is not None
+    provider._watch_task.cancel()
+    await asyncio.gather(provider._watch_task, return_exceptions=True)
     await engine.remove(container_name(lost.id))
-    provider._watcher = asyncio.create_task(provider._watch())
+    provider._watch_task = asyncio.create_task(provider._end_watcher.run())
     async with asyncio.timeout(15):
         assert await lost.wait_lost() == "the sandbox's container is gone"
     assert (await kept.run(ExecRequest(command="true"))).exit_code == 0
@@ -154,12 +156,12 @@ async def test_a_list_that_fails_after_a_gap_is_asked_for_again(
     make_provider: MakeProvider, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream of events goes on: nothing else would ever make the provider look again."""
-    monkeypatch.setattr(provider_module, "COMPARE_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(end_watcher, "COMPARE_RETRY_SECONDS", 0.05)
     provider = make_provider()
     sandbox = await provider.create(spec())
-    assert provider._watcher is not None
-    provider._watcher.cancel()
-    await asyncio.gather(provider._watcher, return_exceptions=True)
+    assert provider._watch_task is not None
+    provider._watch_task.cancel()
+    await asyncio.gather(provider._watch_task, return_exceptions=True)
     await engine.remove(container_name(sandbox.id))
     answers, listing = 0, provider._engine.list
 
@@ -171,7 +173,7 @@ async def test_a_list_that_fails_after_a_gap_is_asked_for_again(
         return await listing(labels)
 
     monkeypatch.setattr(provider._engine, "list", fails_twice)
-    provider._watcher = asyncio.create_task(provider._watch())
+    provider._watch_task = asyncio.create_task(provider._end_watcher.run())
     async with asyncio.timeout(15):
         assert await sandbox.wait_lost() == "the sandbox's container is gone"
 
@@ -236,7 +238,7 @@ async def test_workers_do_not_mix(make_provider: MakeProvider) -> None:
             await call(sandbox.id)
     await theirs.destroy(sandbox.id)
     assert (await sandbox.run(ExecRequest(command="true"))).exit_code == 0
-    with pytest.raises(Conflict, match="another worker"):
+    with pytest.raises(Conflict, match="Another worker"):
         await make_provider().open()
 
 
@@ -326,7 +328,7 @@ async def test_closed_while_one_is_made(
     await asyncio.sleep(after)
     await provider.close()
     (made,) = await asyncio.gather(making, return_exceptions=True)
-    assert provider._watcher is None
+    assert provider._watch_task is None
     assert provider._engine._docker_client is None
     if isinstance(made, BaseException):
         assert isinstance(made, EngineProblem), made

@@ -100,7 +100,7 @@ async def test_an_engine_that_does_not_answer(tmp_path: Path, monkeypatch: pytes
         writer.close()
         closed.set()
 
-    monkeypatch.setattr(engine_module, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(engine_module, "READ_SECONDS", 0.1)
     server = await asyncio.start_unix_server(silence, tmp_path / "e.sock")
     mute = Engine(f"unix://{tmp_path}/e.sock")
     with pytest.raises(EngineTimeout, match=r"within 0\.1 s"):

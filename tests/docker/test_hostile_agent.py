@@ -22,8 +22,8 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.base import SandboxSpec
-from sandlot.providers.docker import hostdir
 from sandlot.providers.docker import provider as provider_module
+from sandlot.providers.docker.host import folder as hostdir
 from sandlot.providers.docker.provider import DockerProvider
 from sandlot.providers.link import mux
 from sandlot.testing.provider_suite import Harness

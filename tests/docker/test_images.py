@@ -14,7 +14,7 @@ import pytest
 
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest
 from sandlot.providers.docker.engine import Engine
-from sandlot.providers.docker.images import ImagePreparer, prepared_tag
+from sandlot.providers.docker.images.preparing import ImagePreparer, prepared_tag
 
 pytestmark = pytest.mark.docker
 
@@ -175,7 +175,7 @@ async def test_an_image_with_a_user_of_its_own(engine: Engine, make_image: MakeI
     [
         ([PASSWD], ("VOLUME /data",), "declares VOLUME /data"),
         ([PASSWD], ("LABEL sandlot.owner=me",), "marks sandboxes"),
-        ([PASSWD, ("sandbox/x", b"", {})], (), "has /sandbox"),
+        ([PASSWD, ("sandbox/x", b"", {})], (), "contains /sandbox"),
     ],
 )
 async def test_unfit_images(

@@ -17,7 +17,7 @@ from sandlot.domain.errors import TierMissing
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.providers.base import Sandbox, SandboxSpec
-from sandlot.providers.docker import provider as provider_module
+from sandlot.providers.docker import engine_requirements
 from sandlot.providers.docker.seccomp import seccomp_profile
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
@@ -244,7 +244,7 @@ async def test_walls_of_another_image(image: str) -> None:
 
 
 async def test_missing_tier_is_an_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(provider_module.RUNTIMES, harness.environment.tier, "no-such-runtime")
+    monkeypatch.setitem(engine_requirements.RUNTIMES, harness.environment.tier, "no-such-runtime")
     environment = Environment(name="absent", image=BASE, tier=harness.environment.tier)
     with pytest.raises(TierMissing, match="no-such-runtime"):
         await harness.provider.prepare(environment)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from tests.faults.rig import free_port
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-steps.md"
@@ -35,9 +28,9 @@ class Block:
     expected: str | None = None
 
 
-def blocks() -> list[Block]:
+def blocks(page: Path = TUTORIAL) -> list[Block]:
     found: list[Block] = []
-    for language, role, text in BLOCK.findall(TUTORIAL.read_text()):
+    for language, role, text in BLOCK.findall(page.read_text()):
         if language == "text":
             found[-1].expected = text
         else:
@@ -57,29 +50,22 @@ def _pattern(line: str) -> str:
     return ".*?".join(re.escape(part) for part in line.split("…"))
 
 
-@pytest.fixture
-def workplace() -> Iterator[tuple[Path, dict[str, str]]]:
-    folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
-    port = free_port()
-    environ = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SANDLOT_PORT": str(port),
-        "SANDLOT_URL": f"http://127.0.0.1:{port}",
-        "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",
-        "SANDLOT_DATA_DIR": str(folder / "data"),
-        "HOME": str(folder),
-    }
-    yield folder, environ
-    # A tutorial that fails midway has not reached its own clean-up.
-    mine = ["docker", "ps", "-aq", "--filter", f"label=sandlot.owner={environ['SANDLOT_WORKER_ID']}"]
-    deadline = time.monotonic() + 90
-    while containers := subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split():
-        assert time.monotonic() < deadline, f"{containers} cannot be removed"
-        # Not every time: the engine may be removing it for the server that has just ended.
-        subprocess.run(["docker", "rm", "-f", "--volumes", *containers], capture_output=True, check=False)
-        time.sleep(0.2)
-    shutil.rmtree(folder, ignore_errors=True)
+def run_block(block: Block, folder: Path, environ: dict[str, str]) -> None:
+    """In this folder, where it leaves the variable that the next block may need; its output is compared."""
+    variables = folder / "variables"
+    variables.touch()
+    if block.language == "python":
+        command = [sys.executable, "-c", block.text]
+    else:
+        # One shell for the reader, several for the test: what a block sets is there for the next.
+        script = f"set -eo pipefail; . {variables}; {block.text}\ndeclare -p SESSION >{variables} 2>&1 || :>{variables}"
+        command = ["bash", "-c", script]
+    ran = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, f"{block.text}\n{ran.stdout}\n{ran.stderr}"
+    if block.expected is not None:
+        assert matches(block.expected, ran.stdout), f"{block.text}\nprinted\n{ran.stdout}{ran.stderr}"
 
 
 def wait_ready(url: str, server: subprocess.Popen[bytes]) -> None:
@@ -100,8 +86,6 @@ def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
     found = blocks()
     assert len(found) >= 9
     server: subprocess.Popen[bytes] | None = None
-    variables = folder / "variables"
-    variables.touch()
     try:
         for block in found:
             if block.role == "install":
@@ -116,18 +100,7 @@ def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
                 )
                 wait_ready(environ["SANDLOT_URL"], server)
                 continue
-            if block.language == "python":
-                command = [sys.executable, "-c", block.text]
-            else:
-                # One shell for the reader, several for the test: what a block sets is there for the next.
-                script = f"set -eo pipefail; . {variables}; {block.text}\ndeclare -p SESSION >{variables} 2>&1 || :>{variables}"
-                command = ["bash", "-c", script]
-            ran = subprocess.run(
-                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False
-            )
-            assert ran.returncode == 0, f"{block.text}\n{ran.stdout}\n{ran.stderr}"
-            if block.expected is not None:
-                assert matches(block.expected, ran.stdout), f"{block.text}\nprinted\n{ran.stdout}{ran.stderr}"
+            run_block(block, folder, environ)
     finally:
         if server is not None:
             server.send_signal(signal.SIGTERM)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.wiring import serve
 from sandlot.worker import failpoints
 

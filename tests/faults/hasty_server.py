@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.providers.docker import engine
 from sandlot.wiring import serve
 

@@ -214,7 +214,7 @@ async def test_two_servers_with_one_folder(server: ServerProcess) -> None:
     try:
         await second.start(ready=False)
         assert await second.wait_ended() != 0
-        assert "another" in second.log.read_text()
+        assert "Another worker is using the data folder" in second.log.read_text()
     finally:
         await second.clean()
     async with server.client() as client:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from sandlot import AsyncSession, errors
-from sandlot.domain.limits import MIB, LimitChange
+from sandlot.domain.capacity.limits import MIB, LimitChange
 from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
 from tests.faults.invariants import counted, times_run, told

@@ -12,20 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.machine import Condition
-from sandlot.domain.session import Session, without_worker
-from sandlot.fleet.directory import (
+from sandlot.domain.session import Session
+from sandlot.domain.session_states import mark_worker_lost
+from sandlot.fleet.directory.contract import (
     Directory,
     SessionEntry,
     WorkerCard,
     WorkerState,
 )
-from sandlot.fleet.membership import Membership
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, DirectoryHarness, a_session
+from sandlot.fleet.membership.membership import Membership
+from sandlot.testing.directory_suite.harness import MARGIN_S, TIMINGS, DirectoryHarness, a_session
 from sandlot.testing.eventually import eventually
 
-GONE_AFTER_S = TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER
+GONE_AFTER_S = TIMINGS.lease_s + TIMINGS.lost_after_s + MARGIN_S
 
 
 class Crew:
@@ -62,10 +63,10 @@ class Crew:
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         return list(self.sessions.values())
 
-    async def take_in_lost(self, session: Session) -> Session | None:
+    async def adopt_lost_session(self, session: Session) -> Session | None:
         if any(session.thread == other.thread is not None for other, _ in self.sessions.values()):
             return None
-        lost = without_worker(session, session.last_active_at + 1, "w1")
+        lost = mark_worker_lost(session, session.last_active_at + 1, "w1")
         self.sessions[session.id] = (lost, None)
         return lost
 
@@ -199,11 +200,11 @@ async def taken_over(harness: DirectoryHarness, session: Session, by: str = "w2"
 
 
 async def settled(harness: DirectoryHarness, fleet: Fleet) -> None:
-    await harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
+    await harness.pass_time(TIMINGS.lease_s + MARGIN_S)
     for membership in fleet.started:
-        membership._contact.hurry.set()
+        membership._contact.report_now.set()
 
     async def all_alive() -> bool:
-        return all(status.at.state is WorkerState.ALIVE for status in await harness.directory.workers())
+        return all(status.ref.state is WorkerState.ALIVE for status in await harness.directory.workers())
 
     await eventually(all_alive, 20, "every worker has reported since")

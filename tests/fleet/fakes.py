@@ -9,17 +9,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from sandlot.api.fleet_worker import create_route, worker_routes
+from sandlot.api.fleet.worker import assigned_create_route, worker_routes
+from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
-from sandlot.domain.machine import Condition
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
-from sandlot.fleet.coordinator import CoordinatorService
-from sandlot.fleet.coordinator_options import CoordinatorOptions
-from sandlot.fleet.directory import Lease, Room, SessionEntry, Timings, WorkerCard, WorkerReport
-from sandlot.fleet.memory import MemoryDirectory
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.service import CoordinatorService
+from sandlot.fleet.directory.contract import Lease, Room, SessionEntry, Timings, WorkerCard, WorkerReport
+from sandlot.fleet.directory.memory import MemoryDirectory
 from sandlot.testing import FakeService
 from tests.service.served import served
 
@@ -122,7 +122,7 @@ class Scene:
 @contextlib.asynccontextmanager
 async def listening(name: str, fake: FleetFake) -> AsyncIterator[str]:
     gate = TokenGate(KEYS, worker_id=name, generation_of=lambda _: None)
-    routes = {"routers": [worker_routes(fake)], "plain": [create_route(fake)]}
+    routes = {"routers": [worker_routes(fake)], "raw_routes": [assigned_create_route(fake)]}
     async with served(fake, tokens=gate, worker_id=name, **routes) as url:
         yield url
 

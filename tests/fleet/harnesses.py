@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
-from sandlot.fleet.memory import MemoryDirectory
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import TIMINGS, DirectoryHarness
 
 # Not what these tests are about: a machine that stands still for a second must not end a call.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.api.fleet_coordinator import coordinator_routes
-from sandlot.domain.machine import GIB, Condition, MachineUse, Share
+from sandlot.api.fleet.coordinator import coordinator_routes
+from sandlot.domain.capacity.machine import GIB, Condition, MachineUse, Resources
 from sandlot.domain.session import CreateSession
 from tests.fleet.fakes import TIMINGS, Scene
 from tests.service.served import served
@@ -41,7 +41,7 @@ async def sandlot(*arguments: str, code: int = 0, **variables: str) -> tuple[str
 @contextlib.asynccontextmanager
 async def coordinating(scene: Scene) -> AsyncIterator[dict[str, str]]:
     """The variables that point a client at the scene's coordinator."""
-    routers = [coordinator_routes(scene.coordinator)]
+    routers = [coordinator_routes(scene.coordinator.operations)]
     async with served(scene.coordinator, api_key=KEY, routers=routers) as url:
         yield {"SANDLOT_URL": url, "SANDLOT_API_KEY": KEY}
 
@@ -49,7 +49,8 @@ async def coordinating(scene: Scene) -> AsyncIterator[dict[str, str]]:
 async def test_workers_sessions_and_status(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
     scene.workers["w1"].condition = Condition(
-        MachineUse(Share(33 * GIB, 16.0, 4_192_256), Share(GIB, 1.0, 512), 12 * GIB), ("the disk is full",)
+        MachineUse(Resources(33 * GIB, 16.0, 4_192_256), Resources(GIB, 1.0, 512), 12 * GIB),
+        ("the disk is full",),
     )
     await scene.report("w1", warm=3)
     await scene.pass_time(TIMINGS.lease_s + 1, silent=("w2",))

@@ -9,7 +9,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from sandlot.api.fleet_coordinator import coordinator_routes
+from sandlot.api.fleet.coordinator import coordinator_routes
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
     Busy,
     EngineTimeout,
@@ -22,12 +23,11 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
-from sandlot.fleet.coordinator_options import CoordinatorOptions
-from sandlot.fleet.directory import WorkerCard
-from sandlot.fleet.whereabouts import Whereabouts
+from sandlot.fleet.coordinator.locations import SessionLocations
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.directory.contract import WorkerCard
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
 from tests.service.served import served
@@ -139,7 +139,7 @@ async def test_a_refused_create_gives_its_place_back(scene: Scene) -> None:
 
 
 async def test_an_unknown_environment_is_refused_here(scene: Scene) -> None:
-    with pytest.raises(InvalidRequest, match="there is no environment 'nope'"):
+    with pytest.raises(InvalidRequest, match="Unknown environment 'nope'"):
         await scene.coordinator.create_session(CreateSession(environment="nope"))
 
 
@@ -186,17 +186,17 @@ async def test_nobody_is_sent_straight_to_a_late_worker(
     """It answers, so it serves through the coordinator. A token would live on when another has taken over."""
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
     assert scene.coordinator.access(opened.session) is not None
-    (at,) = [status.at for status in await scene.directory.workers() if status.at.id == "w1"]
+    (at,) = [status.ref for status in await scene.directory.workers() if status.ref.id == "w1"]
     await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s - 1, silent=("w1",))
     # As after some seconds, in which what it knows of a living worker has become old.
     with monkeypatch.context() as later:
-        later.setattr(scene.coordinator._whereabouts, "_fresh_s", 0.0)
+        later.setattr(scene.coordinator._locations, "_fresh_s", 0.0)
         assert (await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))).stdout == b"on\n"
     session = await scene.coordinator.get_session(opened.session.id)
     assert session.state is SessionState.ACTIVE
     assert scene.coordinator.access(session) is None
     # Whoever asked before: a list says who is late as well.
-    scene.coordinator._whereabouts.remember(opened.session, at)
+    scene.coordinator._locations.remember(opened.session, at)
     assert scene.coordinator.access(session) is not None
     await scene.coordinator.list_sessions(thread="t")
     assert scene.coordinator.access(session) is None
@@ -208,15 +208,15 @@ async def test_nobody_is_sent_straight_to_a_late_worker(
 async def test_what_was_known_long_ago_makes_no_new_token(scene: Scene) -> None:
     """As after a command of minutes: the worker was alive when it began."""
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
-    whereabouts = scene.coordinator._whereabouts
+    locations = scene.coordinator._locations
     given = scene.coordinator.access(opened.session)
-    now = whereabouts._clock()
-    whereabouts._clock = lambda: now + whereabouts._fresh_s + 20
+    now = locations._clock()
+    locations._clock = lambda: now + locations._fresh_s + 20
     later = scene.coordinator.access(opened.session)
     assert given is not None
     assert later is not None
     assert later.expires_at - given.expires_at == pytest.approx(-20, abs=5)
-    whereabouts._clock = lambda: now + whereabouts._fresh_s + 31  # of 60 that a token has here
+    locations._clock = lambda: now + locations._fresh_s + 31  # of 60 that a token has here
     assert scene.coordinator.access(opened.session) is None
     await scene.coordinator.list_sessions(thread="t")
     assert scene.coordinator.access(opened.session) is not None
@@ -224,15 +224,15 @@ async def test_what_was_known_long_ago_makes_no_new_token(scene: Scene) -> None:
 
 async def test_a_create_that_took_long_makes_a_shorter_token(scene: Scene) -> None:
     """What is known of the worker is as old as the answer of the directory."""
-    whereabouts = scene.coordinator._whereabouts
+    locations = scene.coordinator._locations
     quick = await scene.coordinator.create_session(CreateSession(thread="quick"))
     given = scene.coordinator.access(quick.session)
     for worker in scene.workers.values():
         worker.lets_create.clear()
     slow = asyncio.create_task(scene.coordinator.create_session(CreateSession(thread="slow")))
     await eventually(lambda: sum(len(worker.assignments) for worker in scene.workers.values()) == 2)
-    now = whereabouts._clock()
-    whereabouts._clock = lambda: now + whereabouts._fresh_s + 20
+    now = locations._clock()
+    locations._clock = lambda: now + locations._fresh_s + 20
     for worker in scene.workers.values():
         worker.lets_create.set()
     later = scene.coordinator.access((await slow).session)
@@ -248,15 +248,15 @@ async def test_a_session_that_was_taken_over_meanwhile_is_not_called_lost(
     await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w1",))
     anew = replace(session, generation=2)
     other = scene.another()
-    whereabouts = other._whereabouts
+    locations = other._locations
 
-    async def of(tenant: str, session_id: str) -> None:
+    async def worker_of(tenant: str, session_id: str) -> None:
         try:
-            await Whereabouts.of(whereabouts, tenant, session_id)
+            await SessionLocations.worker_of(locations, tenant, session_id)
         finally:
             await scene.workers["w2"].record(anew)
 
-    monkeypatch.setattr(whereabouts, "of", of)
+    monkeypatch.setattr(locations, "worker_of", worker_of)
     assert await other.get_session(session.id) == anew
 
 
@@ -308,7 +308,7 @@ async def test_health_counts_workers_and_names_those_that_are_missing(scene: Sce
 async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:
     """O11: without a body, as an operator sends it by hand, and with one, as earlier versions do."""
     async with (
-        served(scene.coordinator, routers=[coordinator_routes(scene.coordinator)]) as url,
+        served(scene.coordinator, routers=[coordinator_routes(scene.coordinator.operations)]) as url,
         httpx.AsyncClient(base_url=f"{url}/v1/fleet/workers") as http,
     ):
         for body in (None, {}):
@@ -317,7 +317,7 @@ async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:
             assert (await http.post("/w2/undrain", json=body)).status_code == 204
             assert not scene.workers["w2"].draining
     with pytest.raises(InvalidRequest, match="there is no worker 'w9'"):
-        await scene.coordinator.set_draining("w9", True)
+        await scene.coordinator.operations.set_draining("w9", True)
 
 
 async def test_u2_other_options_than_the_threads_session_has(scene: Scene) -> None:

@@ -28,7 +28,7 @@ async def test_an_outage_of_the_directory_stops_creates_only(
 
     for name in ("find", "place", "page", "workers", "status"):
         monkeypatch.setattr(scene.directory, name, away)
-    monkeypatch.setattr(scene.coordinator._whereabouts, "_fresh_s", 0.0)
+    monkeypatch.setattr(scene.coordinator._locations, "_fresh_s", 0.0)
     result = await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))
     assert result.stdout == b"on\n"
     with pytest.raises(Unavailable, match="Redis"):
@@ -43,12 +43,12 @@ async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
 ) -> None:
     """One call that failed is no outage in which nobody could take over."""
     session = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts = scene.coordinator._whereabouts
+    locations = scene.coordinator._locations
 
     monkeypatch.setattr(scene.directory, "find", away)
-    since = whereabouts._clock()
+    since = locations._clock()
     for later_s in (known_for_s, known_for_s + 500):
-        whereabouts._clock = lambda later_s=later_s: since + whereabouts._fresh_s + later_s
+        locations._clock = lambda later_s=later_s: since + locations._fresh_s + later_s
         assert (await scene.coordinator.get_session(session.id)).id == session.id
         access = scene.coordinator.access(session)
         assert (access is None) == (known_for_s > 0), "nothing ages while the directory is away"
@@ -58,15 +58,15 @@ async def test_an_outage_is_over_once_something_was_placed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts = scene.coordinator._whereabouts
-    since = whereabouts._clock()
+    locations = scene.coordinator._locations
+    since = locations._clock()
 
     monkeypatch.setattr(scene.directory, "find", away)
-    whereabouts._clock = lambda: since + 10
+    locations._clock = lambda: since + 10
     await scene.coordinator.get_session(old.id)
-    whereabouts._clock = lambda: since + 100
+    locations._clock = lambda: since + 100
     session = (await scene.coordinator.create_session(CreateSession())).session
-    whereabouts._clock = lambda: since + 150
-    known = whereabouts.known(session.id)
+    locations._clock = lambda: since + 150
+    known = locations.known(session.id)
     assert known is not None
-    assert known[1] == pytest.approx(50 - whereabouts._fresh_s)
+    assert known[1] == pytest.approx(50 - locations._fresh_s)

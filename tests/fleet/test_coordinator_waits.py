@@ -9,8 +9,8 @@ import pytest
 
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
-from sandlot.fleet import links
-from sandlot.fleet.directory import LostPlace, Place, Want
+from sandlot.fleet.coordinator import worker_links
+from sandlot.fleet.directory.contract import LostPlace, Place, PlacementRequest
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, Scene
 
@@ -19,9 +19,9 @@ async def test_a_worker_that_takes_no_new_sessions_is_not_silent(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is being emptied finishes what it has, however long that takes."""
-    monkeypatch.setattr(links, "WATCH_EVERY_S", 0.05)
+    monkeypatch.setattr(worker_links, "WATCH_EVERY_S", 0.05)
     session = (await scene.coordinator.create_session(CreateSession())).session
-    await scene.coordinator.set_draining("w1", True)
+    await scene.coordinator.operations.set_draining("w1", True)
     assert not (await scene.workers["w1"].health()).creates
     result = await scene.coordinator.execute(session.id, ExecRequest("sleep 0.6; echo done"))
     assert result.stdout == b"done\n"
@@ -31,12 +31,12 @@ async def test_pieces_of_a_file_may_be_read_by_several_tasks(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the server does. Whoever began is not cancelled for what another one waits for."""
-    monkeypatch.setattr(links, "WATCH_EVERY_S", 0.02)
+    monkeypatch.setattr(worker_links, "WATCH_EVERY_S", 0.02)
 
     async def silent(_: Any) -> bool:
         return False
 
-    monkeypatch.setattr(links.WorkerLink, "answers", silent)
+    monkeypatch.setattr(worker_links.WorkerLink, "answers", silent)
     session = (await scene.coordinator.create_session(CreateSession())).session
     files = scene.coordinator.files(session.id)
     content = bytes(range(256)) * 4096
@@ -58,7 +58,7 @@ async def test_a_thread_whose_lost_session_is_deleted_meanwhile_begins_anew(
     await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w1",))
     place = scene.directory.place
 
-    async def deleted_after(want: Want) -> Place | LostPlace:
+    async def deleted_after(want: PlacementRequest) -> Place | LostPlace:
         found = await place(want)
         if isinstance(found, LostPlace):
             await scene.another().delete_session(before.id)

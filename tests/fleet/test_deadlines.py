@@ -10,13 +10,13 @@ import pytest
 from sandlot.domain.errors import LinkInterrupted, SandboxUnresponsive
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
-from sandlot.fleet import coordinator_options
-from sandlot.fleet.coordinator_options import CoordinatorOptions
+from sandlot.fleet.coordinator import options
+from sandlot.fleet.coordinator.options import CoordinatorOptions
 from tests.fleet.fakes import Scene
 
 
 async def test_o1_worker_that_never_answers_an_exec(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_options, "HOP_S", 0.2)
+    monkeypatch.setattr(options, "HOP_S", 0.2)
 
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()

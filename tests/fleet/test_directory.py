@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from sandlot.fleet.directory import SessionEntry, Want, WorkerReport
-from sandlot.fleet.encoding import pack_id
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import PlacementRequest, SessionEntry, WorkerReport
+from sandlot.fleet.directory.encoding import pack_id
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
 from sandlot.testing.directory_suite.harness import (
-    SECONDS_OVER,
+    MARGIN_S,
     TIMINGS,
     Fleet,
     a_session,
@@ -48,19 +48,19 @@ class TestRedis(DirectorySuite):
         buried, _ = await fleet.create(thread="buried", idempotency_key="buried")
         await fleet.create(thread="swept", idempotency_key="swept")
         lease = await fleet.offer("w2", warm=9)
-        await fleet.live(TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER, dead=("w1",))
+        await fleet.run_for(TIMINGS.lease_s + TIMINGS.lost_after_s + MARGIN_S, dead=("w1",))
         for _ in range(2):
-            given = await fleet.placed(thread="lost", takes_over=lost.id)
+            given = await fleet.place(thread="lost", takes_over=lost.id)
             assert given.reservation is not None
             await fleet.directory.give_back(given.reservation)
-        place = await fleet.placed(takes_over=lost.id)
+        place = await fleet.place(takes_over=lost.id)
         anew = replace(lost, generation=2)
-        await fleet.make(place, anew, "lost")
+        await fleet.record(place, anew, "lost")
         assert await fleet.directory.bury(ended(buried))
         ended_one, _ = await fleet.create(thread="ended", idempotency_key="ended")
         await fleet.directory.record(lease, [SessionEntry(ended(ended_one), None, "ended")])
-        await fleet.placed(thread="abandoned", idempotency_key="abandoned", max_sessions=99)
-        await fleet.live(TIMINGS.remember_lost_s + SECONDS_OVER, dead=("w1",))
+        await fleet.place(thread="abandoned", idempotency_key="abandoned", max_sessions=99)
+        await fleet.run_for(TIMINGS.remember_lost_s + MARGIN_S, dead=("w1",))
         await fleet.directory.forget(lease, [anew.id])
         assert await fleet.directory.sweep() == 1
         await fleet.directory.leave(lease)
@@ -87,13 +87,13 @@ class TestRedis(DirectorySuite):
         """Started again, or a replica that was promoted: it may lack what was written last."""
         await fleet.offer("w1", warm=5)
         await fleet.settle()
-        assert not (await fleet.placed(thread="a")).known
+        assert not (await fleet.place(thread="a")).known
         plain = Redis.from_url(redis.url)
         await plain.hset(f"{fleet_prefix(fleet)}meta", "run", "0" * 40)
         await plain.aclose()
-        await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
+        await refused(fleet.directory.place(PlacementRequest("acme", "base", "b")), "unsettled")
         await fleet.settle()
-        assert not (await fleet.placed(thread="b")).known
+        assert not (await fleet.place(thread="b")).known
 
     async def test_another_redis_settles_by_reports_alone(self, fleet: Fleet, redis: RedisServer) -> None:
         """O3: on a quiet fleet nobody asks anything meanwhile, and the first who does is not kept waiting."""
@@ -105,22 +105,22 @@ class TestRedis(DirectorySuite):
         for _ in range(3):
             await asyncio.sleep(CLOCK_STEP_S)
             await fleet.directory.report(lease, fleet.reports["w1"])
-            await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + SECONDS_OVER) * 1000 / 3))
+            await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + MARGIN_S) * 1000 / 3))
         await fleet.directory.report(lease, fleet.reports["w1"])
-        assert not (await fleet.placed(thread="a")).known
+        assert not (await fleet.place(thread="a")).known
         # A worker that has not told everything yet is waited for, as after any other birth.
         await plain.hset(meta, "run", "0" * 40)
         await asyncio.sleep(CLOCK_STEP_S)
         await fleet.directory.report(lease, WorkerReport(complete=False))
-        await refused(fleet.directory.place(Want("acme", "base", "b")), "unsettled")
+        await refused(fleet.directory.place(PlacementRequest("acme", "base", "b")), "unsettled")
         # So is one whose place is no longer known to this Redis, and that joins first.
         await fleet.settle()
         await plain.hset(meta, "run", "0" * 40)
         await fleet.join("w2")
-        await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + SECONDS_OVER) * 1000))
+        await plain.hincrby(meta, "clock", round((TIMINGS.lease_s + MARGIN_S) * 1000))
         await plain.aclose()
         await fleet.directory.report(lease, fleet.reports["w1"])
-        assert not (await fleet.placed(thread="c")).known
+        assert not (await fleet.place(thread="c")).known
 
     async def test_ids_without_an_entry_break_nothing(self, fleet: Fleet, redis: RedisServer) -> None:
         """R9: whatever took the entries away, as a hand in Redis or a half-restored copy, what is left of
@@ -132,19 +132,19 @@ class TestRedis(DirectorySuite):
         sessions = [(await fleet.create(thread=f"t{n}"))[0] for n in range(8)]
         await fleet.directory.record(lease, [SessionEntry(ended(session)) for session in sessions[:6]])
         for n in range(6):
-            await fleet.placed(thread=f"promised-{n}")
+            await fleet.place(thread=f"promised-{n}")
         plain = Redis.from_url(redis.url)
         orphans = [pack_id(session.id) for session in sessions[:7]]
         await plain.hdel(f"{prefix}s", *orphans)
         async for key in plain.scan_iter(match=f"{prefix}r:*"):
             await plain.delete(key)
         assert [found.session for found in (await fleet.directory.page("acme")).found] == [sessions[7]]
-        await fleet.live(TIMINGS.remember_ended_s + SECONDS_OVER)
+        await fleet.run_for(TIMINGS.remember_ended_s + MARGIN_S)
         assert await plain.zcard(f"{prefix}ended") == 0
         assert await plain.zcard(f"{prefix}r") == 0
         assert await plain.zcard(f"{prefix}t:acme:s") == 1
-        await fleet.live(
-            TIMINGS.lease_s + TIMINGS.lost_after_s + TIMINGS.remember_lost_s + SECONDS_OVER, dead=("w1",)
+        await fleet.run_for(
+            TIMINGS.lease_s + TIMINGS.lost_after_s + TIMINGS.remember_lost_s + MARGIN_S, dead=("w1",)
         )
         await fleet.offer("w2")
         assert await fleet.directory.sweep() == 2

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandlot.domain.capacity.limits import MIB, Limits
+from sandlot.domain.capacity.machine import MachineUse, Resources
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import new_sandbox_id, new_session_id
-from sandlot.domain.limits import MIB, Limits
-from sandlot.domain.machine import MachineUse, Share
 from sandlot.domain.session import EndReason, LossReport, Predecessor, Session, SessionState
-from sandlot.fleet.directory import Room, SessionEntry, WorkerReport
-from sandlot.fleet.encoding import (
+from sandlot.fleet.directory.contract import Room, SessionEntry, WorkerReport
+from sandlot.fleet.directory.encoding import (
     as_text,
     pack_entry,
     pack_id,
@@ -101,7 +101,7 @@ def test_reports() -> None:
 
 
 def test_a_report_with_its_machine() -> None:
-    use = MachineUse(Share(33 * 1024**3, 16.0, 4_192_256), Share(512 * MIB, 0.5, 256), 12 * 1024**3)
+    use = MachineUse(Resources(33 * 1024**3, 16.0, 4_192_256), Resources(512 * MIB, 0.5, 256), 12 * 1024**3)
     report = WorkerReport(room={"base": Room(1, 2)}, machine=use, problems=("the disk is full",))
     whole = unpack_report(pack_report(report))
     assert whole == report

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from sandlot.domain.errors import Conflict, Unavailable
-from sandlot.fleet.directory import (
+from sandlot.fleet.directory.contract import (
     Place,
+    PlacementRequest,
     Room,
     SessionEntry,
     Timings,
-    Want,
     WorkerCard,
     WorkerState,
 )
-from sandlot.fleet.memory import MemoryDirectory
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, DirectoryHarness, a_session, ended
+from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.testing.directory_suite.harness import MARGIN_S, TIMINGS, DirectoryHarness, a_session, ended
 from sandlot.testing.eventually import eventually
 from tests.fleet.crew import Crew, Fleet, recorded_for, settled, some_sessions
 
@@ -34,7 +34,7 @@ async def test_joins_with_its_room_and_sessions(fleet: Fleet, harness: Directory
     await fleet.complete()
     assert await recorded_for(harness.directory, "w1") == crew.session_ids
     (status,) = await harness.directory.workers()
-    assert status.at.state is WorkerState.ALIVE
+    assert status.ref.state is WorkerState.ALIVE
     assert status.report is not None
     assert (status.report.room, status.report.sessions) == ({"base": Room(4, 30)}, 120)
     assert membership.problem is None
@@ -45,7 +45,7 @@ async def test_says_what_changes_at_once(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Warm sandboxes, a drain: not only when the next report is due, which is minutes away here."""
-    monkeypatch.setattr("sandlot.fleet.membership.REPORTS_PER_LEASE", TIMINGS.lease_s / 600)
+    monkeypatch.setattr("sandlot.fleet.membership.membership.REPORTS_PER_LEASE", TIMINGS.lease_s / 600)
     crew = Crew()
     await fleet.start(crew)
     await fleet.complete()
@@ -67,7 +67,7 @@ async def test_a_lease_is_kept(folder: Path) -> None:
     for _ in range(40):
         await asyncio.sleep(0.05)
         (status,) = await directory.workers()
-        alive += status.at.state is WorkerState.ALIVE
+        alive += status.ref.state is WorkerState.ALIVE
     await membership.close()
     # Not all: where the machine itself stood still, nobody could report. Without reports it would be twelve.
     assert alive >= 30
@@ -102,7 +102,7 @@ async def test_leaves_when_it_closes(fleet: Fleet, harness: DirectoryHarness) ->
     await fleet.complete()
     await membership.close()
     (status,) = await harness.directory.workers()
-    assert status.at.state is WorkerState.LATE
+    assert status.ref.state is WorkerState.LATE
     assert status.recorded == 2
 
 
@@ -114,7 +114,7 @@ async def test_what_was_changed_last_is_recorded_before_it_leaves(
     membership = await fleet.start(crew)
     await fleet.complete()
     await asyncio.gather(membership.changed(ended(session), None), membership.close())
-    await harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
+    await harness.pass_time(TIMINGS.lease_s + MARGIN_S)
     found = await harness.directory.find(session.id)
     assert found is not None
     assert found.session.ended_at is not None
@@ -149,12 +149,12 @@ async def test_restart_goes_on_at_once(fleet: Fleet, harness: DirectoryHarness) 
     crew = Crew(*some_sessions(3))
     first = await fleet.start(crew)
     await fleet.complete()
-    before = (await harness.directory.workers())[0].at.epoch
+    before = (await harness.directory.workers())[0].ref.epoch
     await fleet.die(first)
     await fleet.start(crew)
     await fleet.complete()
     (status,) = await harness.directory.workers()
-    assert status.at.epoch == before + 1
+    assert status.ref.epoch == before + 1
     assert crew.given_up == []
 
 
@@ -166,7 +166,7 @@ async def test_epoch_grows_although_the_directory_was_emptied(
         await fleet.die(await fleet.start(crew))
     await harness.empty()
     await fleet.start(crew)
-    assert (await harness.directory.workers())[0].at.epoch == 4
+    assert (await harness.directory.workers())[0].ref.epoch == 4
 
 
 async def test_replaced_worker_refuses_everything(fleet: Fleet, harness: DirectoryHarness) -> None:
@@ -185,7 +185,7 @@ async def test_replaced_worker_refuses_everything(fleet: Fleet, harness: Directo
         await membership.opened(a_session(), None, None)
     assert not unrecorded.value.may_have_executed
     await membership.changed(ended(session), None)
-    assert (await harness.directory.workers())[0].at.url == "http://other:8000"
+    assert (await harness.directory.workers())[0].ref.url == "http://other:8000"
 
 
 # --- spread -----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async def test_ninety_sessions_spread_over_three_workers(fleet: Fleet, harness: 
     refills = [asyncio.create_task(refill(crew)) for crew in crews.values()]
     try:
         for _ in range(90):
-            place = await harness.directory.place(Want("default", "base"))
+            place = await harness.directory.place(PlacementRequest("default", "base"))
             assert isinstance(place, Place)
             crew, session = crews[place.worker.id], a_session(tenant="default")
             crew.warm = max(0, crew.warm - 1)

@@ -12,8 +12,8 @@ import pytest
 
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session
-from sandlot.fleet.directory import Directory, Room, Timings
-from sandlot.fleet.memory import MemoryDirectory
+from sandlot.fleet.directory.contract import Directory, Room, Timings
+from sandlot.fleet.directory.memory import MemoryDirectory
 from sandlot.testing.directory_suite.harness import DirectoryHarness, a_session, ended
 from sandlot.testing.eventually import eventually
 from tests.fleet.crew import GONE_AFTER_S, Crew, Fleet, recorded_for, some_sessions, taken_over
@@ -102,7 +102,7 @@ async def test_change_is_recorded_before_it_returns(fleet: Fleet, harness: Direc
 async def test_change_does_not_wait_for_ever(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot.fleet.recorder.TELL_WITHIN_S", 0.2)
+    monkeypatch.setattr("sandlot.fleet.membership.recorder.RECORD_WITHIN_S", 0.2)
     session = a_session()
     membership = await fleet.start(Crew(session))
     await fleet.complete()
@@ -144,7 +144,7 @@ async def test_no_failure_ends_the_loops(fleet: Fleet, harness: DirectoryHarness
 async def test_starts_without_a_directory_and_joins_when_it_comes(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot.fleet.membership.JOIN_WITHIN_S", 0.3)
+    monkeypatch.setattr("sandlot.fleet.membership.membership.JOIN_WITHIN_S", 0.3)
     fleet.directory.cut()
     crew = Crew(*some_sessions(2))
     membership = await fleet.start(crew)
@@ -232,7 +232,7 @@ async def test_calls_that_wait_do_not_make_it_report_without_end(fleet: Fleet) -
 async def test_doubt_that_cannot_be_ended_refuses(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandlot.fleet.membership.CONFIRM_WITHIN_S", 0.3)
+    monkeypatch.setattr("sandlot.fleet.membership.membership.CONFIRM_WITHIN_S", 0.3)
     membership = await fleet.start(Crew(*some_sessions(1)))
     await fleet.complete()
     fleet.directory.waits["record"] = asyncio.Event()

@@ -13,17 +13,17 @@ import pytest_asyncio
 
 from sandlot.domain.errors import StorageFull, Unavailable
 from sandlot.domain.session import Session, SessionState
-from sandlot.fleet import membership as membership_module
-from sandlot.fleet.directory import (
+from sandlot.fleet.directory.contract import (
     Place,
+    PlacementRequest,
     SessionEntry,
     Timings,
-    Want,
     WorkerCard,
 )
-from sandlot.fleet.membership import Membership
-from sandlot.fleet.recorder import ACTIVITY_AFTER_S
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.membership import membership as membership_module
+from sandlot.fleet.membership.membership import Membership
+from sandlot.fleet.membership.recorder import ACTIVITY_AFTER_S
 from sandlot.testing.directory_suite.harness import DirectoryHarness, a_session
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 from sandlot.testing.eventually import eventually
@@ -47,14 +47,14 @@ async def test_opened_session_takes_its_place(fleet: Fleet, harness: DirectoryHa
     membership = await fleet.start(Crew())
     await fleet.complete()
     await settled(harness, fleet)
-    place = await harness.directory.place(Want("default", "base", thread="t"))
+    place = await harness.directory.place(PlacementRequest("default", "base", thread="t"))
     assert isinstance(place, Place)
     assert (await harness.directory.status()).reservations == 1
     session = a_session(tenant="default", thread="t")
     await membership.opened(session, "key", place.reservation)
     status = await harness.directory.status()
     assert (status.sessions, status.reservations) == (1, 0)
-    again = await harness.directory.place(Want("default", "base", idempotency_key="key"))
+    again = await harness.directory.place(PlacementRequest("default", "base", idempotency_key="key"))
     assert isinstance(again, Place)
     assert again.known
 
@@ -173,7 +173,7 @@ async def test_what_is_given_up_is_not_waited_for(fleet: Fleet, harness: Directo
     membership = await fleet.start(Crew(taken, kept))
     await fleet.complete()
     recorder = membership._recorder
-    recorder._left = {taken.id}
+    recorder._unrecorded = {taken.id}
     recorder._outbox.put(SessionEntry(taken))
     await recorder._give_up(frozenset({taken.id}))
     recorder.wake()
@@ -289,10 +289,10 @@ async def test_a_loss_that_cannot_be_told_keeps_nobody_waiting(
     await left_by_an_earlier_w1(harness, bad, good)
 
     class Full(Crew):
-        async def take_in_lost(self, session: Session) -> Session | None:
+        async def adopt_lost_session(self, session: Session) -> Session | None:
             if session.id == bad.id:
                 raise StorageFull("no room on the disk")
-            return await super().take_in_lost(session)
+            return await super().adopt_lost_session(session)
 
     first = await fleet.start(Full())
     await first.confirm()
@@ -387,7 +387,7 @@ async def test_session_opened_while_the_directory_was_emptied_is_recorded(
     await harness.empty()
     fleet.directory.reports.clear()  # what was complete before is not
     joins = fleet.directory.calls["join"]
-    membership._contact.hurry.set()
+    membership._contact.report_now.set()
     await eventually(lambda: fleet.directory.calls["join"] > joins)
     await fleet.complete()
     answer.set()
@@ -436,7 +436,7 @@ async def test_redis_killed_and_started_empty(own_redis: RedisServer, folder: Pa
         await fleet.complete()
         assert await recorded_for(fleet.directory, "w1") == crew.session_ids  # type: ignore[arg-type]
         assert crew.given_up == []
-        assert (await fleet.directory.workers())[0].at.epoch > before.at.epoch
+        assert (await fleet.directory.workers())[0].ref.epoch > before.ref.epoch
 
     await over_redis(own_redis, folder, work)
 
@@ -475,7 +475,7 @@ async def test_lists_show_times_that_are_not_old(
     fleet: Fleet, harness: DirectoryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O10: a session that is used is recorded again now and then; one that is not costs nothing."""
-    monkeypatch.setattr(membership_module, "TELL_ACTIVITY_EVERY_S", 0.02)
+    monkeypatch.setattr(membership_module, "REPORT_ACTIVITY_EVERY_S", 0.02)
     used, idle = a_session(tenant="default"), a_session(tenant="default")
     crew = Crew(used, idle)
     await fleet.start(crew)

@@ -17,18 +17,18 @@ import uvloop
 from redis.asyncio import Redis
 
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unavailable, Unsupported
-from sandlot.fleet.directory import (
+from sandlot.fleet.directory.contract import (
     Fenced,
     Place,
+    PlacementRequest,
     Room,
     SessionEntry,
     Timings,
-    Want,
     WorkerCard,
     WorkerReport,
     WorkerState,
 )
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import a_session
 from sandlot.testing.directory_suite.redis_server import RedisServer, free_port, redis_server
 from sandlot.testing.eventually import eventually
@@ -58,7 +58,7 @@ async def directory(server: RedisServer) -> AsyncIterator[RedisDirectory]:
 async def unavailable(directory: RedisDirectory, reason: str) -> None:
     """Every call of a coordinator says so, and says when to come again."""
     for call in (
-        directory.place(Want("acme", "base")),
+        directory.place(PlacementRequest("acme", "base")),
         directory.find(a_session().id),
         directory.page("acme"),
         directory.workers(),
@@ -101,7 +101,7 @@ async def test_frozen(server: RedisServer, hasty: RedisDirectory) -> None:
         began = clock()
         # More than there are connections.
         answers = await asyncio.gather(
-            *(directory.place(Want("acme", "base")) for _ in range(60)), return_exceptions=True
+            *(directory.place(PlacementRequest("acme", "base")) for _ in range(60)), return_exceptions=True
         )
         took = clock() - began
     finally:
@@ -111,7 +111,7 @@ async def test_frozen(server: RedisServer, hasty: RedisDirectory) -> None:
     assert HASTY_S <= took < 4 * HASTY_S
     assert longest_pause < HASTY_S
     # What was sent and not heard may have been done; its places come back by themselves, and the next call works.
-    assert isinstance(await directory.place(Want("acme", "base")), Place)
+    assert isinstance(await directory.place(PlacementRequest("acme", "base")), Place)
 
 
 async def test_a_cancelled_call_mixes_up_nothing(server: RedisServer, directory: RedisDirectory) -> None:
@@ -149,9 +149,9 @@ async def test_an_outage_is_not_the_death_of_the_workers(
     assert found is not None
     assert found.worker.state is WorkerState.LATE
     with pytest.raises(Unavailable, match="does not report"):
-        await directory.place(Want("acme", "base", thread="t"))
+        await directory.place(PlacementRequest("acme", "base", thread="t"))
     assert (await directory.report(lease, REPORT)).intact
-    place = await directory.place(Want("acme", "base", thread="t"))
+    place = await directory.place(PlacementRequest("acme", "base", thread="t"))
     assert isinstance(place, Place)
     assert place.known
 
@@ -166,8 +166,8 @@ async def test_leases_end_in_real_time(directory: RedisDirectory) -> None:
     while WorkerState.GONE not in seen:
         await directory.report(other, REPORT)
         first, second = await directory.workers()
-        seen.setdefault(first.at.state, clock() - began)
-        assert second.at.state is WorkerState.ALIVE
+        seen.setdefault(first.ref.state, clock() - began)
+        assert second.ref.state is WorkerState.ALIVE
         assert clock() - began < 60
         await asyncio.sleep(0.1)
     assert seen[WorkerState.LATE] >= TIMINGS.lease_s - 0.1
@@ -241,14 +241,14 @@ async def test_full(server: RedisServer, directory: RedisDirectory) -> None:
     await plain.config_set("maxmemory", "1mb")
     for _ in range(3):
         with pytest.raises(Unavailable, match="out of memory") as caught:
-            await directory.place(Want("acme", "base"))
+            await directory.place(PlacementRequest("acme", "base"))
         assert caught.value.details["reason"] == "directory_oom"
         await directory.report(lease, REPORT)
-    assert (await directory.workers())[0].at.state is WorkerState.ALIVE
+    assert (await directory.workers())[0].ref.state is WorkerState.ALIVE
     assert await directory.find(session.id) is not None
     await directory.forget(lease, [session.id])
     await plain.config_set("maxmemory", "0")
-    assert isinstance(await directory.place(Want("acme", "base")), Place)
+    assert isinstance(await directory.place(PlacementRequest("acme", "base")), Place)
     await plain.aclose()
 
 
@@ -327,7 +327,7 @@ async def test_a_place_on_a_worker_that_is_gone_is_kept_for_nobody(server: Redis
         for lease in leases:
             await directory.report(lease, REPORT)
         try:
-            place = await directory.place(Want("acme", "base", thread="t"))
+            place = await directory.place(PlacementRequest("acme", "base", thread="t"))
         except Unavailable:  # not settled yet, or late
             return False
         assert isinstance(place, Place)
@@ -383,14 +383,14 @@ async def test_redis_clock_jumps(redis: RedisServer, hours: int) -> None:
     # The clock was here when Redis was last spoken to.
     await plain.hincrby(f"sandlot:{{{cell}}}:meta", "seen", -hours * 3600 * 1000)
     (status,) = await directory.workers()
-    assert status.at.state is (WorkerState.ALIVE if hours < 0 else WorkerState.LATE)
+    assert status.ref.state is (WorkerState.ALIVE if hours < 0 else WorkerState.LATE)
     assert abs(status.lease_left_s) <= directory.timings.lease_s
     await directory.report(lease, REPORT)
     (status,) = await directory.workers()
     assert 0 < status.lease_left_s <= directory.timings.lease_s
     await plain.hincrby(f"sandlot:{{{cell}}}:meta", "clock", 11_000)
     (status,) = await directory.workers()
-    assert status.at.state is WorkerState.LATE
+    assert status.ref.state is WorkerState.LATE
     await directory.close()
     await plain.aclose()
 
@@ -414,10 +414,10 @@ async def test_on_a_cluster() -> None:
         await directory.report(lease, REPORT)
         session = a_session(tenant="{b}", thread="{c}")
         await directory.record(lease, [SessionEntry(session, idempotency_key="{d}")])
-        place = await directory.place(Want("{b}", "base", thread="{c}"))
+        place = await directory.place(PlacementRequest("{b}", "base", thread="{c}"))
         assert isinstance(place, Place)
         assert place.known
-        place = await directory.place(Want("{a}", "base"))
+        place = await directory.place(PlacementRequest("{a}", "base"))
         assert isinstance(place, Place)
         assert place.reservation is not None
         assert await directory.give_back(place.reservation)

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from sandlot.domain.errors import Unavailable
-from sandlot.wire.request_id import REQUEST_ID_HEADER, served_request
+from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
 from tests.fleet.fakes import FleetFake, Scene
 from tests.service.served import served
 
@@ -25,7 +25,7 @@ def noted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]
         real = getattr(FleetFake, name)
 
         def note(self: FleetFake, *args: Any, name: str = name, real: Any = real, **options: Any) -> Any:
-            calls.append((name, served_request.get()))
+            calls.append((name, current_request_id.get()))
             return real(self, *args, **options)
 
         monkeypatch.setattr(FleetFake, name, note)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.paging import cursor, parse_cursor
-from sandlot.fleet.directory import Timings, WorkerState
-from sandlot.fleet.rules import MAX_SETTLING_LEASES, state_at, still_settling_until
+from sandlot.fleet.directory.contract import Timings, WorkerState
+from sandlot.fleet.directory.rules import MAX_SETTLING_LEASES, extend_settling, worker_state
 from sandlot.testing.directory_suite.harness import a_session
 
 TIMES = st.floats(0, 1e6)
@@ -25,13 +25,13 @@ TIMES = st.floats(0, 1e6)
     ],
 )
 def test_state_of_a_lease(now: float, state: WorkerState) -> None:
-    assert state_at(now, lease_end=10, lost_after=60) is state
+    assert worker_state(now, lease_end=10, lost_after=60) is state
 
 
 @given(born=TIMES, passed=TIMES, settles_in=st.floats(0, 1000), lease=st.floats(0.1, 100))
 def test_settling_is_bounded_and_final(born: float, passed: float, settles_in: float, lease: float) -> None:
     now, settles = born + passed, born + min(settles_in, MAX_SETTLING_LEASES * lease)
-    after = still_settling_until(settles, born, now, lease)
+    after = extend_settling(settles, born, now, lease)
     assert settles <= after <= max(settles, born + MAX_SETTLING_LEASES * lease)
     if now >= settles:
         assert after == settles

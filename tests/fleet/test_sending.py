@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandlot.domain.errors import Busy, LinkInterrupted, SandlotError, Unavailable
-from sandlot.fleet import sending
-from sandlot.fleet.sending import Sender
+from sandlot.fleet.coordinator import sending
+from sandlot.fleet.coordinator.sending import Sender
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import nobody
 
@@ -178,7 +178,7 @@ async def test_half_an_answer_is_told_and_not_asked_for_again(serving: Serving) 
 )
 async def test_what_is_no_answer(serving: Serving, answer: bytes) -> None:
     async with serving(answer) as (_peer, sender):
-        with pytest.raises(SandlotError, match="not Sandlot's") as refused:
+        with pytest.raises(SandlotError, match="Cannot read the response") as refused:
             await post(sender)
         assert (type(refused.value), refused.value.may_have_executed) == (SandlotError, True)
         assert not sender._idle
@@ -276,7 +276,7 @@ async def test_silence(serving: Serving, monkeypatch: pytest.MonkeyPatch, how: s
     """No answer in time, or nobody waits for it any more: that connection is not used again."""
     async with serving(b"", GOOD) as (peer, sender):
         with monkeypatch.context() as patched:
-            patched.setattr(sending, "ANSWER_S", 0.5 if how == "time" else 60.0)
+            patched.setattr(sending, "RESPONSE_TIMEOUT_S", 0.5 if how == "time" else 60.0)
             asking = asyncio.create_task(post(sender))
             await eventually(lambda: peer.requests)
             if how == "cancel":

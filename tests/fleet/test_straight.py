@@ -120,7 +120,7 @@ async def test_without_access_there_is_one_way(rig: Rig) -> None:
     await rig.run(await rig.session())
     assert rig.coordinator.since() == ["execute"]
     assert rig.worker.since() == []
-    assert not rig.service._ways._held
+    assert not rig.service._routes._routes
 
 
 async def test_who_does_not_want_to_go_straight_does_not() -> None:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from sandlot.client.http import ways
-from sandlot.client.http.connection import Connection
-from sandlot.client.http.ways import Ways
+from sandlot.client.http.routing import routes
+from sandlot.client.http.routing.routes import Routes
+from sandlot.client.http.transport.connection import Connection
 from sandlot.domain.errors import (
     NotFound,
     SandlotError,
@@ -32,8 +32,8 @@ async def test_access_is_renewed_before_it_is_over() -> None:
         session = await rig.session()
         await rig.run(session)
         assert rig.coordinator.since() == []
-        held = rig.service._ways._held[session]
-        assert 10 < held.over_at - held.renew_at < 20, "a quarter of its minute"
+        held = rig.service._routes._routes[session]
+        assert 10 < held.valid_until - held.renew_at < 20, "a quarter of its minute"
         held.renew_at = time.monotonic()  # that far it is now, and not over
         await asyncio.gather(*(rig.run(session) for _ in range(20)))
         assert rig.coordinator.since() == ["get_session"]
@@ -44,7 +44,7 @@ async def test_access_is_renewed_before_it_is_over() -> None:
 async def test_one_of_many_that_wait_for_new_access_may_be_cancelled() -> None:
     async with rigged(lifetime_s=1.0) as rig:
         session = await rig.session()
-        rig.service._ways._held[session].put_out()
+        rig.service._routes._routes[session].expire()
         calls = [asyncio.create_task(rig.run(session)) for _ in range(5)]
         await asyncio.sleep(0)
         calls[0].cancel()
@@ -162,7 +162,7 @@ async def test_a_worker_that_gave_a_session_up_which_the_coordinator_still_sees_
     assert rig.coordinator.since() == ["execute"], "for a while, straight is not tried"
     rig.worker.since()
     rig.worker.raises = None
-    rig.service._ways._held[session].renew_at = 0.0
+    rig.service._routes._routes[session].renew_at = 0.0
     await rig.run(session)
     assert rig.coordinator.since() == ["get_session"]
     assert rig.worker.since() == ["execute"]
@@ -199,7 +199,7 @@ async def test_a_session_that_has_ended(rig: Rig) -> None:
         await rig.service.execute(session, ExecRequest(command="true"))
     assert rig.worker.since() == ["execute"]
     assert rig.coordinator.since() == ["get_session"]
-    assert not rig.service._ways.knows(session)
+    assert not rig.service._routes.knows(session)
 
 
 # --- what is kept, and where tokens may go ------------------------------------------------------
@@ -225,33 +225,35 @@ async def test_a_session_that_has_ended(rig: Rig) -> None:
 )
 async def test_where_a_token_goes(door: str, worker: str, goes: bool) -> None:
     """What was secret on the way to the coordinator is not sent in the clear to a worker."""
-    kept = ways_to(door)
-    kept.saw("ses_1", Access(worker, "token", time.time() + 60, "w1"))
-    straight = await kept.of("ses_1")
+    kept = routes_to(door)
+    kept.record("ses_1", Access(worker, "token", time.time() + 60, "w1"))
+    straight = await kept.direct_to("ses_1")
     assert (straight is not None) is goes
     if straight is not None:
         assert straight.url == worker.rstrip("/")
-        assert straight.own_headers == {"Authorization": "Bearer token"}
+        assert straight.identity_headers == {"Authorization": "Bearer token"}
     await kept.close()
 
 
-def ways_to(door: str) -> Ways:
+def routes_to(door: str) -> Routes:
     async def ask(session_id: str) -> Access | None:
         raise AssertionError(session_id)
 
-    return Ways(Connection(door, "a-key"), ask)
+    return Routes(Connection(door, "a-key"), ask)
 
 
 async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "MAX_SESSIONS", 5)
-    monkeypatch.setattr(ways, "MAX_WORKERS", 3)
-    kept = ways_to("http://fleet.example")
+    monkeypatch.setattr(routes, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(routes, "MAX_WORKERS", 3)
+    kept = routes_to("http://fleet.example")
     for n in range(20):
-        kept.saw(f"ses_{n}", Access(f"http://10.0.0.{n}", "token", time.time() + 60, f"w{n}"))
-        assert await kept.of(f"ses_{n}") is not None
-        kept.saw("ses_0", Access("http://10.0.0.0", "token", time.time() + 60, "w0"))  # seen again and again
-    assert list(kept._held) == ["ses_16", "ses_17", "ses_18", "ses_19", "ses_0"]
+        kept.record(f"ses_{n}", Access(f"http://10.0.0.{n}", "token", time.time() + 60, f"w{n}"))
+        assert await kept.direct_to(f"ses_{n}") is not None
+        kept.record(
+            "ses_0", Access("http://10.0.0.0", "token", time.time() + 60, "w0")
+        )  # seen again and again
+    assert list(kept._routes) == ["ses_16", "ses_17", "ses_18", "ses_19", "ses_0"]
     assert len(kept._workers) == 3
-    assert await kept.of("ses_0") is not None
+    assert await kept.direct_to("ses_0") is not None
     await kept.close()
     assert not kept._workers

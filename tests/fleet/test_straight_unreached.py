@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandlot.client.http import service as http_service
-from sandlot.client.http import ways
+from sandlot.client.http import execs as http_execs
+from sandlot.client.http.routing import routes
 from sandlot.domain.errors import (
     LinkInterrupted,
     SandlotError,
@@ -63,15 +63,15 @@ async def black_hole() -> AsyncIterator[str]:
 
 
 async def test_a_black_hole_is_left_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(routes, "CONNECT_TIMEOUT_S", 0.3)
     async with black_hole() as hole:
         rig.where = hole
         session = await rig.session()
         assert (await rig.run(session)).stdout == b"hi\n"
-        assert await rig.service._ways.of(session) is None, "the next call does not try it"
+        assert await rig.service._routes.direct_to(session) is None, "the next call does not try it"
         await rig.service.files(session).write("/workspace/a", pieces(b"x"))
         other = await rig.service.create_session(CreateSession())
-        assert await rig.service._ways.of(other.session.id) is None, "nor does another session's"
+        assert await rig.service._routes.direct_to(other.session.id) is None, "nor does another session's"
         assert rig.coordinator.since() == ["execute", "files", "create_session"]
 
 
@@ -85,9 +85,9 @@ async def test_a_worker_is_tried_again_after_its_time(rig: Rig) -> None:
         assert rig.coordinator.since() == ["get_session", "list_execs"]
         await rig.service.list_execs(session)
         assert rig.coordinator.since() == ["list_execs"]
-        (worker,) = rig.service._ways._workers.values()
-        assert worker.left_alone_until > time.monotonic()
-        worker.left_alone_until = time.monotonic()
+        (worker,) = rig.service._routes._workers.values()
+        assert worker.avoided_until > time.monotonic()
+        worker.avoided_until = time.monotonic()
         await rig.service.list_execs(session)
         assert rig.coordinator.since() == []
 
@@ -97,16 +97,16 @@ async def test_a_frozen_worker(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         rig.where = f"http://127.0.0.1:{frozen.getsockname()[1]}"
         session = await rig.session()
-        way = rig.service._way(session)
+        calls = rig.service._calls_to(session)
         path = f"/v1/sessions/{session}/execs"
         # The coordinator has as long for its answer, on a machine that may stand still for a moment.
-        await way.call("GET", path, repeatable=True, read_timeout_s=2.0)
+        await calls.call("GET", path, repeatable=True, read_timeout_s=2.0)
         assert rig.coordinator.since() == ["list_execs"]
-        assert await rig.service._ways.of(session) is None
+        assert await rig.service._routes.direct_to(session) is None
 
 
 async def test_a_silent_command_does_not_shun_its_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_service, "EXECUTE_READ_S", 0.1)
+    monkeypatch.setattr(http_execs, "EXECUTE_READ_S", 0.1)
     session = await rig.session()
     assert (await rig.run(session, "sleep 0.5; echo late")).stdout == b"late\n"
     assert rig.worker.since() == ["execute", "get_exec"]
@@ -238,7 +238,7 @@ async def test_the_coordinator_may_be_away(rig: Rig) -> None:
 
     rig.coordinator.raises = away
     await rig.run(session)
-    rig.service._ways._held[session].renew_at = 0.0
+    rig.service._routes._routes[session].renew_at = 0.0
     await rig.run(session)
     await rig.run(session)
     assert rig.coordinator.since() == ["get_session"], "and it is not asked each time"

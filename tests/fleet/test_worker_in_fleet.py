@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.domain.errors import NotFound, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
-from sandlot.fleet.directory import (
+from sandlot.fleet.directory.contract import (
     LostPlace,
     Place,
+    PlacementRequest,
     SessionEntry,
     Timings,
-    Want,
     WorkerCard,
     WorkerState,
 )
-from sandlot.fleet.membership import Membership
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.membership.membership import Membership
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from sandlot.testing.eventually import eventually
 from sandlot.wiring.worker import build_worker
@@ -98,7 +98,9 @@ async def create(at: Placed, request: CreateSession) -> Session:
     async def placed() -> Place | None:
         try:
             place = await at.directory.place(
-                Want("default", "base", thread=request.thread, idempotency_key=request.idempotency_key)
+                PlacementRequest(
+                    "default", "base", thread=request.thread, idempotency_key=request.idempotency_key
+                )
             )
         except Unavailable:  # the directory is unsettled for one lease after its birth
             return None
@@ -198,7 +200,7 @@ async def test_session_of_a_dead_worker_is_taken_over_and_given_up_when_it_comes
         session = await create(first, CreateSession(thread="t", env={"A": "1"}, metadata={"m": "1"}))
         await first.worker.execute(session.id, ExecRequest("echo mine > /workspace/file"))
     async with in_fleet(redis, cell, folders[1]) as second:
-        want = Want("default", "base", thread="t")
+        want = PlacementRequest("default", "base", thread="t")
 
         async def is_lost() -> bool:
             try:
@@ -212,7 +214,9 @@ async def test_session_of_a_dead_worker_is_taken_over_and_given_up_when_it_comes
         async def is_placed() -> bool:
             try:
                 places.append(
-                    await second.directory.place(Want("default", "base", thread="t", takes_over=session.id))
+                    await second.directory.place(
+                        PlacementRequest("default", "base", thread="t", takes_over=session.id)
+                    )
                 )
             except Unavailable:  # the second one's own report is late
                 return False

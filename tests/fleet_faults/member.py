@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from sandlot.fleet.directory import Timings
+from sandlot.fleet.directory.contract import Timings
 from tests.faults.rig import ServerProcess
 from tests.fleet_faults.network import own_group
 

@@ -21,8 +21,8 @@ from sandlot.client.http import HttpService
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
 from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
-from sandlot.fleet.directory import Timings
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.contract import Timings
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from sandlot.testing.eventually import eventually
 from tests.faults.invariants import Footprint, unforeseen
@@ -149,7 +149,7 @@ class Fleet:
 
     async def _offers_warm(self, worker: Member) -> bool:
         async with self.directory() as directory:
-            reports = [status.report for status in await directory.workers() if status.at.id == worker.owner]
+            reports = [status.report for status in await directory.workers() if status.ref.id == worker.owner]
         return any(room.warm for report in reports if report for room in report.room.values())
 
     @asynccontextmanager
@@ -232,7 +232,7 @@ class Fleet:
         held: dict[str, set[str]] = {worker.owner: set() for worker in self.workers}
         async with self.directory() as directory:
             for status in await directory.workers():
-                held[status.at.id] = await recorded_for(directory, status.at.id)
+                held[status.ref.id] = await recorded_for(directory, status.ref.id)
         return held
 
     async def _differences_of(self, worker: Member, sessions: list[AsyncSession]) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from sandlot import AsyncClient, AsyncSession, errors
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES
 from sandlot.domain.ids import new_exec_id
-from sandlot.fleet.directory import WorkerState
+from sandlot.fleet.directory.contract import WorkerState
 from sandlot.testing.eventually import eventually
 from sandlot.wire.packed import PACKED
 from tests.faults.invariants import TELL, counted, times_run, told, until_told
@@ -128,8 +128,8 @@ async def refusal(session: AsyncSession) -> errors.SandlotError:
 
 async def is_alive(fleet: Fleet, worker: Member) -> bool:
     async with fleet.directory() as directory:
-        (found,) = [status for status in await directory.workers() if status.at.id == worker.owner]
-        return found.at.state is WorkerState.ALIVE
+        (found,) = [status for status in await directory.workers() if status.ref.id == worker.owner]
+        return found.ref.state is WorkerState.ALIVE
 
 
 async def test_of_two_with_one_thread(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot import Result, errors
-from sandlot.fleet.directory import Timings
+from sandlot.fleet.directory.contract import Timings
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 from tests.faults.invariants import counted, times_run
 from tests.fleet_faults.healing import healing

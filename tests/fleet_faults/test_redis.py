@@ -17,7 +17,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from sandlot import AsyncClient, AsyncSession, errors
-from sandlot.fleet.directory import Timings
+from sandlot.fleet.directory.contract import Timings
 from sandlot.testing.eventually import eventually
 from tests.faults.invariants import counted, problem, times_run, told
 from tests.faults.rig import created_at_last

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandlot.domain.errors import Unavailable
-from sandlot.fleet.redis_directory import RedisDirectory
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from tests.fleet_faults.sentinels import NAME, Watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

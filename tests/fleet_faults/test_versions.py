@@ -25,7 +25,7 @@ NEXT_WORKER = [sys.executable, str(Path(__file__).parent / "other_version.py"), 
 
 async def versions(fleet: Fleet) -> dict[str, str]:
     async with fleet.directory() as directory:
-        return {status.at.id: status.version for status in await directory.workers()}
+        return {status.ref.id: status.version for status in await directory.workers()}
 
 
 async def drain(fleet: Fleet, worker: Member) -> None:

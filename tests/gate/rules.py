@@ -95,6 +95,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/integrations/openai_agents": ("tests/integrations/test_openai_agents.py",),
     "src/sandlot/integrations/pydantic_ai.py": ("tests/integrations/test_pydantic_ai.py",),
     "src/sandlot/providers": ("tests/attacks", "tests/docker", CONFORMANCE, "tests/faults"),
+    "src/sandlot/reference": ("tests/docs",),
     "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),
     "src/sandlot/wire": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE, *INTEGRATIONS),
     "src/sandlot/wiring": (

@@ -62,7 +62,7 @@ def test_a_lost_sandbox_is_reported_to_the_model_and_not_replaced(
         for text in told:
             assert "sandbox_lost" in text
             assert "files in /workspace and /tmp" in text
-            assert "has to be asked for" in text
+            assert "ask for a new, empty sandbox" in text
         assert state["messages"][-1].content == "it is lost"
         (lost,) = client.sessions(thread=thread)
         assert (lost.id, lost.generation, lost.info.sandbox_id) == (before.id, 1, None)
@@ -74,7 +74,7 @@ def test_a_lost_sandbox_is_reported_to_the_model_and_not_replaced(
         listed, ran = answers(agent.invoke(said("three"), run_of(thread)))
         assert str(listed.content) == "No files found"
         told, _, rest = str(ran.content).partition("\n")
-        assert told.startswith("[this is a new, empty sandbox. The one that this conversation had was lost")
+        assert told.startswith("[this is a new, empty sandbox. The earlier one of this conversation was lost")
         assert rest.startswith("anew\n")
         (after,) = client.sessions(thread=thread)
         assert (after.id, after.generation) == (before.id, 2)

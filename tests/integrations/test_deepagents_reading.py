@@ -10,18 +10,18 @@ from deepagents.backends.sandbox import MAX_OUTPUT_BYTES, TRUNCATION_MSG
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.integrations.deepagents.reading import COUNTED_BYTES, SCANNED_BYTES, Page
+from sandlot.integrations.deepagents.text_page import LINE_COUNT_BYTES, MAX_SCAN_BYTES, TextPage
 
 TEXTS = st.text(st.sampled_from("ab\n\r\té世👋\x0b\x85\u2028"), max_size=60)
 
 
 def page(content: bytes, offset: int, limit: int, piece: int = 65536) -> ReadResult:
-    reading, complete = Page(offset, limit), True
+    text_page, complete = TextPage(offset, limit), True
     for start in range(0, len(content), piece):
-        if not reading.add(content[start : start + piece]):
+        if not text_page.add(content[start : start + piece]):
             complete = False
             break
-    return reading.result("/f", complete=complete)
+    return text_page.result("/f", complete=complete)
 
 
 @given(TEXTS, st.integers(0, 12), st.integers(1, 12), st.integers(1, 9))
@@ -71,7 +71,7 @@ def test_a_line_that_never_fits_is_passed_by() -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_lines_behind_a_page_are_counted_in_files_that_are_not_long(extra: int) -> None:
-    lines = COUNTED_BYTES // 2
+    lines = LINE_COUNT_BYTES // 2
     result = page(b"x\n" * lines + b"y\n" * extra * 65536, 0, 10, piece=65536)
     assert result.total_lines == (None if extra else lines)
     assert result.next_offset == 10
@@ -79,10 +79,10 @@ def test_lines_behind_a_page_are_counted_in_files_that_are_not_long(extra: int) 
 
 def test_a_page_that_begins_too_far_down_is_refused_with_a_way_to_go() -> None:
     block = b"x" * (1024 * 1024)
-    reading, taken = Page(10, 10), 0
-    while reading.add(block):
+    text_page, taken = TextPage(10, 10), 0
+    while text_page.add(block):
         taken += len(block)
-        assert taken <= SCANNED_BYTES
-    result = reading.result("/f", complete=False)
+        assert taken <= MAX_SCAN_BYTES
+    result = text_page.result("/f", complete=False)
     assert result.error is not None
     assert "sed" in result.error

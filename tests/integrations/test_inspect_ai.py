@@ -35,7 +35,7 @@ from inspect_ai.util._sandbox.self_check import *  # noqa: F403  the checks: pyt
 
 from sandlot import Client
 from sandlot.domain.errors import SandboxLost, SessionEnded
-from sandlot.integrations.inspect_ai import MARK, SandlotConfig, SandlotSandboxEnvironment
+from sandlot.integrations.inspect_ai import TASK_METADATA_KEY, SandlotConfig, SandlotSandboxEnvironment
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess
 
@@ -215,7 +215,9 @@ async def test_cleanup_from_the_command_line_takes_inspects_sessions_alone(
 
 
 def sessions_of(client: Client, task: str) -> list[str]:
-    return [session.id for session in client.sessions() if session.info.metadata.get(MARK) == task]
+    return [
+        session.id for session in client.sessions() if session.info.metadata.get(TASK_METADATA_KEY) == task
+    ]
 
 
 # --- evaluations ------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from sandlot.integrations.langchain import (
     SandboxMiddleware,
     sandbox_tools,
 )
-from sandlot.integrations.langchain.approval import LOOKED_THROUGH
+from sandlot.integrations.langchain.approval import MAX_SCANNED_CHARACTERS
 from tests.faults.rig import ServerProcess
 from tests.integrations.langchain_runs import ask, bash, config, in_another_process
 from tests.integrations.scripted import by_conversation, calls, results
@@ -103,10 +103,7 @@ def test_not_asked_about(command: str) -> None:
 
 def test_patterns_of_ones_own() -> None:
     policy = ApprovalPolicy({**DEFAULT_PATTERNS, r"\bterraform apply\b": "changes servers"})
-    assert (
-        policy.why("terraform apply && rm -r x")
-        == "deletes folders with all that is in them; changes servers"
-    )
+    assert policy.why("terraform apply && rm -r x") == "deletes folders and their contents; changes servers"
     assert ApprovalPolicy({}).why("rm -rf /") is None
     assert ApprovalPolicy({"": "runs a command"}).why("ls") == "runs a command"
 
@@ -131,13 +128,13 @@ SLOW = [
 def test_no_text_makes_the_search_slow(unit: str) -> None:
     """In processor time, against a text of the same length in which there is nothing to look at."""
     assert searched_s(unit) < 10 * searched_s("echo x; ")
-    why = ApprovalPolicy().why(unit * LOOKED_THROUGH)
+    why = ApprovalPolicy().why(unit * MAX_SCANNED_CHARACTERS)
     assert why is not None
-    assert "too many to be looked through" in why
+    assert "too long to check" in why
 
 
 def searched_s(unit: str) -> float:
-    text = (unit * LOOKED_THROUGH)[:LOOKED_THROUGH]
+    text = (unit * MAX_SCANNED_CHARACTERS)[:MAX_SCANNED_CHARACTERS]
     took = []
     for _ in range(3):
         policy, begun = ApprovalPolicy(), time.thread_time()

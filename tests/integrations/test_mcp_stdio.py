@@ -104,7 +104,7 @@ async def test_a_timeout_is_told_with_what_there_was(shared: McpClient) -> None:
     assert not result.is_error
     assert result.structured_content is not None
     assert result.structured_content["timed_out"]
-    assert text_of(result).startswith("so far\n[ended after")
+    assert text_of(result).startswith("so far\n[timed out after")
 
 
 async def test_files(shared: McpClient) -> None:

@@ -40,7 +40,7 @@ from sandlot.integrations.openai_agents import (
     SandlotSandboxClientOptions,
     SandlotSandboxSessionState,
 )
-from sandlot.integrations.sandboxes import on_client
+from sandlot.integrations.sandboxes import run_on_client
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess, free_port
 
@@ -375,13 +375,13 @@ async def test_a_create_that_is_cancelled_as_it_ends_leaves_nothing(
     made: list[str] = []
 
     async def cut(asked: Client, work: Any) -> Any:
-        result = await on_client(asked, work)
+        result = await run_on_client(asked, work)
         if not made:
             made.append(result.id)
             raise asyncio.CancelledError
         return result
 
-    monkeypatch.setattr("sandlot.integrations.openai_agents.client.on_client", cut)
+    monkeypatch.setattr("sandlot.integrations.openai_agents.client.run_on_client", cut)
     with pytest.raises(asyncio.CancelledError):
         await sandboxes.create()
     assert made

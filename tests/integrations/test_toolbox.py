@@ -15,7 +15,7 @@ from sandlot import AsyncSession, Client, Verdict
 from sandlot.integrations import toolbox
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
-from sandlot.integrations.toolbox.commands import exec_id_of
+from sandlot.integrations.toolbox.commands import exec_id_for_call
 from tests.faults.rig import ServerProcess
 
 pytestmark = pytest.mark.docker
@@ -131,7 +131,7 @@ def test_files(do: Do) -> None:
     assert "2 times" in do(lambda s: toolbox.edit_file(s, "src/a.py", "=", ":=")).text
     do(lambda s: toolbox.edit_file(s, "src/a.py", "=", ":=", replace_all=True))
     assert do(lambda s: toolbox.read_file(s, "src/a.py")).text == "     1\tx := 2\n     2\ty := 1"
-    assert "not in src/a.py" in do(lambda s: toolbox.edit_file(s, "src/a.py", "zzz", "")).text
+    assert "not found in src/a.py" in do(lambda s: toolbox.edit_file(s, "src/a.py", "zzz", "")).text
     assert do(lambda s: toolbox.search(s, ":= 1")).text == "/workspace/src/a.py:2: y := 1"
     assert do(toolbox.list_files).text == "/workspace/src/"
     assert "a.py (14 bytes)" in do(lambda s: toolbox.list_files(s, depth=0)).text
@@ -164,7 +164,7 @@ def test_a_job_that_never_stops_writing_is_read_within_bounds(do: Do) -> None:
     assert first.data["running"] is True
     do(lambda s: toolbox.stop(s, job))
     last = read(do, job, "has ended with exit code", since=10**15)
-    assert "stopped before its end" in last.text
+    assert "killed on request" in last.text
 
 
 def test_what_is_not_text_is_an_answer(do: Do) -> None:
@@ -192,7 +192,11 @@ def test_an_edit_is_done_once(do: Do) -> None:
 
 def test_a_restart_for_a_command_that_has_begun_is_not_made_again(do: Do) -> None:
     def call() -> Answer:
-        do(lambda s: toolbox.restart(s, before=exec_id_of("call-1", "export KEPT=1; echo $RANDOM")))
+        do(
+            lambda s: toolbox.restart(
+                s, before_exec=exec_id_for_call("call-1", "export KEPT=1; echo $RANDOM")
+            )
+        )
         return do(lambda s: toolbox.bash(s, "export KEPT=1; echo $RANDOM", call_id="call-1"))
 
     assert call().text == call().text

@@ -17,7 +17,7 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
-from sandlot.testing.service_suite.harness import deleted, unique
+from sandlot.testing.service_suite.harness import deleted_afterwards, unique
 from tests.fleet_faults.rig import Fleet
 from tests.service.workers import engine_call
 
@@ -72,7 +72,7 @@ class FleetSuite(ServiceSuite):
     async def test_health_counts_sessions(self, client: AsyncClient) -> None:
         await asyncio.sleep(HEALTH_WITHIN_S)
         before = (await client.health()).active_sessions
-        async with deleted(client.thread(unique())):
+        async with deleted_afterwards(client.thread(unique())):
             await eventually(partial(_has_sessions, client, before + 1), COUNTED_WITHIN_S, "one more")
         await eventually(partial(_has_sessions, client, before), COUNTED_WITHIN_S, "one less")
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SessionEnded, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult, Verdict
-from sandlot.domain.limits import Limits
 from sandlot.domain.session import NEVER, CreateSession, SessionChange
 from sandlot.testing import FakeSandlot, FakeService, Invocation, Reply
 from sandlot.testing.eventually import eventually
@@ -277,7 +277,7 @@ async def test_own_environments() -> None:
     (info,) = (await service.catalogue()).environments
     assert (info.name, info.limits, info.lifetime_s) == ("data", limits, None)
     assert (await service.create_session(CreateSession(environment="data"))).session.limits == limits
-    with pytest.raises(InvalidRequest, match="among data"):
+    with pytest.raises(InvalidRequest, match="Available: data"):
         await service.create_session(CreateSession())
 
 

@@ -1,4 +1,4 @@
-"""The HTTP API: ``create_app`` serves any ``SandboxService``, and knows nothing of what is behind it."""
+"""The HTTP API: ``create_app`` serves any ``SandboxService``, whatever its implementation."""
 
 from sandlot.api.app import create_app
 

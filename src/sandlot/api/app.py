@@ -1,4 +1,4 @@
-"""``create_app``: the service's routes behind the edge. The service's life belongs to the caller."""
+"""``create_app``: a service behind the HTTP edge. The caller opens and closes the service."""
 
 from __future__ import annotations
 
@@ -10,27 +10,19 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandlot.api import (
-    attach,
-    catalogue,
-    e2b_seed_routes,
-    execs,
-    files,
-    operations,
-    problems,
-    seed_routes,
-    sessions,
-    threads,
-)
-from sandlot.api.admission import LOOPBACK_HOSTS, Admission, TokenCheck
+from sandlot.api.classic import e2b_routes as classic_e2b_routes
+from sandlot.api.classic import routes as classic_routes
 from sandlot.api.description import describe
-from sandlot.api.edge import DEFAULT_HELD_BYTES, Edge, Gate
-from sandlot.api.figures import RequestFigures
-from sandlot.api.mounted import MountedApp
-from sandlot.api.plain import PlainRoute
-from sandlot.api.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyBounds
-from sandlot.api.stream_places import StreamBounds, StreamPlaces
-from sandlot.domain.budget import ByteBudget
+from sandlot.api.edge import problems
+from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
+from sandlot.api.edge.middleware import DEFAULT_HELD_BYTES, EdgeMiddleware, Gate
+from sandlot.api.edge.mounts import MountedApp
+from sandlot.api.edge.raw_routes import RawRoute
+from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
+from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
+from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, threads
+from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.service import Access, SandboxService
 from sandlot.domain.session import Session
 
@@ -43,78 +35,94 @@ def create_app(
     access: Callable[[Session], Access | None] | None = None,
     gate: Gate | None = None,
     routers: Sequence[APIRouter] = (),
-    plain: Sequence[PlainRoute] = (),
+    raw_routes: Sequence[RawRoute] = (),
     worker_id: str = "",
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     max_upload_bytes: int = DEFAULT_MAX_UPLOAD_BYTES,
     body_timeout_s: float = DEFAULT_BODY_TIMEOUT_S,
     mounted: Mapping[str, ASGIApp] | None = None,
-    streams: StreamBounds | None = None,
+    streams: StreamLimits | None = None,
     max_held_bytes: int = DEFAULT_HELD_BYTES,
 ) -> FastAPI:
-    """Without ``api_key`` and ``tokens`` it is open to whoever reaches it, so bind it to loopback alone.
+    """Build the ASGI application that serves ``service``.
 
-    ``tokens``: bearers' values that are taken instead of the key, which then opens the figures alone.
-    ``access``: the way straight to a session's worker, put into each answer about that one session.
-    ``gate``: awaited before each request that was admitted; what it raises is the answer. ``routers``: routes
-    beside our own; ``plain``: those that are in such a hurry that they are answered before the framework.
-    ``worker_id``: who this is, said in every answer. ``allowed_hosts``: the Host names that
-    it answers to, without ports; None: any, for a server that is reached by names it cannot know.
-    ``mounted``: applications behind the same edge, by the path that each answers. ``streams``: how many event
-    streams and WebSockets may be open. ``max_held_bytes``: of results and files on their way to clients.
+    Without ``api_key`` and ``tokens`` anyone who reaches the server can use it, so bind it to
+    loopback only.
+
+    ``tokens``: checks bearer tokens, which then replace the key; the key opens only the metrics.
+    ``access``: returns a session's direct access to its worker; each response about one session
+    carries it. ``gate``: awaited before each admitted request; an error that it raises becomes the
+    response. ``routers``: additional routes. ``raw_routes``: hot routes that bypass FastAPI to save
+    time. ``worker_id``: this worker's id, sent in every response. ``allowed_hosts``: Host names,
+    without ports, that the server accepts. None accepts any name, for a server whose clients use
+    names that it cannot know. ``mounted``: other applications behind the same edge, by path.
+    ``streams``: how many event streams and WebSockets may be open. ``max_held_bytes``: limit on the
+    bytes of results and files on their way to clients.
     """
     app = routed_app(routers)
-    # Last: a request is matched against the routes in their order, and ours are in more of a hurry.
+    # Last, because requests are matched against routes in order and our own must be faster.
     app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
-    figures = RequestFigures()
+    metrics = RequestMetrics()
     app.state.service = service
     app.state.access = access
-    app.state.figures = figures
-    app.state.feeding = set()  # tasks that still give input to execs in the background
+    app.state.metrics = metrics
+    app.state.stdin_writers = set()  # tasks that still write stdin to background execs
     edge: dict[str, Any] = {
         "admission": Admission(api_key, allowed_hosts, tokens),
-        "bounds": BodyBounds(max_upload_bytes, body_timeout_s),
-        "figures": figures,
+        "body_limits": BodyLimits(max_upload_bytes, body_timeout_s),
+        "metrics": metrics,
         "gate": gate,
         "worker_id": worker_id,
-        "held": ByteBudget(max_held_bytes),
-        "streams": StreamPlaces(streams or StreamBounds()),
+        "budget": ByteBudget(max_held_bytes),
+        "streams": StreamSlots(streams or StreamLimits()),
     }
-    app.add_middleware(Edge, **edge)
-    app.plain = {route.path: Edge(route, **edge) for route in plain}
+    app.add_middleware(EdgeMiddleware, **edge)
+    app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
     return app
 
 
 class _App(FastAPI):
-    """``plain``: what is answered before all of the framework's layers, by its path and for all methods; each
-    behind an edge like the framework's own.
+    """FastAPI, with ``raw_routes`` that bypass all of its layers.
+
+    A raw route is matched by its exact path and for all methods. Each has an edge of its own, set
+    up like the framework's.
     """
 
-    plain: Mapping[str, ASGIApp] = MappingProxyType({})
+    raw_routes: Mapping[str, ASGIApp] = MappingProxyType({})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        plain = self.plain.get(scope["path"]) if scope["type"] == "http" else None
-        await (plain or super().__call__)(scope, receive, send)
+        route = self.raw_routes.get(scope["path"]) if scope["type"] == "http" else None
+        await (route or super().__call__)(scope, receive, send)
 
 
 def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
-    """All routes and no service: enough to be described."""
+    """An app with all routes and no service: enough to generate the OpenAPI description."""
     app = _App(
         title="Sandlot",
         version="1",
         description="Self-hosted sandboxes for AI agents: sessions, execs and files.",
-        docs_url=None,  # its page would load a stranger's script into our origin
+        docs_url=None,  # the docs page would load a third-party script into our origin
         redoc_url=None,
         redirect_slashes=False,
     )
     problems.install(app)
-    rooms = (sessions, execs, attach, files, threads, catalogue, operations, seed_routes, e2b_seed_routes)
-    for router in (*routers, *(room.router for room in rooms)):
+    modules = (
+        sessions,
+        execs,
+        attach,
+        files,
+        threads,
+        catalogue,
+        operations,
+        classic_routes,
+        classic_e2b_routes,
+    )
+    for router in (*routers, *(module.router for module in modules)):
         for route in router.routes:
             if isinstance(route, APIRoute):
                 route.unique_id = route.name
-            # Not include_router: it keeps the routers nested and matches every request against each of them
-            # twice, which costs more than all the rest of a create.
+            # Not include_router: it keeps the routers nested and matches every request against each
+            # of them twice, which costs more than the rest of a create.
             app.router.routes.append(route)
     describe(app)
     return app

@@ -1,4 +1,4 @@
-"""What routes are given: the service behind the app, and the parameters that many of them share."""
+"""What routes receive: the service behind the app, and the parameters that many routes share."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from sandlot.domain.session import Session
 MAX_OFFSET: Final = 2**63 - 1
 
 
-# A coroutine, because FastAPI would send a plain function to a thread.
+# A coroutine, because FastAPI would run a plain function in a thread.
 async def _service(connection: HTTPConnection) -> SandboxService:
     service: SandboxService = connection.app.state.service
     return service
 
 
 Service = Annotated[SandboxService, Depends(_service)]
-IdempotencyKey = Annotated[str | None, Header(description="The same key again gives the first answer.")]
-Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="Output before this byte is not wanted.")]
+IdempotencyKey = Annotated[
+    str | None, Header(description="Using the same key again returns the first answer.")
+]
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="Skip output before this byte.")]
 
 
 def access_to(connection: HTTPConnection, session: Session) -> Access | None:
-    """The way straight to the session's worker, if this server hands such ways out."""
+    """Direct access to the session's worker, if this server grants it."""
     access: Callable[[Session], Access | None] | None = connection.app.state.access
     return None if access is None else access(session)
 
 
-def within(name: str, value: int, low: int, high: int) -> int:
+def check_range(name: str, value: int, low: int, high: int) -> int:
     if not low <= value <= high:
         raise InvalidRequest(f"{name} must be {low} … {high}")
     return value

@@ -1,40 +1,69 @@
-"""The API's description (OpenAPI): what FastAPI derives from the routes, and what it cannot know."""
+"""The API's OpenAPI description: what FastAPI derives from the routes, plus what it cannot know."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from sandlot.api.admission import OPEN_PATHS
+from sandlot.api.edge.admission import OPEN_PATHS
 from sandlot.wire.error_codes import Problem
 
-_KEYS: dict[str, Any] = {
+_SECURITY_SCHEMES: dict[str, Any] = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 
 
+_TAGS: dict[str, str] = {
+    "sessions": "A session is one sandbox that keeps its state. It ends when deleted or when its time is up.",
+    "execs": """
+        An exec is one run of a command, named by its id: asking again with the same id never runs the command
+        twice. A shell keeps its folder, variables and functions from one command to the next.
+
+        With `Accept: text/event-stream` the answer is server-sent events with JSON data: `started`
+        (`exec_id`, `pid`, `existing`), `output` (`channel`, `offset`, `text`, and `base64` if the bytes are
+        not valid UTF-8), `exited` (`verdict`, `exited`), or `error` (a problem). To continue a broken stream,
+        send the id of its last event as `Last-Event-ID`.
+    """,
+    "threads": """
+        A thread is a conversation. It has at most one session, which is created when it is first used.
+        Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
+    """,
+    "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
+    "catalogue": "What the server offers.",
+    "operations": "For operators and load balancers.",
+    "classic": "The routes of earlier versions, for programs that use them. New programs use `/v1`.",
+}
+
+
 def describe(app: FastAPI) -> None:
-    """From now on ``app.openapi()`` is whole: the problem's shape, and which routes need the key."""
+    """Complete ``app.openapi()``: the problem schema, and which routes need the key."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _described(app)
+            app.openapi_schema = _build_schema(app)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+def _build_schema(app: FastAPI) -> dict[str, Any]:
+    schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        tags=[{"name": name, "description": inspect.cleandoc(text)} for name, text in _TAGS.items()],
+    )
     components = schema.setdefault("components", {})
     components["schemas"]["Problem"] = TypeAdapter(Problem).json_schema(mode="serialization")
-    components["securitySchemes"] = _KEYS
+    components["securitySchemes"] = _SECURITY_SCHEMES
     for path, operations in schema["paths"].items():
         if path not in OPEN_PATHS:
             for operation in operations.values():
-                operation["security"] = [{name: []} for name in _KEYS]
+                operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     return schema

@@ -2,12 +2,15 @@
 
 main.py       the application: global options, the list of commands, errors as one line
 connection.py a client from the global options
-display.py    tables, JSON and sizes; colour on a terminal alone
-attach.py     an exec on this terminal or on these pipes
-run.py        run, exec, shell          sessions.py  sessions …       files.py   files …
-catalogue.py  env …, registry …         images.py    images build     serve.py   serve      mcp.py  mcp
-doctor.py     looks at this machine; checks.py says what follows from it
+chosen.py     which session a command is about
+terminal/     display.py: tables, JSON and sizes; attach.py: an exec on this terminal or on pipes
+doctor/       command.py examines this machine; checks.py decides what is right or wrong with it
 
-Commands that talk to a server use the SDK and nothing else. Heavy imports stand inside the commands, so that
+run.py        run, exec, shell       sessions.py  sessions …       files.py    files …
+catalogue.py  env …, registry …      images.py    images build     bench.py    bench
+serve.py      serve                  mcp.py       mcp
+fleet.py      fleet …                members.py   worker, coordinator
+
+Commands that talk to a server use only the SDK. Heavy imports are inside the commands, so that
 ``sandlot --help`` answers at once.
 """

@@ -1,8 +1,7 @@
-"""``bench``: how fast the server's sandboxes are, beside plain Docker on the same machine, in turn and in one
-run.
+"""``bench``: compares sandboxes with plain Docker on the same machine, alternately in one run.
 
-Paced as an agent's calls are: back to back they would measure the machine being full. Ratios are what counts;
-the milliseconds are the machine's.
+Calls are paced like those of an agent: back-to-back calls would only measure a full machine. The
+ratios matter; the milliseconds depend on the machine.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ import typer
 
 from sandlot.cli.catalogue import environment_of
 from sandlot.cli.connection import with_client
-from sandlot.cli.display import print_json, print_table
+from sandlot.cli.terminal.display import print_json, print_table
+from sandlot.domain.capacity.limits import MIB, LimitChange
 from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.execution import Output
-from sandlot.domain.limits import MIB, LimitChange
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
-    from sandlot.domain.pool import PoolStats
+    from sandlot.domain.capacity.pool import PoolStats
 
 PACE_SECONDS = 0.05
 REFILL_WITHIN_SECONDS = 30.0
 WARM_UP_ROUNDS = 2
-# What the server gives a sandbox, as far as the command line can say it.
+# The same limits as the server's sandboxes, as far as the docker command can express them.
 DOCKER_OPTIONS = [
     *("--network", "none", "--memory", "512m", "--memory-swap", "512m", "--cpus", "0.5"),
     *("--pids-limit", "256", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
@@ -51,7 +50,7 @@ SERIES = (
 
 @dataclass
 class Samples:
-    """Milliseconds, by what was measured."""
+    """Measured milliseconds, by the name of the measurement."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SERIES})
 
@@ -61,8 +60,8 @@ class Samples:
     def figures(self) -> dict[str, float]:
         figures = {f"{name}_p50_ms": self.p50(name) for name in SERIES}
         for name in ("create", "create_custom", "first_output", "exec"):
-            against = "docker_create" if name == "create_custom" else f"docker_{name}"
-            figures[f"{name}_ratio"] = self.p50(against) / self.p50(name)
+            baseline = "docker_create" if name == "create_custom" else f"docker_{name}"
+            figures[f"{name}_ratio"] = self.p50(baseline) / self.p50(name)
         return figures
 
 
@@ -72,13 +71,23 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     ctx: typer.Context,
-    rounds: Annotated[int, typer.Option(min=3, max=1000, help="How often each thing is measured.")] = 30,
-    environment: Annotated[str, typer.Option("--environment", help="The environment.")] = "base",
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of tables.")] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds", metavar="ROUNDS", min=3, max=1000, help="How many measurements of each kind."
+        ),
+    ] = 30,
+    environment: Annotated[
+        str, typer.Option("--environment", metavar="NAME", help="The environment to measure.")
+    ] = "base",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure creates and commands on the server, beside `docker` on this machine."""
+    """Compare the speed with plain Docker.
+
+    Measures how fast the server creates sandboxes and runs commands, and the same with `docker`.
+    """
     if shutil.which("docker") is None:
-        raise Unsupported("bench compares with the docker command, which is not on this machine")
+        raise Unsupported("bench needs the docker command to compare with, and it is not installed.")
     figures = with_client(ctx, lambda client: measure(client, environment, rounds, progress=not as_json))
     if as_json:
         print_json({name: round(value, 3) for name, value in figures.items()})
@@ -111,14 +120,16 @@ async def measure(client: AsyncClient, environment: str, rounds: int, *, progres
     image = environment_of(await client.catalogue(), environment).image
     before = (await client.health()).pools.get(environment)
     if before is None:
-        raise Unavailable(f"no worker has a pool of {environment} now; `sandlot fleet workers` shows them")
+        raise Unavailable(
+            f"No worker has a pool for {environment} now. Run `sandlot fleet workers` to see them."
+        )
     samples = Samples()
     console = Console(stderr=True)
     numbers = range(rounds + WARM_UP_ROUNDS)
     for number in track(numbers, "measuring", console=console, transient=True, disable=not progress):
-        spent = await one_round(client, environment, image)
+        timings = await one_round(client, environment, image)
         if number >= WARM_UP_ROUNDS:
-            for name, value in spent.items():
+            for name, value in timings.items():
                 samples.values[name].append(value)
     after = (await client.health()).pools.get(environment, before)
     return {**samples.figures(), "pool_hit_rate": _hit_rate(before, after), "rounds": float(rounds)}
@@ -131,13 +142,13 @@ def _hit_rate(before: PoolStats, after: PoolStats) -> float:
 
 
 async def one_round(client: AsyncClient, environment: str, image: str) -> dict[str, float]:
-    """Ours and Docker's in turn, so that whatever else the machine does meets both."""
-    spent: dict[str, float] = {}
-    session = await _timed(spent, "create", client, environment, lambda: client.create(environment))
-    spent["exec"] = await _exec_ms(session)
+    """Measure Sandlot and Docker once each, so that other load on the machine affects both."""
+    timings: dict[str, float] = {}
+    session = await _timed(timings, "create", client, environment, lambda: client.create(environment))
+    timings["exec"] = await _exec_ms(session)
     await session.delete()
     custom = await _timed(
-        spent,
+        timings,
         "create_custom",
         client,
         environment,
@@ -152,23 +163,23 @@ async def one_round(client: AsyncClient, environment: str, image: str) -> dict[s
                 return made
         raise AssertionError("echo printed nothing")
 
-    first = await _timed(spent, "first_output", client, environment, create_and_print)
+    first = await _timed(timings, "first_output", client, environment, create_and_print)
     await first.delete()
-    await asyncio.to_thread(_docker_round, spent, image)
-    return spent
+    await asyncio.to_thread(_docker_round, timings, image)
+    return timings
 
 
 async def _timed(
-    spent: dict[str, float],
+    timings: dict[str, float],
     name: str,
     client: AsyncClient,
     environment: str,
     make: Callable[[], Awaitable[AsyncSession]],
 ) -> AsyncSession:
-    await _refilled(client, environment)
+    await _wait_for_refill(client, environment)
     began = time.perf_counter()
     session = await make()
-    spent[name] = (time.perf_counter() - began) * 1000
+    timings[name] = (time.perf_counter() - began) * 1000
     return session
 
 
@@ -177,13 +188,13 @@ async def _exec_ms(session: AsyncSession) -> float:
     await asyncio.sleep(PACE_SECONDS)
     began = time.perf_counter()
     result = await session.run(["echo", "hi"])
-    spent = (time.perf_counter() - began) * 1000
+    elapsed_ms = (time.perf_counter() - began) * 1000
     assert result.output == "hi\n", result
-    return spent
+    return elapsed_ms
 
 
-async def _refilled(client: AsyncClient, environment: str) -> None:
-    """Paced: the next create comes when the pool has had its time, as with people who think in between."""
+async def _wait_for_refill(client: AsyncClient, environment: str) -> None:
+    """Wait until the pool is full again, as it is between the calls of a real user."""
     deadline = time.monotonic() + REFILL_WITHIN_SECONDS
     while time.monotonic() < deadline:
         await asyncio.sleep(PACE_SECONDS)
@@ -192,23 +203,23 @@ async def _refilled(client: AsyncClient, environment: str) -> None:
             return
 
 
-def _docker_round(spent: dict[str, float], image: str) -> None:
+def _docker_round(timings: dict[str, float], image: str) -> None:
     name = f"sandlot-bench-{time.time_ns()}"
     try:
         began = time.perf_counter()
         _docker("create", "--name", name, *DOCKER_OPTIONS, image, "sleep", "600")
         _docker("start", name)
-        spent["docker_create"] = (time.perf_counter() - began) * 1000
+        timings["docker_create"] = (time.perf_counter() - began) * 1000
         time.sleep(PACE_SECONDS)
         began = time.perf_counter()
         _docker("exec", name, "echo", "hi")
-        spent["docker_exec"] = (time.perf_counter() - began) * 1000
+        timings["docker_exec"] = (time.perf_counter() - began) * 1000
         _docker("rm", "-f", name)
         time.sleep(PACE_SECONDS)
         began = time.perf_counter()
         _docker("run", "-d", "--name", name, *DOCKER_OPTIONS, image, "sleep", "600")
         _docker("exec", name, "echo", "hi")
-        spent["docker_first_output"] = (time.perf_counter() - began) * 1000
+        timings["docker_first_output"] = (time.perf_counter() - began) * 1000
     finally:
         _docker("rm", "-f", name, check=False)
 

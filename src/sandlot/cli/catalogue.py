@@ -1,4 +1,4 @@
-"""``env list|show``, ``registry list|check``: what a server offers, and whether one's own folder is right."""
+"""``env list|show``, ``registry list|check``: what a server offers; checks a registry folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from sandlot.cli.connection import server_module, with_client
 if TYPE_CHECKING:
     from sandlot.domain.service import Catalogue, EnvironmentInfo
 
-env_app = typer.Typer(help="Environments.", no_args_is_help=True, rich_markup_mode=None)
+env_app = typer.Typer(help="Show the environments of a server.", no_args_is_help=True, rich_markup_mode=None)
 registry_app = typer.Typer(
-    help="Environments, tools, prompts and agents.", no_args_is_help=True, rich_markup_mode=None
+    help="Show or check a registry.\n\nIt has environments, tools, prompts and agents.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @env_app.command("list")
 def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
     """List the environments that the server offers."""
-    from sandlot.cli import display
+    from sandlot.cli.terminal import display
 
     environments = with_client(ctx, lambda client: client.catalogue()).environments
     if as_json:
@@ -46,9 +48,13 @@ def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 @env_app.command("show")
-def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> None:
+def show_environment(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The environment.")],
+    as_json: Json = False,
+) -> None:
     """Show one environment."""
-    from sandlot.cli import display
+    from sandlot.cli.terminal import display
 
     found = environment_of(with_client(ctx, lambda client: client.catalogue()), name)
     if as_json:
@@ -75,11 +81,11 @@ def show_environment(ctx: typer.Context, name: str, as_json: Json = False) -> No
 
 
 def environment_of(catalogue: Catalogue, name: str) -> EnvironmentInfo:
-    from sandlot.domain.environment import no_environment
+    from sandlot.domain.environment import unknown_environment_error
 
     found = next((known for known in catalogue.environments if known.name == name), None)
     if found is None:
-        raise no_environment(name, {known.name: known.tier for known in catalogue.environments})
+        raise unknown_environment_error(name, {known.name: known.tier for known in catalogue.environments})
     return found
 
 
@@ -91,17 +97,21 @@ def list_registry(ctx: typer.Context, as_json: Json = False) -> None:
 
 @registry_app.command("check")
 def check_registry(
-    folder: Annotated[Path, typer.Argument(help="A registry folder of your own.")], as_json: Json = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Your registry folder.")],
+    as_json: Json = False,
 ) -> None:
-    """Read a registry folder as the server would, and say what is wrong with it."""
+    """Check a registry folder.
+
+    Reports what is wrong with it.
+    """
     registry = server_module("sandlot.config.registry")
-    # A member's settings, which ask for no key: nothing is served here.
-    settings = server_module("sandlot.config.fleet_settings").member_settings()
+    # The settings of a fleet member need no API key, and this command serves nothing.
+    settings = server_module("sandlot.config.reading").member_settings()
     _print_catalogue(registry.load_registry(folder, defaults=settings.recipe_defaults).catalogue, as_json)
 
 
 def _print_catalogue(catalogue: Catalogue, as_json: bool) -> None:
-    from sandlot.cli import display
+    from sandlot.cli.terminal import display
 
     if as_json:
         display.print_json(catalogue)

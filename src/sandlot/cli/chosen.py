@@ -1,4 +1,4 @@
-"""Which session a command is about: by its id, or by its thread."""
+"""Finds the session that a command is about, by its id or by its thread."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
 
-OfThread = Annotated[
-    str | None, typer.Option("--thread", help="The session of this conversation, instead of SESSION.")
+ThreadOption = Annotated[
+    str | None,
+    typer.Option("--thread", metavar="THREAD", help="Use the session of this thread instead of SESSION."),
 ]
 
 
-async def session_of(client: AsyncClient, session_id: str | None, thread: str | None) -> AsyncSession:
-    """One that is there: asking for a thread by mistake must not make a sandbox."""
+async def find_session(client: AsyncClient, session_id: str | None, thread: str | None) -> AsyncSession:
+    """Return an existing session. A mistyped thread must not create a sandbox."""
     from sandlot.domain.errors import NotFound
 
     if session_id is not None:
@@ -24,17 +25,18 @@ async def session_of(client: AsyncClient, session_id: str | None, thread: str | 
     assert thread is not None, "one of the two is given"
     async for session in client.sessions(thread=thread):
         return session
-    raise NotFound(f"thread {thread!r:.80} has no session; `sandlot run --thread` makes one")
+    shown = f"{thread!r:.80}"
+    raise NotFound(f"Thread {shown} has no session. To create one: sandlot run --thread {shown} COMMAND")
 
 
-def variables(given: list[str] | None) -> dict[str, str]:
-    """Of ``--env NAME=VALUE``."""
+def parse_variables(given: list[str] | None) -> dict[str, str]:
+    """Parse the values of ``--env NAME=VALUE``."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise typer.BadParameter(
-                f"--env sets a variable, as NAME=VALUE. An environment is chosen by --environment {text}"
+                f"--env needs NAME=VALUE. To choose an environment, use --environment {text}."
             )
         found[name] = value
     return found

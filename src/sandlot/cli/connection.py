@@ -1,4 +1,4 @@
-"""A client from the global options, for the length of one command."""
+"""Creates a client from the global options, for one command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from sandlot.client.extras import module_of_extra
+from sandlot.client.extras import import_extra
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServerOptions:
+    """The global options that say which server to use."""
+
     url: str | None
     api_key: str | None = field(default=None, repr=False)
 
@@ -36,7 +38,7 @@ def with_client(
     *,
     local: bool = False,
 ) -> T:
-    """Runs ``work`` on a client; ``local``: with a worker inside this process instead of a server."""
+    """Run ``work`` with a client. ``local``: use a worker in this process instead of a server."""
 
     async def run() -> T:
         async with _local_client() if local else ctx.obj.client() as client:
@@ -47,18 +49,18 @@ def with_client(
 
 @asynccontextmanager
 async def _local_client() -> AsyncIterator[AsyncClient]:
-    from sandlot.cli.display import said_if_slow
+    from sandlot.cli.terminal.display import note_if_slow
     from sandlot.client.async_client import AsyncClient
 
     server_module("sandlot.wiring")
-    # For one command nothing is held warm; and which sessions stay is the command's to say, not the worker's.
+    # One command needs no warm sandboxes. The command, not the worker, decides which sessions stay.
     client = AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
-    with said_if_slow("starting a worker in this process"):
+    with note_if_slow("Starting a local worker."):
         await client.opened()
     async with client:
         yield client
 
 
 def server_module(name: str) -> ModuleType:
-    """A module of the server's part, or a word on how to install what it needs."""
-    return module_of_extra(name, extra="server", who="this command")
+    """Import a module of the server, or raise an error that says how to install what it needs."""
+    return import_extra(name, extra="server", needed_by="this command")

@@ -1,6 +1,6 @@
-"""``files ls|cat|put|get|rm``: the files of a session, named ``SESSION:path`` as scp does.
+"""``files ls|cat|put|get|rm``: the files of a session, written ``SESSION:path`` as with scp.
 
-With ``--thread`` the session is the conversation's, and what would be ``SESSION:path`` is the path alone.
+With ``--thread`` the session is that of the conversation, and only the path is given.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from sandlot.cli.chosen import OfThread, session_of
+from sandlot.cli.chosen import ThreadOption, find_session
 from sandlot.cli.connection import with_client
 from sandlot.domain.errors import FileProblem
-from sandlot.domain.printable import harmless
+from sandlot.domain.text.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
 
-app = typer.Typer(help="A session's files.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, copy and remove the files of a session.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _PIECE_BYTES = 256 * 1024
-# Of one file that is copied here: a model passes; a sandbox that sends without end does not fill the disk.
-_MOST_BYTES = 16 * 1024**3
+# The most that is copied of one file: enough for a model, but an endless one must not fill the
+# disk.
+_MAX_DOWNLOAD_BYTES = 16 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RemotePath:
     """A path in the sandbox of a session or of a thread: absolute, or relative to the workspace."""
 
     session_id: str | None
@@ -41,41 +44,42 @@ class Place:
     path: str
 
     async def session(self, client: AsyncClient) -> AsyncSession:
-        return await session_of(client, self.session_id, self.thread)
+        return await find_session(client, self.session_id, self.thread)
 
 
-def place(text: str | None, thread: str | None, *, whole: bool = False) -> Place:
-    """``whole``: a session alone means its workspace."""
+def parse_remote(text: str | None, thread: str | None, *, path_optional: bool = False) -> RemotePath:
+    """Parse ``SESSION:path``. ``path_optional``: a session alone means its workspace."""
     if thread is not None:
-        if not text and not whole:
-            raise typer.BadParameter("say which file: with --thread, a path alone")
-        return Place(None, thread, text or ".")
+        if not text and not path_optional:
+            raise typer.BadParameter("Missing path. With --thread, pass only the path.")
+        return RemotePath(None, thread, text or ".")
     session_id, _, path = (text or "").partition(":")
-    if not session_id or not (path or whole):
-        raise typer.BadParameter(
-            f"{text!r} does not name a file of a session: write SESSION:path, or --thread"
-        )
-    return Place(session_id, None, path or ".")
+    if not session_id or not (path or path_optional):
+        raise typer.BadParameter(f"{text!r} is not a path in a session. Write SESSION:PATH, or use --thread.")
+    return RemotePath(session_id, None, path or ".")
 
 
-Remote = Annotated[str, typer.Argument(metavar="SESSION:PATH")]
-RemoteOrWhole = Annotated[str | None, typer.Argument(metavar="SESSION[:PATH]", show_default=False)]
+_PATH = "Session and path. A relative path starts at /workspace. With --thread, pass only the path."
+Remote = Annotated[str, typer.Argument(metavar="SESSION:PATH", help=_PATH)]
+RemoteOrWhole = Annotated[
+    str | None, typer.Argument(metavar="SESSION[:PATH]", help=_PATH, show_default=False)
+]
 
 
 @app.command()
 def ls(
     ctx: typer.Context,
     remote: RemoteOrWhole = None,
-    thread: OfThread = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    thread: ThreadOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List a folder."""
-    from sandlot.cli import display
+    """List a folder of a session."""
+    from sandlot.cli.terminal import display
 
-    at = place(remote, thread, whole=True)
+    location = parse_remote(remote, thread, path_optional=True)
 
     async def work(client: AsyncClient) -> None:
-        entries = await (await at.session(client)).files.list(at.path)
+        entries = await (await location.session(client)).files.list(location.path)
         if as_json:
             display.print_json(entries)
             return
@@ -84,7 +88,7 @@ def ls(
                 entry.type,
                 f"{entry.mode & 0o7777:04o}",
                 display.size(entry.size),
-                display.moment(entry.mtime_ms / 1000),
+                display.timestamp(entry.mtime_ms / 1000),
                 entry.name + (f" -> {entry.target}" if entry.target else ""),
             )
             for entry in entries
@@ -95,15 +99,15 @@ def ls(
 
 
 @app.command()
-def cat(ctx: typer.Context, remote: Remote, thread: OfThread = None) -> None:
-    """Print a file as it is."""
-    from sandlot.cli import display
+def cat(ctx: typer.Context, remote: Remote, thread: ThreadOption = None) -> None:
+    """Print a file."""
+    from sandlot.cli.terminal import display
 
-    at = place(remote, thread)
+    location = parse_remote(remote, thread)
 
     async def work(client: AsyncClient) -> int:
-        session = await at.session(client)
-        async with aclosing(_content(client, session.id, at.path)) as pieces:
+        session = await location.session(client)
+        async with aclosing(_content(client, session.id, location.path)) as pieces:
             async for piece in pieces:
                 try:
                     display.write_bytes(1, piece)
@@ -117,22 +121,28 @@ def cat(ctx: typer.Context, remote: Remote, thread: OfThread = None) -> None:
 @app.command()
 def put(
     ctx: typer.Context,
-    local: Annotated[Path, typer.Argument(exists=True, readable=True)],
+    local: Annotated[
+        Path,
+        typer.Argument(metavar="LOCAL", exists=True, readable=True, help="File or folder on this machine."),
+    ],
     remote: RemoteOrWhole = None,
-    thread: OfThread = None,
+    thread: ThreadOption = None,
 ) -> None:
-    """Copy a file or a whole folder into a session. A path that ends in / is a folder to put it in."""
-    from sandlot.cli import display
+    """Copy a file or folder into a session.
 
-    at = place(remote, thread, whole=True)
+    If the path ends in /, the copy is placed in that folder.
+    """
+    from sandlot.cli.terminal import display
+
+    location = parse_remote(remote, thread, path_optional=True)
     path = (
-        at.path
-        if at.path != "." and not at.path.endswith("/")
-        else str(PurePosixPath(at.path) / _name(local))
+        location.path
+        if location.path != "." and not location.path.endswith("/")
+        else str(PurePosixPath(location.path) / _name(local))
     )
 
     async def work(client: AsyncClient) -> None:
-        session = await at.session(client)
+        session = await location.session(client)
         if local.is_dir():
             with display.transfer(f"{local} → {path}", None):
                 await session.files.upload(local, path)
@@ -140,7 +150,7 @@ def put(
             total = local.stat().st_size
             with display.transfer(f"{local} → {path}", total) as progress:
                 await session.files.write(path, _read(local, progress), mode=local.stat().st_mode & 0o777)
-        print(f"{session.id}:{harmless(path)}")
+        print(f"{session.id}:{escape_unprintable(path)}")
 
     with_client(ctx, work)
 
@@ -149,26 +159,32 @@ def put(
 def get(
     ctx: typer.Context,
     remote: Remote,
-    local: Annotated[Path, typer.Argument(help="Where to; a folder that exists receives it.")] = Path("."),
-    thread: OfThread = None,
+    local: Annotated[
+        Path,
+        typer.Argument(metavar="LOCAL", help="Path of the copy, or an existing folder to place it in."),
+    ] = Path("."),
+    thread: ThreadOption = None,
 ) -> None:
-    """Copy a file or a whole folder out of a session. A file that is there already is replaced."""
-    from sandlot.cli import display
+    """Copy a file or folder out of a session.
+
+    An existing file is replaced.
+    """
+    from sandlot.cli.terminal import display
     from sandlot.domain.files import FileType
 
-    at = place(remote, thread)
+    location = parse_remote(remote, thread)
 
     async def work(client: AsyncClient) -> None:
-        session = await at.session(client)
-        entry = await session.files.stat(at.path)
-        target = local / _name(PurePosixPath(at.path)) if local.is_dir() else local
+        session = await location.session(client)
+        entry = await session.files.stat(location.path)
+        target = local / _name(PurePosixPath(location.path)) if local.is_dir() else local
         if entry.type is FileType.DIRECTORY:
-            with display.transfer(f"{at.path} → {target}", None):
-                await session.files.download(at.path, target)
+            with display.transfer(f"{location.path} → {target}", None):
+                await session.files.download(location.path, target)
         else:
-            with display.transfer(f"{at.path} → {target}", entry.size) as progress:
-                await _download(_content(client, session.id, at.path), at, target, progress)
-        print(harmless(str(target)))
+            with display.transfer(f"{location.path} → {target}", entry.size) as progress:
+                await _download(_content(client, session.id, location.path), location, target, progress)
+        print(escape_unprintable(str(target)))
 
     with_client(ctx, work)
 
@@ -177,23 +193,25 @@ def get(
 def rm(
     ctx: typer.Context,
     remote: Remote,
-    thread: OfThread = None,
-    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="A folder with all in it.")] = False,
+    thread: ThreadOption = None,
+    recursive: Annotated[
+        bool, typer.Option("-r", "--recursive", help="Remove a folder with everything in it.")
+    ] = False,
 ) -> None:
-    """Remove a file or a folder."""
-    at = place(remote, thread)
+    """Remove a file or folder of a session."""
+    location = parse_remote(remote, thread)
 
     async def work(client: AsyncClient) -> None:
-        await (await at.session(client)).files.remove(at.path, recursive=recursive)
+        await (await location.session(client)).files.remove(location.path, recursive=recursive)
 
     with_client(ctx, work)
 
 
 def _name(path: Path | PurePosixPath) -> str:
-    """The name that the person wrote; what a sandbox answers never names a file here."""
+    """Return the file name that the user typed. A sandbox's answer must never name a local file."""
     name = path.resolve().name if isinstance(path, Path) else path.name
     if name in ("", ".", ".."):
-        raise typer.BadParameter(f"{path} has no name of its own: say how the copy is called")
+        raise typer.BadParameter(f"{path} has no file name. Name the copy.")
     return name
 
 
@@ -205,31 +223,35 @@ async def _read(local: Path, progress: Progress) -> AsyncIterator[bytes]:
 
 
 def _content(client: AsyncClient, session_id: str, path: str) -> AsyncGenerator[bytes, None]:
-    """For ``aclosing``: a reader that stops early must not leave the request to the garbage collector."""
+    """Return a generator for ``aclosing``.
+
+    If reading stops early, the request ends at once and not when the garbage is collected.
+    """
     return cast("AsyncGenerator[bytes, None]", client.service.files(session_id).read(path))
 
 
 async def _download(
-    content: AsyncGenerator[bytes, None], at: Place, target: Path, progress: Progress
+    content: AsyncGenerator[bytes, None], location: RemotePath, target: Path, progress: Progress
 ) -> None:
-    """Beside the target and then over it: a broken download leaves what was there."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    """Download to a temporary file first, so that a failed download keeps the existing file."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         async with aclosing(content) as pieces:
-            with beside.open("xb") as file:
+            with partial.open("xb") as file:
                 async for piece in pieces:
-                    if file.tell() + len(piece) > _MOST_BYTES:
-                        raise _too_large(at)
+                    if file.tell() + len(piece) > _MAX_DOWNLOAD_BYTES:
+                        raise _too_large(location)
                     file.write(piece)
                     progress.advance(progress.task_ids[0], len(piece))
-        beside.replace(target)
+        partial.replace(target)
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def _too_large(at: Place) -> FileProblem:
+def _too_large(location: RemotePath) -> FileProblem:
     return FileProblem(
-        f"{at.path} exceeds {_MOST_BYTES} bytes, the most that is copied; `sandlot files cat` has no bound",
+        f"{location.path} is larger than {_MAX_DOWNLOAD_BYTES} bytes, the most that `files get` copies."
+        " `sandlot files cat` has no limit.",
         reason="too_large",
-        path=at.path,
+        path=location.path,
     )

@@ -1,4 +1,4 @@
-"""``fleet status|workers|sessions|drain|undrain``: a fleet as its operator sees it, through a coordinator."""
+"""``fleet status|workers|sessions|drain|undrain``: an operator's view, from a coordinator."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="The workers behind a coordinator.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Show and manage a fleet.\n\nThese commands ask a coordinator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COLUMNS = (
     *("WORKER", "STATE", "SESSIONS", "WARM", "FREE", "MEMORY", "CORES", "PROCESSES", "DISK FREE"),
     *("LEASE", "VERSION", "URL"),
@@ -29,10 +34,10 @@ COLUMNS = (
 
 @app.command()
 def status(ctx: typer.Context, as_json: Json = False) -> None:
-    """Sum up the fleet."""
-    from sandlot.cli import display
+    """Show a summary of the fleet."""
+    from sandlot.cli.terminal import display
 
-    fleet = _ask(ctx, lambda operator: operator.fleet())
+    fleet = _with_operator(ctx, lambda operator: operator.fleet())
     if as_json:
         display.print_json(fleet)
         return
@@ -53,37 +58,39 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
 @app.command()
 def workers(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again each second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the workers with their room."""
-    from sandlot.cli import display
+    """List the workers with used and free capacity."""
+    from sandlot.cli.terminal import display
 
     if watch and sys.stdout.isatty():
-        _ask(ctx, _watch)
+        _with_operator(ctx, _watch)
         return
-    fleet = _ask(ctx, lambda operator: operator.fleet())
+    fleet = _with_operator(ctx, lambda operator: operator.fleet())
     if as_json:
         display.print_json(fleet.workers)
     else:
-        display.print_table(COLUMNS, [_row(worker) for worker in fleet.workers], whole="WORKER")
+        display.print_table(COLUMNS, [_row(worker) for worker in fleet.workers], unwrapped="WORKER")
 
 
 @app.command()
 def sessions(
     ctx: typer.Context,
-    worker: Annotated[str | None, typer.Option(help="Of this worker alone.")] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="WORKER", help="Only those of this worker.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List sessions with the workers that have them."""
-    from sandlot.cli import display
+    """List the sessions and the worker of each."""
+    from sandlot.cli.terminal import display
 
     async def work(operator: FleetOperator) -> list[PlacedSessionBody]:
         return [
             placed async for placed in operator.placed_sessions() if worker is None or placed.worker == worker
         ]
 
-    placed = _ask(ctx, work)
+    placed = _with_operator(ctx, work)
     if as_json:
         display.print_json(placed)
         return
@@ -100,25 +107,28 @@ def sessions(
             )
             for one in placed
         ],
-        whole="SESSION",
+        unwrapped="SESSION",
     )
 
 
 @app.command()
-def drain(ctx: typer.Context, worker: Annotated[str, typer.Argument(metavar="WORKER")]) -> None:
-    """Let a worker take no new sessions; those that it has go on."""
-    _ask(ctx, lambda operator: operator.set_draining(worker, True))
-    print(f"{worker} drains")
+def drain(ctx: typer.Context, worker: Worker) -> None:
+    """Tell a worker to take no new sessions.
+
+    Existing sessions continue.
+    """
+    _with_operator(ctx, lambda operator: operator.set_draining(worker, True))
+    print(f"{worker} is draining")
 
 
 @app.command()
-def undrain(ctx: typer.Context, worker: Annotated[str, typer.Argument(metavar="WORKER")]) -> None:
-    """Let a worker that drains take new sessions again."""
-    _ask(ctx, lambda operator: operator.set_draining(worker, False))
-    print(f"{worker} takes sessions")
+def undrain(ctx: typer.Context, worker: Worker) -> None:
+    """Tell a draining worker to take new sessions again."""
+    _with_operator(ctx, lambda operator: operator.set_draining(worker, False))
+    print(f"{worker} accepts new sessions")
 
 
-def _ask(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:
+def _with_operator(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:
     from sandlot.client.http.fleet import FleetOperator
     from sandlot.config.client_settings import client_settings
 
@@ -147,14 +157,14 @@ def _table(fleet: FleetBody) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from sandlot.domain.printable import harmless
+    from sandlot.domain.text.printable import escape_unprintable
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:
         table.add_column(column)
     for worker in fleet.workers:
         style = "" if _state(worker) in ("alive", "draining") else "red"
-        table.add_row(*(Text(harmless(cell), style=style) for cell in _row(worker)))
+        table.add_row(*(Text(escape_unprintable(cell), style=style) for cell in _row(worker)))
     return table
 
 
@@ -173,8 +183,8 @@ def _row(worker: WorkerBody) -> tuple[str, ...]:
 
 
 def _machine(worker: WorkerBody) -> tuple[str, str, str, str]:
-    """What is given to sandboxes, of what may be given; the disk's own free room."""
-    from sandlot.cli.display import size
+    """Return how much of each resource is given to sandboxes, and the free disk space."""
+    from sandlot.cli.terminal.display import size
 
     use = worker.machine
     if use is None:

@@ -1,4 +1,4 @@
-"""``images build``: the shipped sandbox images, built by this machine's own engine."""
+"""``images build``: builds the shipped sandbox images with this machine's engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Sandbox images.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Build sandbox images.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
@@ -18,18 +18,22 @@ def group() -> None:
 
 @app.command()
 def build(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; all of them by default.")] = None,
-    repository: Annotated[str, typer.Option(help="What the images' names begin with.")] = "sandlot",
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Images to build; all by default.")
+    ] = None,
+    repository: Annotated[
+        str, typer.Option(metavar="PREFIX", help="Prefix of the image names, as in sandlot/base.")
+    ] = "sandlot",
 ) -> None:
-    """Build the shipped images; docker shows how far it is."""
-    from sandlot.cli.display import note
+    """Build the shipped images with docker."""
+    from sandlot.cli.terminal.display import note
     from sandlot.config.packaged import packaged_folder
     from sandlot.domain.errors import EngineProblem
 
     found = {path.parent.name: path.parent for path in sorted(packaged_folder("images").glob("*/Dockerfile"))}
     wanted = names or list(found)
     if unknown := [name for name in wanted if name not in found]:
-        raise typer.BadParameter(f"there is no image {unknown[0]}; there are {', '.join(found)}")
+        raise typer.BadParameter(f"Unknown image {unknown[0]}. Available: {', '.join(found)}.")
     for number, name in enumerate(wanted, start=1):
         tag = f"{repository}/{name}"
         note(f"building {tag} ({number} of {len(wanted)})")
@@ -37,11 +41,13 @@ def build(
         try:
             code = subprocess.run(command, check=False).returncode
         except FileNotFoundError as error:
-            raise EngineProblem("the docker command is not installed, and a build needs it") from error
+            raise EngineProblem(
+                "Building images needs the docker command, which is not installed."
+            ) from error
         if code != 0:
-            raise EngineProblem(f"docker could not build {tag}; what it printed above says why")
+            raise EngineProblem(f"docker could not build {tag}. See its output above.")
 
 
 def docker_command() -> str:
-    # Where a second, older client stands first on the PATH, the engine's own package is the one that fits it.
+    # An older client may come first on the PATH. Prefer the one from the engine's own package.
     return "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"

@@ -1,4 +1,4 @@
-"""The application: global options, commands, and every error as one line and what to do about it."""
+"""The application: global options, commands, and errors as one line plus advice."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, doctor, files, fleet, images, mcp, members, run, serve, sessions
-from sandlot.cli.connection import Connection
-from sandlot.cli.display import note
+from sandlot.cli import bench, catalogue, files, fleet, images, mcp, members, run, serve, sessions
+from sandlot.cli.connection import ServerOptions
+from sandlot.cli.doctor import command as doctor
+from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
-from sandlot.domain.printable import harmless
+from sandlot.domain.text.printable import escape_unprintable
 
 app = typer.Typer(
     name="sandlot",
@@ -23,13 +24,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# What to do, where the message itself cannot know it. The first class that fits is taken.
+# Advice that the error message itself cannot give. The first class that matches is used.
 _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
-    (errors.Unauthorized, "give the server's key with --api-key or in SANDLOT_API_KEY"),
-    (errors.SandboxLost, "`sandlot sessions recreate SESSION` gives the session a new sandbox"),
-    (errors.SessionEnded, "`sandlot sessions list` shows those that live"),
-    (errors.ImageMissing, "`sandlot images build` builds the shipped images"),
-    (errors.EngineProblem, "`sandlot doctor` looks at the engine"),
+    (errors.Unauthorized, "Pass the server's key with --api-key, or set SANDLOT_API_KEY."),
+    (errors.SandboxLost, "Run `sandlot sessions recreate SESSION` to give it a new, empty sandbox."),
+    (errors.SessionEnded, "Run `sandlot sessions list` to see the active sessions."),
+    (errors.ImageMissing, "Run `sandlot images build` to build the shipped images."),
+    (errors.EngineProblem, "Run `sandlot doctor` to check Docker."),
 )
 
 
@@ -45,18 +46,23 @@ def options(
     url: Annotated[
         str | None,
         typer.Option(
-            envvar="SANDLOT_URL", help="The server's address.", show_default="http://127.0.0.1:8000"
+            "--url",
+            metavar="URL",
+            envvar="SANDLOT_URL",
+            help="The server's address.",
+            show_default="http://127.0.0.1:8000",
         ),
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option(envvar="SANDLOT_API_KEY", help="The server's key.", show_envvar=True)
+        str | None,
+        typer.Option(metavar="KEY", envvar="SANDLOT_API_KEY", help="The server's API key.", show_envvar=True),
     ] = None,
     show_version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    ctx.obj = Connection(url, api_key)
+    ctx.obj = ServerOptions(url, api_key)
 
 
 @app.command()
@@ -97,12 +103,13 @@ def main() -> NoReturn:
 
 
 def report(error: SandlotError) -> None:
+    """Print an error with advice and the request's id to stderr."""
     note(error.message)
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
-    # A coordinator that does not reach a worker says the same of that one: then a server has answered.
+    # A coordinator reports an unreachable worker with the same reason. Then a server has answered.
     if error.details.get("reason") == UNREACHABLE and "request_id" not in error.details:
-        advice = "--url or SANDLOT_URL names another server"
+        advice = "To use another server, pass --url or set SANDLOT_URL."
     if advice is not None:
         print(f"  {advice}", file=sys.stderr)
     if request_id := error.details.get("request_id"):
-        print(f"  request {harmless(str(request_id))}", file=sys.stderr)
+        print(f"  request {escape_unprintable(str(request_id))}", file=sys.stderr)

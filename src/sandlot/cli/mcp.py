@@ -1,4 +1,4 @@
-"""``mcp``: a sandbox as tools for one MCP client, on standard input and output."""
+"""``mcp``: offers a sandbox as tools to one MCP client, on standard input and output."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandlot.cli.connection import with_client
-from sandlot.cli.run import Local
-from sandlot.client.extras import module_of_extra
+from sandlot.cli.run import Local, Thread
+from sandlot.client.extras import import_extra
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -20,19 +20,18 @@ def register(app: typer.Typer) -> None:
 
 def mcp(
     ctx: typer.Context,
-    thread: Annotated[
-        str | None, typer.Option(help="Use this conversation's sandbox; it is kept for the next time.")
-    ] = None,
+    thread: Thread = None,
     environment: Annotated[
-        str | None, typer.Option("--environment", help="The environment of a new sandbox.")
+        str | None, typer.Option("--environment", metavar="NAME", help="Environment for the new session.")
     ] = None,
     local: Local = False,
 ) -> None:
-    """Serve a sandbox over MCP on standard input and output, for a client that starts this command.
+    """Run an MCP server on stdin and stdout.
 
-    Without --thread the sandbox is new, and it is deleted when the client ends us. See docs/howto/mcp.md.
+    It has one sandbox, for the client that starts this command. Without --thread, the sandbox is
+    deleted when the client disconnects. See docs/howto/mcp.md.
     """
-    stdio = module_of_extra("sandlot.integrations.mcp.stdio", extra="mcp", who="this command")
+    stdio = import_extra("sandlot.integrations.mcp.stdio", extra="mcp", needed_by="this command")
 
     async def work(client: AsyncClient) -> None:
         await stdio.serve_stdio(client, thread=thread, environment=environment)

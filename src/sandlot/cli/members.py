@@ -9,9 +9,9 @@ import typer
 
 from sandlot.cli.connection import server_module
 from sandlot.cli.serve import DataDir, Host, Port, Registry, run
-from sandlot.client.extras import module_of_extra
+from sandlot.client.extras import import_extra
 
-worker_app = typer.Typer(help="A worker of a fleet.", rich_markup_mode=None)
+worker_app = typer.Typer(rich_markup_mode=None)
 
 
 @worker_app.callback(invoke_without_command=True)
@@ -21,15 +21,21 @@ def worker(
     port: Port = None,
     data_dir: DataDir = None,
     registry_dir: Registry = None,
-    worker_id: Annotated[str | None, typer.Option("--id", help="Its name; stays the same.")] = None,
-    advertise_url: Annotated[str | None, typer.Option(help="How others reach it.")] = None,
+    worker_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="The worker's name. Keep it the same across restarts."),
+    ] = None,
+    advertise_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Address at which the fleet reaches this worker.")
+    ] = None,
 ) -> None:
-    """Serve sandboxes of this machine to a fleet, until it is told to stop.
+    """Run a fleet worker.
 
-    The fleet's Redis and keys are set by variables SANDLOT_…: docs/reference/settings.md.
+    It creates sandboxes with this machine's Docker. The fleet's Redis and keys are SANDLOT_…
+    variables: docs/reference/settings.md.
     """
 
-    def read() -> tuple[Any, Any]:
+    def read_settings() -> tuple[Any, Any]:
         return (
             _member_settings().member_settings(
                 host=host, port=port, data_dir=data_dir, registry_dir=registry_dir, worker_id=worker_id
@@ -37,16 +43,17 @@ def worker(
             _member_settings().fleet_settings(advertise_url=advertise_url),
         )
 
-    ctx.obj = read  # not yet: who asks for a command's help has perhaps set nothing
+    ctx.obj = read_settings  # read later: `--help` must work without any settings
     if ctx.invoked_subcommand is None:
-        run(_wiring().serve_worker(*read()))
+        run(_wiring().serve_worker(*read_settings()))
 
 
 @worker_app.command()
 def drain(ctx: typer.Context) -> None:
-    """Let this machine's worker take no new sessions; those that it has go on.
+    """Tell the local worker to take no new sessions.
 
-    When they have ended, or at any time, stop it: its sandboxes stay, and the next start takes them over.
+    Existing sessions continue. You can stop the worker at any time. Its sandboxes keep running, and
+    it finds them again when it starts.
     """
     run(_wiring().set_draining(*ctx.obj(), draining=True))
     print("draining")
@@ -54,25 +61,26 @@ def drain(ctx: typer.Context) -> None:
 
 @worker_app.command()
 def undrain(ctx: typer.Context) -> None:
-    """Let this machine's worker take new sessions again, after a drain."""
+    """Tell the local worker to take new sessions again."""
     run(_wiring().set_draining(*ctx.obj(), draining=False))
     print("taking sessions")
 
 
 def coordinator(host: Host = None, port: Port = None, registry_dir: Registry = None) -> None:
-    """Serve a whole fleet's API: find the right worker for each request, until it is told to stop.
+    """Run a fleet coordinator.
 
-    The fleet's Redis and keys are set by variables SANDLOT_…: docs/reference/settings.md.
+    It is one HTTP API for all workers. The fleet's Redis and keys are SANDLOT_… variables:
+    docs/reference/settings.md.
     """
-    settings = server_module("sandlot.config.settings").server_settings(
+    settings = server_module("sandlot.config.reading").server_settings(
         host=host, port=port, registry_dir=registry_dir
     )
     run(_wiring().serve_coordinator(settings, _member_settings().fleet_settings()))
 
 
 def _member_settings() -> ModuleType:
-    return server_module("sandlot.config.fleet_settings")
+    return server_module("sandlot.config.reading")
 
 
 def _wiring() -> ModuleType:
-    return module_of_extra("sandlot.wiring.fleet", extra="fleet", who="a fleet")
+    return import_extra("sandlot.wiring.fleet", extra="fleet", needed_by="a fleet")

@@ -1,4 +1,4 @@
-"""``run``, ``exec`` and ``shell``: commands in sandboxes, as if they ran here."""
+"""``run``, ``exec`` and ``shell``: run commands in sandboxes as if they ran on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandlot.cli.chosen import OfThread, session_of, variables
+from sandlot.cli.chosen import ThreadOption, find_session, parse_variables
 from sandlot.cli.connection import with_client
 
 if TYPE_CHECKING:
@@ -15,29 +15,60 @@ if TYPE_CHECKING:
     from sandlot.client.async_session import AsyncSession
     from sandlot.client.options import ExecOptions
 
-# Options end at the first word of the command: `sandlot run ls -l` needs no `--`.
+# Options end at the first word of the command, so `sandlot run ls -l` needs no `--`.
 _COMMAND = {"allow_interspersed_args": False}
+MIN_TIMEOUT_S = 0.001
+
+
+def _check_timeout(seconds: float | None) -> float | None:
+    # Not with ``min=``: the help would show it as [x>=0.001].
+    if seconds is not None and not seconds >= MIN_TIMEOUT_S:
+        raise typer.BadParameter(f"Use at least {MIN_TIMEOUT_S} seconds.")
+    return seconds
+
 
 Command = Annotated[
     list[str],
     typer.Argument(
-        help="One word is a command for bash; several are a program and its arguments.", show_default=False
+        metavar="COMMAND...",
+        help="A single argument is a bash command line. Several arguments are a program and its arguments.",
+        show_default=False,
     ),
 ]
-Environment = Annotated[str | None, typer.Option(help="The environment of a new session, such as gvisor.")]
+Environment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Environment for the new session, such as gvisor. `sandlot env list` shows all.",
+    ),
+]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("-e", "--env", metavar="NAME=VALUE", help="A variable for the command; may be repeated."),
+    typer.Option(
+        "-e", "--env", metavar="NAME=VALUE", help="Set a variable for the command. Can be repeated."
+    ),
 ]
-Thread = Annotated[str | None, typer.Option(help="Use this conversation's session; it is kept.")]
-Timeout = Annotated[float | None, typer.Option(min=0.001, help="Seconds after which the command is ended.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the new session in place.")]
-Local = Annotated[bool, typer.Option("--local", help="Without a server: a worker in this process.")]
+Thread = Annotated[
+    str | None,
+    typer.Option(
+        "--thread", metavar="THREAD", help="Use this thread's session. It is created if missing, and kept."
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        callback=_check_timeout,
+        help=f"Kill the command after this many seconds, at least {MIN_TIMEOUT_S}.",
+    ),
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the session after the command ends.")]
+Local = Annotated[bool, typer.Option("--local", help="Run without a server, in this process.")]
 Merge = Annotated[
     bool,
-    typer.Option("--merge-output", help="One stream for stdout and stderr, so that their order is exact."),
+    typer.Option("--merge-output", help="Merge stderr into stdout, like 2>&1, to keep the exact order."),
 ]
-Input = Annotated[bool, typer.Option("-i", "--stdin", help="Pass our input on, and its end.")]
+Input = Annotated[bool, typer.Option("-i", "--stdin", help="Forward stdin to the command.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -57,13 +88,19 @@ def run(
     merge_output: Merge = False,
     keep: Keep = False,
     local: Local = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result at the end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON when the command ends.")
+    ] = False,
 ) -> None:
-    """Run a command in a new sandbox and remove it afterwards; its exit code is ours."""
-    from sandlot.cli import attach
+    """Run a command in a temporary sandbox.
 
-    words = attach.one_or_words(command)
-    options: ExecOptions = {"timeout_s": timeout, "env": variables(env), "merge_output": merge_output}
+    Exits with the status of the command. Everything from the first word of the command on belongs to
+    the command: `sandlot run ls -l` needs no `--`.
+    """
+    from sandlot.cli.terminal import attach
+
+    words = attach.parse_command(command)
+    options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env), "merge_output": merge_output}
 
     async def work(client: AsyncClient) -> int:
         async with await _open(client, environment=environment, thread=thread, keep=keep) as session:
@@ -80,26 +117,31 @@ def exec_(
         list[str],
         typer.Argument(
             metavar="[SESSION] COMMAND...",
-            help="SESSION, unless --thread names it; then the command, as for `run`.",
+            help="Session id (omit it with --thread), then the command, as for `run`.",
             show_default=False,
         ),
     ],
-    thread: OfThread = None,
+    thread: ThreadOption = None,
     env: Variables = None,
     stdin: Input = False,
-    terminal: Annotated[bool, typer.Option("-t", "--tty", help="On a terminal, with our input.")] = False,
+    terminal: Annotated[
+        bool, typer.Option("-t", "--tty", help="Attach a terminal and forward stdin.")
+    ] = False,
     timeout: Timeout = None,
     merge_output: Merge = False,
 ) -> None:
-    """Run a command in a session; its exit code is ours."""
-    from sandlot.cli import attach
+    """Run a command in an existing session.
+
+    Exits with the status of the command.
+    """
+    from sandlot.cli.terminal import attach
 
     session_id = None if thread is not None else words[0]
-    command = attach.one_or_words(words if session_id is None else words[1:])
-    options: ExecOptions = {"timeout_s": timeout, "env": variables(env), "merge_output": merge_output}
+    command = attach.parse_command(words if session_id is None else words[1:])
+    options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env), "merge_output": merge_output}
 
     async def work(client: AsyncClient) -> int:
-        session = await session_of(client, session_id, thread)
+        session = await find_session(client, session_id, thread)
         if terminal:
             return await attach.on_terminal(session, command, options=options)
         return await attach.on_pipes(session, command, stdin=stdin, options=options)
@@ -109,7 +151,9 @@ def exec_(
 
 def shell(
     ctx: typer.Context,
-    session_id: Annotated[str | None, typer.Option("--session", help="Use this session.")] = None,
+    session_id: Annotated[
+        str | None, typer.Option("--session", metavar="SESSION", help="Use this existing session.")
+    ] = None,
     environment: Environment = None,
     env: Variables = None,
     thread: Thread = None,
@@ -117,14 +161,16 @@ def shell(
     keep: Keep = False,
     local: Local = False,
 ) -> None:
-    """Open a terminal in a sandbox: a new one that is removed afterwards, a thread's, or a session's."""
-    from sandlot.cli import attach
+    """Open a terminal in a sandbox.
+
+    Exits with the status of the shell. The sandbox is temporary unless you pass --thread, --session
+    or --keep.
+    """
+    from sandlot.cli.terminal import attach
 
     if session_id is not None and (environment is not None or thread is not None):
-        raise typer.BadParameter(
-            "--session names a session that exists: leave out --environment and --thread"
-        )
-    options: ExecOptions = {"timeout_s": timeout, "env": variables(env)}
+        raise typer.BadParameter("--session cannot be combined with --environment or --thread.")
+    options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env)}
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
@@ -140,25 +186,23 @@ def shell(
 async def _open(
     client: AsyncClient, *, environment: str | None, thread: str | None, keep: bool
 ) -> AbstractAsyncContextManager[AsyncSession]:
-    """A session that is deleted at the end, unless somebody may come back to it."""
-    from sandlot.cli.display import note, said_if_slow
+    """Open a session. Leaving it deletes it, unless it is kept or belongs to a thread."""
+    from sandlot.cli.terminal.display import note, note_if_slow
 
-    with said_if_slow(
-        "making a sandbox; the first of an image prepares that image, which takes some seconds"
-    ):
+    with note_if_slow("Creating a sandbox. The first one from an image takes a few seconds longer."):
         if thread is not None:
             return nullcontext(await client.thread(thread, environment))
         session = await client.create(environment)
     if not keep:
         return session
-    note(f"session {session.id} is kept")
+    note(f"Kept session {session.id}. To delete it: sandlot sessions delete {session.id}")
     return nullcontext(session)
 
 
 async def _print_result(session: AsyncSession, words: Any, *, stdin: bool, options: ExecOptions) -> int:
     import sys
 
-    from sandlot.cli.display import print_json
+    from sandlot.cli.terminal.display import print_json
     from sandlot.wire.exec_bodies import ResultBody
 
     data = sys.stdin.buffer.read() if stdin else None

@@ -1,4 +1,7 @@
-"""``serve``: the server on this machine. Its options and its loop are those of all servers."""
+"""``serve``: runs the server on this machine.
+
+The other servers share its options and event loop.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,19 @@ import typer
 from sandlot.cli.connection import server_module
 from sandlot.domain.errors import SandlotError
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8000")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of records, secrets and sockets.")]
-Registry = Annotated[Path | None, typer.Option("--registry", help="A registry of your own.")]
+Host = Annotated[
+    str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
+]
+Port = Annotated[
+    int | None, typer.Option("--port", metavar="PORT", help="Port to listen on.", show_default="8000")
+]
+DataDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for records, secrets and sockets.")]
+Registry = Annotated[
+    Path | None,
+    typer.Option(
+        "--registry", metavar="DIR", help="Folder with your own environments, tools, prompts and agents."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,23 +37,24 @@ def register(app: typer.Typer) -> None:
 def serve(
     host: Host = None, port: Port = None, data_dir: DataDir = None, registry_dir: Registry = None
 ) -> None:
-    """Serve sandboxes from this machine's Docker engine, until it is told to stop.
+    """Run the server.
 
-    Everything else is set by variables SANDLOT_…: docs/reference/settings.md.
+    It serves the HTTP API and creates sandboxes with this machine's Docker. All other settings are
+    SANDLOT_… variables: docs/reference/settings.md.
     """
-    settings = server_module("sandlot.config.settings").server_settings(
+    settings = server_module("sandlot.config.reading").server_settings(
         host=host, port=port, data_dir=data_dir, registry_dir=registry_dir
     )
     run(server_module("sandlot.wiring").serve(settings))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """On uvloop, until it is over."""
+    """Run a server on uvloop until it ends."""
     uvloop, logs = server_module("uvloop"), server_module("sandlot.wiring.logs")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
     except (SandlotError, OSError) as error:
-        if not logs.log_end(error):
+        if not logs.log_exit(error):
             raise
         raise typer.Exit(1) from error

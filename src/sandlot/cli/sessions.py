@@ -1,4 +1,4 @@
-"""``sessions list|show|delete|extend|recreate``."""
+"""``sessions list|show|delete|extend|recreate``: lists and manages sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandlot.cli.chosen import session_of
+from sandlot.cli.chosen import find_session
 from sandlot.cli.connection import with_client
 
 if TYPE_CHECKING:
@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from sandlot.client.async_session import AsyncSession
     from sandlot.domain.session import Session
 
-app = typer.Typer(help="What clients hold.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List and manage sessions.", no_args_is_help=True, rich_markup_mode=None)
 
-SessionId = Annotated[str, typer.Argument(metavar="SESSION")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_sessions(
     ctx: typer.Context,
-    thread: Annotated[str | None, typer.Option(help="Of this conversation alone.")] = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="THREAD", help="Only the session of this thread.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the sessions that live or have lost their sandbox, oldest first."""
-    from sandlot.cli import display
+    """List active and lost sessions, oldest first."""
+    from sandlot.cli.terminal import display
     from sandlot.wire.http_bodies import SessionBody
 
     async def work(client: AsyncClient) -> list[Session]:
@@ -45,12 +47,12 @@ def list_sessions(
                 session.thread or "-",
                 session.environment,
                 session.state,
-                display.moment(session.created_at),
-                display.left_until(session.expires_at),
+                display.timestamp(session.created_at),
+                display.time_left(session.expires_at),
             )
             for session in sessions
         ],
-        whole="SESSION",
+        unwrapped="SESSION",
     )
 
 
@@ -63,17 +65,22 @@ def show(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> No
 @app.command()
 def delete(
     ctx: typer.Context,
-    session_ids: Annotated[list[str] | None, typer.Argument(metavar="[SESSION...]")] = None,
+    session_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION...]", help="The sessions' ids.")
+    ] = None,
     threads: Annotated[
-        list[str] | None, typer.Option("--thread", help="The session of this conversation; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--thread", metavar="THREAD", help="Delete the session of this thread. Can be repeated."
+        ),
     ] = None,
 ) -> None:
     """Delete sessions with their sandboxes and files."""
     if not session_ids and not threads:
-        raise typer.BadParameter("say which: SESSION, or --thread for the session of a conversation")
+        raise typer.BadParameter("Pass a SESSION or --thread.")
 
     async def work(client: AsyncClient) -> None:
-        of_threads = [(await session_of(client, None, thread)).id for thread in threads or ()]
+        of_threads = [(await find_session(client, None, thread)).id for thread in threads or ()]
         for session_id in (*(session_ids or ()), *of_threads):
             await client.service.delete_session(session_id)
             print(session_id)
@@ -85,15 +92,17 @@ def delete(
 def extend(
     ctx: typer.Context,
     session_id: SessionId,
-    time: Annotated[str, typer.Argument(help="How long from now: 90, 30m, 2h.")],
+    time: Annotated[
+        str, typer.Argument(metavar="TIME", help="Time from now until it ends: 90 (seconds), 30m or 2h.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Let a session live until a time from now."""
+    """Extend a session's lifetime."""
     from sandlot.config.recipes import seconds_of_duration
 
     seconds = seconds_of_duration(float(time) if time.replace(".", "", 1).isdecimal() else time)
     if not seconds:
-        raise typer.BadParameter("give a time such as 90, 30m or 2h")
+        raise typer.BadParameter("Invalid time. Use 90 (seconds), 30m or 2h.")
 
     async def work(client: AsyncClient) -> AsyncSession:
         session = await client.get(session_id)
@@ -105,7 +114,10 @@ def extend(
 
 @app.command()
 def recreate(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> None:
-    """Give a session that lost its sandbox a new one."""
+    """Replace a session's lost or unresponsive sandbox.
+
+    The new sandbox is empty.
+    """
 
     async def work(client: AsyncClient) -> AsyncSession:
         session = await client.get(session_id)
@@ -116,7 +128,7 @@ def recreate(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -
 
 
 def _show(session: AsyncSession, as_json: bool) -> None:
-    from sandlot.cli import display
+    from sandlot.cli.terminal import display
     from sandlot.wire.http_bodies import SessionBody
 
     info = session.info
@@ -130,9 +142,9 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         ("environment", info.environment),
         ("state", info.state),
         ("generation", str(info.generation)),
-        ("created", display.moment(info.created_at)),
-        ("last active", display.moment(info.last_active_at)),
-        ("ends", f"{display.moment(info.expires_at)} (in {display.left_until(info.expires_at)})"),
+        ("created", display.timestamp(info.created_at)),
+        ("last active", display.timestamp(info.last_active_at)),
+        ("ends", f"{display.timestamp(info.expires_at)} (in {display.time_left(info.expires_at)})"),
         ("idle timeout", display.duration(info.idle_timeout_s)),
         ("lifetime", display.duration(info.lifetime_s)),
         ("memory", display.size(limits.memory_bytes)),
@@ -144,7 +156,7 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         fields += [
             (
                 "lost",
-                f"generation {info.loss.generation} at {display.moment(info.loss.at)}: {info.loss.reason}",
+                f"generation {info.loss.generation} at {display.timestamp(info.loss.at)}: {info.loss.reason}",
             ),
             ("lost with it", ", ".join(info.loss.lost) or "-"),
             ("kept", ", ".join(info.loss.kept) or "-"),

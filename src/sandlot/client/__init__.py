@@ -1,1 +1,1 @@
-"""The SDK: sessions for Python programs, over HTTP or in the same process, with and without await."""
+"""The Python SDK: sandbox sessions over HTTP or in the same process, async or blocking."""

@@ -1,5 +1,7 @@
-"""``AsyncClient``: where sessions come from. Written on the contract, so the service may be anywhere:
-behind a URL, in this process (``AsyncClient.local()``), or a fake that a test brings along.
+"""``AsyncClient``: creates and finds sessions.
+
+It uses only the ``SandboxService`` contract, so the service can be anywhere: behind a URL, in this
+process (``AsyncClient.local()``), or a fake that a test supplies.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Self, Unpack
 
 from sandlot.client.async_session import AsyncSession
-from sandlot.client.extras import module_of_extra
+from sandlot.client.extras import import_extra
 from sandlot.client.keywords import check_keywords
 from sandlot.client.opening import Opening
 from sandlot.client.options import (
@@ -28,7 +30,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, IfDifferent
 
-RUN_IN_THREAD_TAKES: Final = (
+RUN_IN_THREAD_ARGUMENTS: Final = (
     "environment",
     "session_env",
     "recreate_lost",
@@ -39,12 +41,17 @@ RUN_IN_THREAD_TAKES: Final = (
 
 
 class AsyncClient:
-    """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
+    """A connection to a Sandlot server, for asyncio programs.
 
-    ``patience_s``: for so long ``create``, ``thread`` and ``run_in_thread`` wait for a server that heals by
-    itself, as a fleet does whose directory was started again; 0: not at all.
+    Start here: ``create`` returns a new sandbox session, ``thread`` that of a conversation.
 
-    A ``service`` that is given stays the caller's to close.
+    ``url`` and ``api_key``: the server and its key. They default to the environment variables
+    SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
+
+    ``patience_s``: how many seconds ``create``, ``thread`` and ``run_in_thread`` wait for a server
+    that recovers by itself, such as a fleet whose directory was restarted; 0 means no waiting.
+
+    ``service``: use this service instead of a URL. The caller closes it, not the client.
     """
 
     def __init__(
@@ -56,7 +63,7 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
         _open: Callable[[], Awaitable[SandboxService]] | None = None,
     ) -> None:
-        self._own = service is None
+        self._owns_service = service is None
         self._open = _open
         if service is None and _open is None:
             from sandlot.client.http import HttpService
@@ -64,25 +71,26 @@ class AsyncClient:
             settings = client_settings(url, api_key)
             service = HttpService(settings.url, settings.api_key, patience_s=patience_s)
         self._service = service
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
 
     @classmethod
     def local(cls, **options: Any) -> Self:
-        """A worker in this process, for this program alone; opened when it is first used.
+        """Run a worker inside this process, for this program alone, instead of using a server.
 
-        Options are the server's settings by their names (docs/reference/settings.md), such as
-        ``Client.local(pool_size=2)``. The sessions end with the program, those of threads too, unless it has
-        ``keep_sessions=True``: the next local program then finds them again.
+        The worker starts when the client is first used. Options are the server's settings by name
+        (docs/reference/settings.md), such as ``Client.local(pool_size=2)``. Sessions that the
+        program created end with it, including those of threads. With ``keep_sessions=True`` they
+        stay, and the next local program finds them again.
         """
         if options:
-            settings = module_of_extra(
-                "sandlot.config.settings", extra="server", who="a worker in this process"
+            settings = import_extra(
+                "sandlot.config.settings", extra="server", needed_by="a worker in this process"
             )
             check_keywords("local", options, {*settings.ServerSettings.model_fields, "keep_sessions"})
 
         async def open_service() -> SandboxService:
-            # By name, since the wiring knows this package and must not be known by it.
-            wiring = module_of_extra("sandlot.wiring", extra="server", who="a worker in this process")
+            # Imported by name: the wiring imports this package, so this package must not import it.
+            wiring = import_extra("sandlot.wiring", extra="server", needed_by="a worker in this process")
             service: SandboxService = await wiring.local_service(**options)
             return service
 
@@ -90,14 +98,15 @@ class AsyncClient:
 
     @property
     def service(self) -> SandboxService:
+        """The service behind this client. A local client has none until it is opened."""
         if self._service is None:
             raise InvalidRequest("a local client is opened by `async with`, or by its first call")
         return self._service
 
     async def opened(self) -> SandboxService:
-        """The service; a local one is started by the first who asks."""
+        """Return the service; the first call starts a local one."""
         if self._service is None:
-            async with self._opening:
+            async with self._open_lock:
                 if self._service is None:
                     if self._open is None:
                         raise InvalidRequest("this client is closed")
@@ -111,27 +120,33 @@ class AsyncClient:
         thread: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> Opening:
-        """A new session; with a thread, the one that the thread has already. Options: ``SessionOptions``.
+        """Create a session with a sandbox of its own. For the options, see ``SessionOptions``.
 
-        ``async with client.create() as session`` deletes the session at the end, but not that of a thread.
+        With a ``thread`` that already has a session, return that session instead.
+
+        ``async with client.create() as session`` deletes the session at the end. It does not delete
+        the session of a thread.
         """
         return Opening(self._create(create_request("create", environment, thread, options)))
 
     def thread(
         self, thread: str, environment: str | None = None, **options: Unpack[SessionOptions]
     ) -> Opening:
-        """The session of a conversation, made if it has none; however many ask at once, there is one.
+        """Return the session of a conversation, and create it if there is none.
 
-        ``ThreadDiffers`` if it has one with another environment, variables or limits than are given here;
-        with ``if_different="keep"`` that one is used as it is. ``async with`` leaves it to the next call of
-        the conversation: ``session.delete()`` ends it.
+        However many callers ask at the same moment, the thread gets one session.
+
+        Raises ``ThreadDiffers`` if the thread has a session with another environment, variables or
+        limits than those given here. With ``if_different="keep"`` you get that session as it is.
+
+        ``async with`` keeps the session for the next call; ``session.delete()`` ends it.
         """
         return Opening(self._create(create_request("thread", environment, thread, options)))
 
     async def _create(self, request: CreateSession) -> AsyncSession:
         service = await self.opened()
         opened = await service.create_session(request)
-        # A thread's session is the conversation's, whoever of its calls happens to have made it.
+        # A thread's session belongs to the conversation, even if this call created it.
         owned = request.thread is None
         return AsyncSession(self, service, opened.session, opened.created, owned=owned)
 
@@ -148,8 +163,12 @@ class AsyncClient:
         check: bool = False,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """``thread`` and ``run`` in one round trip. ``session_env``: as ``env`` of ``thread``."""
-        request = exec_request("run_in_thread", command, options, takes=RUN_IN_THREAD_TAKES)
+        """Run a command in the session of a conversation: ``thread`` and ``run`` in one round trip.
+
+        ``session_env`` is the ``env`` of ``thread``: variables for every command of the session.
+        The other options are those of ``run``.
+        """
+        request = exec_request("run_in_thread", command, options, accepts=RUN_IN_THREAD_ARGUMENTS)
         session: SessionOptions = {
             "env": session_env or {},
             "recreate_lost": recreate_lost,
@@ -162,11 +181,15 @@ class AsyncClient:
         return result.check() if check else result
 
     async def get(self, session_id: str) -> AsyncSession:
+        """Return the session with this id."""
         service = await self.opened()
         return AsyncSession(self, service, await service.get_session(session_id))
 
     async def sessions(self, *, thread: str | None = None) -> AsyncIterator[AsyncSession]:
-        """All that live or are lost, oldest first, page by page."""
+        """Iterate over all active and lost sessions, oldest first; pages are fetched as needed.
+
+        ``thread`` limits this to the session of one conversation.
+        """
         service = await self.opened()
         after: str | None = None
         key = None if thread is None else thread_key(thread)
@@ -179,24 +202,25 @@ class AsyncClient:
             after = page.next
 
     async def catalogue(self) -> Catalogue:
-        """The environments, tools, prompts and agents that the server offers."""
+        """Return the environments, tools, prompts and agents that the server offers."""
         return await (await self.opened()).catalogue()
 
     async def health(self) -> ServiceHealth:
+        """Return whether the server can be used, and what is wrong if it cannot."""
         return await (await self.opened()).health()
 
     async def aclose(self) -> None:
-        """Sessions live on; of a local client they end with its worker."""
+        """Close the client. Sessions stay; those of a local client end with its worker."""
         self._open = None
-        own, self._own = self._own, False  # closed once
-        if own and self._service is not None:
+        owns_service, self._owns_service = self._owns_service, False  # close the service only once
+        if owns_service and self._service is not None:
             await self._service.close()
 
     def __repr__(self) -> str:
-        where = getattr(self._service, "url", None) or (
+        location = getattr(self._service, "url", None) or (
             "not opened yet" if self._service is None else "local"
         )
-        return f"<{type(self).__name__} {where}>"
+        return f"<{type(self).__name__} {location}>"
 
     async def __aenter__(self) -> Self:
         await self.opened()

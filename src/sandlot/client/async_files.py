@@ -1,8 +1,4 @@
-"""``AsyncFiles``: a session's files, and whole files and folders to and from this machine.
-
-Paths in the sandbox are absolute, or relative to /workspace. What goes wrong there is a ``FileProblem``;
-what goes wrong with a file on this machine is the ``OSError`` that Python has for it.
-"""
+"""``AsyncFiles``: the files of a session, and transfers to and from this machine."""
 
 from __future__ import annotations
 
@@ -28,23 +24,37 @@ MAX_LISTED: Final = 100_000
 
 
 class AsyncFiles:
+    """The files of a session: read, write, list, search and watch them, upload and download.
+
+    Paths in the sandbox are absolute, or relative to /workspace. A problem in the sandbox raises
+    ``FileProblem``. A problem with a file on this machine raises Python's usual ``OSError``.
+    """
+
     def __init__(self, files: Files) -> None:
         self._files = files
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    # contents
+    # file contents
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """The whole file; ``FileProblem`` (``too_large``) beyond ``max_bytes``: use ``stream``."""
+        """Return the content of a file.
+
+        A file of more than ``max_bytes`` raises ``FileProblem`` with the reason ``too_large``; use
+        ``stream`` for it.
+        """
         return await self._files.read_bytes(path, max_bytes=max_bytes)
 
     async def read_text(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> str:
-        """As UTF-8, with what is not replaced."""
+        """Return the content of a file, decoded as UTF-8; invalid bytes are replaced."""
         return (await self.read(path, max_bytes=max_bytes)).decode("utf-8", "replace")
 
     async def stream(self, path: str, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """Iterate over the content of a file in pieces.
+
+        ``offset``: where to start. ``length``: how many bytes at most.
+        """
         async for piece in self._files.read(path, offset=offset, length=length):
             yield piece
 
@@ -57,7 +67,11 @@ class AsyncFiles:
         parents: bool = True,
         exclusive: bool = False,
     ) -> FileEntry:
-        """Makes or replaces the file, and makes the folders above it. ``exclusive``: never replaces."""
+        """Create or replace a file.
+
+        ``parents``: also create missing folders above it. ``exclusive``: fail if the file exists.
+        ``mode``: the file's permissions.
+        """
         if isinstance(content, str):
             content = content.encode()
         elif isinstance(content, bytearray | memoryview):
@@ -66,10 +80,10 @@ class AsyncFiles:
             content = _from_thread(content)
         return await self._files.write(path, content, mode=mode, parents=parents, exclusive=exclusive)
 
-    # names
+    # folders and entries
 
     async def list(self, path: str = ".") -> builtins.list[FileEntry]:
-        """What is in a folder: all of it, up to a hundred thousand entries."""
+        """Return all entries of a folder, up to 100,000."""
         entries: builtins.list[FileEntry] = []
         after: str | None = None
         while True:
@@ -88,13 +102,22 @@ class AsyncFiles:
     async def walk(
         self, path: str = ".", *, depth: int = 0, glob: str | None = None, limit: int = 10_000
     ) -> Walk:
-        """Everything under a folder; ``depth`` 0: to the bottom."""
+        """Return everything under a folder, up to ``limit`` entries.
+
+        ``depth``: how many levels deep; 0 means all. ``glob``: only entries whose path below
+        ``path`` matches, such as ``**/*.py``.
+        """
         return await self._files.walk(path, depth=depth, glob=glob, limit=limit)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
+        """Describe a file or folder: type, size, mode and so on.
+
+        ``follow``: follow a symbolic link.
+        """
         return await self._files.stat(path, follow=follow)
 
     async def exists(self, path: str) -> bool:
+        """Return whether a file or folder exists."""
         try:
             await self._files.stat(path)
         except FileProblem as problem:
@@ -104,13 +127,22 @@ class AsyncFiles:
         return True
 
     async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
+        """Create a folder.
+
+        ``parents``: also create missing folders above it; an existing one is fine.
+        """
         return await self._files.mkdir(path, parents=parents, mode=mode)
 
     async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
+        """Move or rename a file or folder. ``overwrite``: replace an existing destination."""
         return await self._files.move(source, destination, overwrite=overwrite)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
-        """Returns how many files and folders are gone."""
+        """Remove a file or folder; return how many files and folders were removed.
+
+        ``recursive``: also remove a folder that is not empty. ``missing_ok``: ignore a missing
+        path.
+        """
         return await self._files.remove(path, recursive=recursive, missing_ok=missing_ok)
 
     async def search(
@@ -123,7 +155,10 @@ class AsyncFiles:
         glob: str | None = None,
         limit: int = 1000,
     ) -> Search:
-        """Lines that have the pattern in them."""
+        """Return the lines that contain ``pattern`` in the files under ``path``, up to ``limit``.
+
+        ``regex``: the pattern is a regular expression. ``glob``: search only matching files.
+        """
         return await self._files.search(
             path, pattern, regex=regex, ignore_case=ignore_case, glob=glob, limit=limit
         )
@@ -131,17 +166,22 @@ class AsyncFiles:
     def watch(
         self, path: str = ".", *, recursive: bool = False
     ) -> AbstractAsyncContextManager[AsyncIterator[FileChange]]:
-        """``async with files.watch() as changes``: watching has begun once the context is entered."""
+        """Watch a path for changes. ``recursive``: also in the folders below it.
+
+        Use it as ``async with files.watch() as changes`` and iterate over ``changes``. Changes are
+        reported from the moment the context is entered.
+        """
         return self._files.watch(path, recursive=recursive)
 
-    # to and from this machine
+    # transfers to and from this machine
 
     async def upload(
         self, local: str | os.PathLike[str], remote: str | None = None
     ) -> ArchiveSummary | FileEntry:
-        """A file, or a whole folder in one go. ``remote`` is what it becomes; by default its name.
+        """Copy a file or a whole folder from this machine into the sandbox.
 
-        Answers with the file's entry, or with how many files and bytes the folder had.
+        ``remote`` is the path of the copy; it defaults to the name of ``local``. Returns the entry
+        of the new file, or how many files and bytes the folder had.
         """
         source = Path(local)
         target = remote if remote is not None else await asyncio.to_thread(_name_of, source)
@@ -162,8 +202,9 @@ class AsyncFiles:
         max_bytes: int = MAX_DOWNLOAD_BYTES,
         max_files: int = MAX_DOWNLOAD_FILES,
     ) -> Downloaded:
-        """A file or a whole folder. ``local`` is what it becomes; a file goes into a folder that is there.
+        """Copy a file or a whole folder from the sandbox to this machine.
 
+        ``local`` is the path of the copy. If it is an existing folder, a file is put into it.
         Whatever the sandbox sends, nothing is written outside of ``local``.
         """
         target = Path(local)
@@ -175,15 +216,20 @@ class AsyncFiles:
         return Downloaded(1, await self._download_file(remote, target, max_bytes))
 
     async def _download_folder(self, remote: str, target: Path, max_bytes: int, max_files: int) -> Downloaded:
-        # An entry costs up to three blocks beside its content.
-        most = max_bytes + max_files * 2048
+        # In a tar, an entry needs up to three blocks in addition to its content.
+        max_archive_bytes = max_bytes + max_files * 2048
         with tempfile.TemporaryFile() as archive:
-            await _save(self._files.read_archive(remote, max_bytes=most), archive, most, remote)
+            await _save(
+                self._files.read_archive(remote, max_bytes=max_archive_bytes),
+                archive,
+                max_archive_bytes,
+                remote,
+            )
             archive.seek(0)
             return await asyncio.to_thread(unpack, archive, target, max_bytes=max_bytes, max_files=max_files)
 
     async def _download_file(self, remote: str, target: Path, max_bytes: int) -> int:
-        """Into a file beside it first: a download that breaks leaves what was there before."""
+        """Download to a temporary file first, so that a failed download keeps the existing file."""
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
         try:
@@ -217,7 +263,7 @@ async def _pieces_of(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _from_thread(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """A plain iterable may block, so it is not asked on the event loop."""
+    """Iterate in a thread: a plain iterable may block, which would hold up the event loop."""
     iterator = iter(pieces)
     while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
         yield piece
@@ -228,7 +274,7 @@ def _name_of(source: Path) -> str:
 
 
 def _plain_name(name: str) -> str:
-    """A name that the sandbox chose, as one step down from a folder here."""
+    """Return a name from the sandbox if it is a plain file name: no path, no step up."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise FileProblem(f"{name!r:.200} cannot be a file's name here", reason="invalid_path", path=name)
     return name

@@ -1,4 +1,4 @@
-"""``AsyncSession``: one sandbox that keeps its state: run commands, hold shells, touch files."""
+"""``AsyncSession``: one sandbox that keeps its state, with its shells and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
-from sandlot.client.callbacks import Followed, OnText
+from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
 
 
-RUN_TAKES: Final = ("stdin", "check", "on_stdout", "on_stderr")
+RUN_ARGUMENTS: Final = ("stdin", "check", "on_stdout", "on_stderr")
 
 
 class AsyncSession:
-    """``info`` is what was last heard of the session; ``created``: whether the call that gave it made it.
+    """One sandbox and its state: run commands, keep shells open, read and write files.
 
-    ``owned``: whether leaving its context deletes it, as for what ``create`` made for this program alone.
+    You get one from ``AsyncClient.create``, ``thread`` or ``get``.
+
+    ``info``: the session as the server last described it; ``refresh`` updates it. ``files``: the
+    session's files. ``created``: whether the call that returned this object created the session.
+    ``owned``: whether leaving the ``async with`` block deletes the session. This is the case for
+    sessions that ``create`` made without a thread.
     """
 
     def __init__(
@@ -53,22 +58,27 @@ class AsyncSession:
 
     @property
     def id(self) -> str:
+        """The session's id."""
         return self._id
 
     @property
     def thread(self) -> str | None:
+        """The id of the conversation that the session belongs to, if any."""
         return self.info.thread
 
     @property
     def environment(self) -> str:
+        """The name of the session's environment."""
         return self.info.environment
 
     @property
     def state(self) -> SessionState:
+        """The session's state when it was last fetched."""
         return self.info.state
 
     @property
     def generation(self) -> int:
+        """The number of the session's sandbox: 1 for the first, one more for each replacement."""
         return self.info.generation
 
     # commands
@@ -83,23 +93,28 @@ class AsyncSession:
         on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """Runs a command to its end. A failed one is a result; with ``check`` it raises ``CommandFailed``.
+        """Run a command, wait for it to end and return its result.
 
-        ``on_stdout`` and ``on_stderr`` are called with pieces of text as they come; those of an async session
-        may be ``async def``. What they raise is raised here, and does not end the command.
+        A string is a shell command; a sequence of words is a program and its arguments.
 
-        Options: ``ExecOptions``.
+        A command that fails is a normal result. With ``check`` it raises ``CommandFailed`` instead.
+
+        ``stdin``: input for the command. ``on_stdout`` and ``on_stderr``: functions that receive
+        the output as text while the command runs; with asyncio, they can be ``async def``. If one
+        of them raises, this call raises the same error and the command goes on.
+
+        For the other options, see ``ExecOptions``.
         """
-        request = exec_request("run", command, options, takes=RUN_TAKES)
-        followed = Followed(self.info, request, on_stdout, on_stderr)
-        if not followed.callbacks:
+        request = exec_request("run", command, options, accepts=RUN_ARGUMENTS)
+        dispatcher = OutputDispatcher(self.info, request, on_stdout, on_stderr)
+        if not dispatcher.callbacks:
             result = Result(await self._service.execute(self._id, request, input_bytes(stdin)))
         else:
             async with contextlib.aclosing(self.events_of(request, stdin)) as events:
                 async for event in events:
-                    if inspect.isawaitable(answer := followed.see(event)):
-                        await answer
-            result = followed.result()
+                    if inspect.isawaitable(awaitable := dispatcher.dispatch(event)):
+                        await awaitable
+            result = dispatcher.result()
         return result.check() if check else result
 
     def stream(
@@ -110,20 +125,20 @@ class AsyncSession:
         offset: int = 0,
         **options: Unpack[ExecOptions],
     ) -> AsyncGenerator[ExecEvent, None]:
-        """Runs a command and gives its events as they happen: Started, Output…, Exited.
+        """Run a command and iterate over its events: ``Started``, any ``Output``, ``Exited``.
 
-        Leaving the loop does not end the command.
+        Leaving the loop early does not end the command. ``offset``: skip output before it.
         """
-        request = exec_request("stream", command, options, takes=("stdin", "offset"))
+        request = exec_request("stream", command, options, accepts=("stdin", "offset"))
         return self.events_of(request, stdin, offset)
 
     async def events_of(
         self, request: ExecRequest, stdin: bytes | str | None = None, offset: int = 0
     ) -> AsyncGenerator[ExecEvent, None]:
-        """As ``stream``, for a request that was made already."""
+        """Like ``stream``, for an ``ExecRequest`` that you have built yourself."""
         request = replace(request, stdin=stdin is not None)
         execution = await self._service.start_exec(self._id, request, offset=offset)
-        feeding = asyncio.create_task(_feed(execution, input_bytes(stdin)))
+        feeding = asyncio.create_task(_feed_stdin(execution, input_bytes(stdin)))
         try:
             async for event in execution.events():
                 yield event
@@ -140,14 +155,18 @@ class AsyncSession:
         pty: PtySize | None = None,
         **options: Unpack[ExecOptions],
     ) -> AsyncExec:
-        """Starts a command in the background: it goes on whatever becomes of this program."""
+        """Start a command in the background and return a handle to it.
+
+        The command goes on even if this program ends. ``stdin``: keep its stdin open for
+        ``write``. ``pty``: run it on a terminal of this size.
+        """
         request = exec_request(
-            "start", command, options, takes=("stdin", "pty"), stdin=stdin or pty is not None, pty=pty
+            "start", command, options, accepts=("stdin", "pty"), stdin=stdin or pty is not None, pty=pty
         )
         execution = await self._service.start_exec(self._id, request)
         uncapped = request.output_limit is None
         if not request.stdin and not uncapped:
-            # All of its output can be had later, so nobody needs to stay on the line.
+            # The agent keeps the output up to the limit, so no reader needs to stay connected.
             await execution.detach()
             return AsyncExec(self._service, self._id, request.exec_id)
         return AsyncExec(self._service, self._id, request.exec_id, execution, uncapped=uncapped)
@@ -160,30 +179,40 @@ class AsyncSession:
         cols: int = 80,
         **options: Unpack[ExecOptions],
     ) -> AsyncExec:
-        """A command on a terminal: write to it, read its events, resize it. Its output has no cap."""
+        """Start a command on a terminal, a login bash by default.
+
+        Write to the returned handle, read its events, resize it. Output has no limit by default.
+        """
         options.setdefault("output_limit", None)
         return await self.start(command, pty=PtySize(rows, cols), **options)
 
     async def exec(self, exec_id: str) -> AsyncExec:
-        """An exec that runs or ran, by its id."""
+        """Return a handle to a command that runs or has ended, by its exec id."""
         return AsyncExec(self._service, self._id, exec_id)
 
     async def execs(self) -> list[ExecSummary]:
+        """List the commands of this session that run or have ended."""
         return list(await self._service.list_execs(self._id))
 
     def shell(self, name: str = "main") -> AsyncShell:
-        """A bash that keeps its folder, variables and functions; started by its first command."""
+        """Return a shell: a bash that keeps its folder, variables and functions between commands.
+
+        The first command in it starts the bash.
+        """
         return AsyncShell(self, name)
 
     async def shells(self) -> list[ShellSummary]:
+        """List the open shells."""
         return list(await self._service.list_shells(self._id))
 
     async def close_shell(self, name: str) -> None:
+        """Close a shell."""
         await self._service.close_shell(self._id, name)
 
-    # its life
+    # lifecycle
 
     async def refresh(self) -> Self:
+        """Fetch ``info`` from the server again."""
         self.info = await self._service.get_session(self._id)
         return self
 
@@ -194,13 +223,19 @@ class AsyncSession:
         lifetime_s: Timeout | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
-        """None leaves a thing as it is. ``lifetime_s`` counts from the session's creation."""
+        """Change when the session ends, or its metadata; None leaves a value as it is.
+
+        ``lifetime_s`` counts from the session's creation.
+        """
         change = SessionChange(idle_timeout_s, lifetime_s, metadata)
         self.info = await self._service.update_session(self._id, change)
         return self
 
     async def extend(self, seconds: float) -> Self:
-        """It lives until that many seconds from now, used or not: a shorter idle timeout is raised."""
+        """Keep the session for this many seconds from now, used or not.
+
+        An idle timeout that would end it earlier is raised.
+        """
         now = time.time()
         idle_s = self.info.idle_timeout_s
         enough_s = max(0.0, now - self.info.last_active_at) + seconds
@@ -210,19 +245,25 @@ class AsyncSession:
         )
 
     async def recreate(self) -> Self:
-        """A new, empty sandbox in place of one that was lost."""
+        """Give the session a new, empty sandbox in place of its lost one."""
         self.info = await self._service.recreate_session(self._id)
         return self
 
     async def delete(self) -> None:
-        """When it returns, nothing of the session runs any more. Deleting twice is no error."""
+        """Delete the session with its sandbox and files.
+
+        When this returns, no process of the session runs any more. Deleting twice is no error.
+        """
         await self._service.delete_session(self._id)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Deletes what ``create`` made. The session of a thread, or one that was got by its id, stays."""
+        """Delete the session if ``create`` made it.
+
+        A thread's session, or one from ``get``, stays.
+        """
         if self._owned:
             await self.delete()
 
@@ -234,6 +275,8 @@ class AsyncSession:
 
 
 class AsyncShell:
+    """A named bash in a session that keeps its folder, variables and functions between commands."""
+
     def __init__(self, session: AsyncSession, name: str) -> None:
         self.session = session
         self.name = name
@@ -248,22 +291,24 @@ class AsyncShell:
         on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """As ``AsyncSession.run``, in this shell."""
+        """Run a command in this shell; otherwise like ``AsyncSession.run``."""
         options["shell"] = self.name
         return await self.session.run(
             command, stdin=stdin, check=check, on_stdout=on_stdout, on_stderr=on_stderr, **options
         )
 
     async def close(self) -> None:
+        """Close the shell."""
         await self.session.close_shell(self.name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.session.id}>"
 
 
-async def _feed(execution: Execution, data: bytes | None) -> None:
+async def _feed_stdin(execution: Execution, data: bytes | None) -> None:
     if data is None:
         return
-    with contextlib.suppress(SandlotError):  # it may end without reading its input; its exit tells
+    # The command may end without reading its input. Its exit event reports the end.
+    with contextlib.suppress(SandlotError):
         await execution.write_stdin(data)
         await execution.close_stdin()

@@ -1,4 +1,4 @@
-"""Output handed to functions while a command runs."""
+"""Passes a command's output to callback functions while the command runs."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ from sandlot.domain.session import Session
 OnText = Callable[[str], Any]
 
 
-class Texts:
-    """Pieces of output as pieces of text: a character that the way cut in two is handed over whole.
+class TextDecoder:
+    """Decodes output events to text. A character that is split between two events comes out whole.
 
-    Behind a gap, reading begins anew: half a character before it and half of another behind it must not
-    become a third.
+    After a gap, decoding starts afresh. Otherwise half a character before the gap and half of
+    another one after it could become a third character.
     """
 
     def __init__(self) -> None:
         self._decoders = {channel: codecs.getincrementaldecoder("utf-8")("replace") for channel in Channel}
-        self._halves = dict.fromkeys(Channel, "")  # what a gap left behind, until its channel goes on
-        self._next = 0
+        # Text that a gap cut off, until the channel's next event.
+        self._partial = dict.fromkeys(Channel, "")
+        self._next_offset = 0
 
-    def of(self, event: Output) -> str:
-        if event.offset > self._next:
+    def decode(self, event: Output) -> str:
+        if event.offset > self._next_offset:
             for channel, decoder in self._decoders.items():
-                self._halves[channel] += decoder.decode(b"", final=True)
-        self._next = event.offset + len(event.data)
-        half, self._halves[event.channel] = self._halves[event.channel], ""
-        return half + self._decoders[event.channel].decode(event.data)
+                self._partial[channel] += decoder.decode(b"", final=True)
+        self._next_offset = event.offset + len(event.data)
+        partial, self._partial[event.channel] = self._partial[event.channel], ""
+        return partial + self._decoders[event.channel].decode(event.data)
 
 
-class Followed:
-    """A command's events: their text goes to the callbacks as it comes, and all of them make the result."""
+class OutputDispatcher:
+    """Passes the text of a command's events to the callbacks and folds the events into a result."""
 
     def __init__(
         self, session: Session, request: ExecRequest, on_stdout: OnText | None, on_stderr: OnText | None
@@ -56,21 +57,21 @@ class Followed:
             if callback is not None
         }
         self._session = session
-        self._texts = Texts()
+        self._texts = TextDecoder()
         self._fold = ResultFold(request.exec_id, request.output_limit or MAX_OUTPUT_LIMIT_BYTES)
         self._result: ExecResult | None = None
 
-    def see(self, event: ExecEvent) -> Any:
-        """What the callback returned, which for an ``async def`` is to be awaited."""
+    def dispatch(self, event: ExecEvent) -> Any:
+        """Handle one event. Returns what the callback returned; await it if that is a coroutine."""
         self._result = self._fold.add(event) or self._result
         if not isinstance(event, Output):
             return None
-        text = self._texts.of(event)
+        text = self._texts.decode(event)
         callback = self.callbacks.get(event.channel)
         return callback(text) if callback is not None and text else None
 
     def result(self) -> Result:
-        """After the last event."""
+        """Return the result. Call this after the last event."""
         if self._result is None:
             raise SandlotError("the command's events ended without its exit", may_have_executed=True)
         return Result(replace(self._result, session_id=self._session.id, generation=self._session.generation))

@@ -1,4 +1,4 @@
-"""Parts that are not installed with the SDK: found, or a word on how to install them."""
+"""Imports optional parts of Sandlot, with an error that says how to install a missing one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from types import ModuleType
 from sandlot.domain.errors import Unsupported
 
 
-def module_of_extra(name: str, *, extra: str, who: str) -> ModuleType:
-    """By name, since what is asked for may stand above who asks. ``who`` needs it, for the message."""
+def import_extra(name: str, *, extra: str, needed_by: str) -> ModuleType:
+    """Import a module that needs an optional extra.
+
+    The import is by name, because the module may be on a higher floor than the caller.
+    ``needed_by`` appears in the error message.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "sandlot":
             raise
         raise Unsupported(
-            f"{who} needs {error.name}, which is not installed. In the folder of your clone of Sandlot, run: "
-            f"pip install '.[{extra}]'"
+            f"{needed_by} needs {error.name}, which is not installed. "
+            f"In the folder of your clone of Sandlot, run: pip install '.[{extra}]'"
         ) from error

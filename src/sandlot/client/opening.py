@@ -1,4 +1,4 @@
-"""``Opening``: what ``create`` and ``thread`` of an async client return, to be awaited or entered.
+"""``Opening``: the return value of ``AsyncClient.create`` and ``thread``. Await it or enter it:
 
 session = await client.create()
 async with client.create() as session: ...
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Opening(Coroutine[Any, Any, "AsyncSession"]):
-    """A coroutine, so that it may also be given to ``create_task`` or ``asyncio.run``."""
+    """A session that is being opened: ``await`` it, or enter it with ``async with``.
+
+    It is a coroutine, so ``create_task`` and ``asyncio.run`` accept it too.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, AsyncSession]) -> None:
         self._coroutine = coroutine

@@ -1,4 +1,4 @@
-"""The options that commands and sessions are given, said once for every method that takes them."""
+"""The options of commands and sessions, defined once for all methods that take them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, TypedDict
 
-from sandlot.client.keywords import FOR_COMMANDS, FOR_SESSIONS, check_keywords, one_timeout
+from sandlot.client.keywords import COMMAND_HINTS, SESSION_HINTS, check_keywords, resolve_timeout
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
 from sandlot.domain.ids import is_thread, new_exec_id
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, IfDifferent, Timeout
 
 Command = str | Sequence[str]
 
-# Longer than a fleet takes to heal after a restart of its directory, a coordinator or a worker.
+# Longer than a fleet takes to recover after a restart of its directory, a coordinator or a worker.
 PATIENCE_S = 30.0
 
 
 class ExecOptions(TypedDict, total=False):
-    """cwd: where it runs; /workspace, unless told otherwise.
-    env: variables for this command, over those of the session.
-    timeout_s: seconds after which it is killed; the server has a default and a ceiling.
-    timeout: the same, by the name that other libraries have for it.
-    output_limit: bytes of output that are kept; None: no cap, for streams alone.
-    on_limit: "truncate" drops what is over the limit, "kill" ends the command.
-    merge_output: one pipe for stdout and stderr, as with `2>&1`. Their order is exact, and all is stdout.
-    shell: the name of a shell that keeps its folder, variables and functions from command to command.
-    exec_id: names this run. The same id again gives the same result and never runs the command twice.
+    """Options of a command.
+
+    cwd: the folder to run in; /workspace by default.
+    env: variables for this command; they override those of the session.
+    timeout_s: seconds after which the command is killed; the server has a default and a maximum.
+    timeout: another name for timeout_s, as other libraries call it.
+    output_limit: how many bytes of output are kept; None means no limit, for streams only.
+    on_limit: "truncate" drops output over the limit, "kill" ends the command.
+    merge_output: use one pipe for stdout and stderr, as with `2>&1`. Their order is then exact, and
+        all output is stdout.
+    shell: the name of a shell that keeps its folder, variables and functions between commands.
+    exec_id: an id for this run. Using the same id again returns the same result; the command never
+        runs twice.
     """
 
     cwd: str | None
@@ -43,14 +47,17 @@ class ExecOptions(TypedDict, total=False):
 
 
 class SessionOptions(TypedDict, total=False):
-    """env: variables for every command of the session.
-    limits: what to change of the environment's limits.
-    idle_timeout_s, lifetime_s: seconds, or NEVER where the server allows it; else as the environment says.
-    metadata: names and values of yours, given back with the session.
-    idempotency_key: the same key again gives the same session.
-    recreate_lost: a thread whose sandbox was lost gets a new one at once.
-    if_different: of a thread that has a session with another environment, variables or limits than are given:
-        "error" raises ThreadDiffers, "keep" goes on with it as it is.
+    """Options of a session.
+
+    env: variables for every command of the session.
+    limits: changes to the environment's limits.
+    idle_timeout_s, lifetime_s: seconds, or NEVER where the server allows it. They default to the
+        environment's values.
+    metadata: your own names and values, returned with the session.
+    idempotency_key: using the same key again returns the same session.
+    recreate_lost: if the thread's sandbox was lost, give the session a new one at once.
+    if_different: what to do if the thread has a session with another environment, variables or
+        limits than those given: "error" raises ThreadDiffers, "keep" uses the session as it is.
     """
 
     env: Mapping[str, str]
@@ -72,15 +79,16 @@ def exec_request(
     command: Command,
     options: ExecOptions,
     *,
-    takes: Collection[str] = (),
+    accepts: Collection[str] = (),
     stdin: bool = False,
     pty: PtySize | None = None,
 ) -> ExecRequest:
-    """A string is for the shell, a sequence of words is run as it is.
+    """Build the request for a command: a string runs in a shell, a sequence of words runs as it is.
 
-    ``method`` was called with ``options``; ``takes`` names the arguments that it has beside them.
+    ``method``: the name of the method that was called with ``options``. ``accepts``: its other
+    keyword arguments.
     """
-    check_keywords(method, options, {*EXEC_OPTIONS, *takes}, FOR_COMMANDS)
+    check_keywords(method, options, {*EXEC_OPTIONS, *accepts}, COMMAND_HINTS)
     on_limit = options.get("on_limit", OnLimit.TRUNCATE)
     if on_limit not in OnLimit.__members__.values():
         raise InvalidRequest(f"on_limit is 'truncate' or 'kill', not {on_limit!r}")
@@ -91,7 +99,7 @@ def exec_request(
         cwd=options.get("cwd"),
         env=options.get("env") or {},
         stdin=stdin,
-        timeout_s=one_timeout(method, options.get("timeout_s"), options.get("timeout")),
+        timeout_s=resolve_timeout(method, options.get("timeout_s"), options.get("timeout")),
         output_limit=options.get("output_limit", DEFAULT_OUTPUT_LIMIT_BYTES),
         on_limit=OnLimit(on_limit),
         pty=pty,
@@ -106,9 +114,9 @@ def create_request(
     thread: str | None,
     options: SessionOptions,
     *,
-    takes: Collection[str] = ("environment", "thread"),
+    accepts: Collection[str] = ("environment", "thread"),
 ) -> CreateSession:
-    check_session_options(method, options, takes)
+    check_session_options(method, options, accepts)
     return CreateSession(
         environment=environment,
         thread=None if thread is None else thread_key(thread),
@@ -124,19 +132,24 @@ def create_request(
 
 
 def thread_key(thread: object) -> str:
-    """What the service knows a thread by: the id itself, or the hash of one that is not 1-200 printable ASCII
-    characters. Frameworks allow any text, and whoever gives the same text gets the same sandbox.
+    """Return the id under which the service knows a thread.
+
+    That is the thread's id itself, or its hash if it is not 1-200 printable ASCII characters.
+    Frameworks allow any text as an id, and the same text always leads to the same sandbox.
     """
     if not isinstance(thread, str) or not thread:
-        raise InvalidRequest(f"a thread's id is text that is not empty, not {thread!r:.80}")
+        raise InvalidRequest(f"A thread id must be a non-empty string, not {thread!r:.80}.")
     if is_thread(thread):
         return thread
     return "sha256-" + hashlib.sha256(thread.encode("utf-8", "replace")).hexdigest()
 
 
-def check_session_options(method: str, options: SessionOptions, takes: Collection[str]) -> None:
-    """``takes``: the arguments that ``method`` has beside the options."""
-    check_keywords(method, options, {*SESSION_OPTIONS, *takes}, FOR_SESSIONS)
+def check_session_options(method: str, options: SessionOptions, accepts: Collection[str]) -> None:
+    """Reject unknown options.
+
+    ``accepts``: the arguments of ``method`` that are not session options.
+    """
+    check_keywords(method, options, {*SESSION_OPTIONS, *accepts}, SESSION_HINTS)
 
 
 def input_bytes(data: bytes | str | None) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A local folder as a tar, piece by piece: memory does not grow with the folder."""
+"""Packs a local folder as a tar, piece by piece, so that memory does not grow with the folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ _BLOCK: Final = tarfile.BLOCKSIZE
 
 
 def pack(folder: Path) -> Iterator[bytes]:
-    """Files, folders and links, relative to the folder; links as links. Sockets and devices are left out."""
+    """Yield a tar of the folder's files, folders and links, with names relative to the folder.
+
+    Links stay links. Sockets and devices are left out.
+    """
     piece = bytearray()
-    for part in _parts(folder):
-        piece += part
+    for block in _tar_blocks(folder):
+        piece += block
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece) + bytes(2 * _BLOCK)
 
 
-def _parts(folder: Path) -> Iterator[bytes]:
+def _tar_blocks(folder: Path) -> Iterator[bytes]:
     for parent, folders, files in os.walk(folder, onerror=_raise):
         folders.sort()
         for name in sorted(folders + files):
@@ -41,18 +44,21 @@ def _parts(folder: Path) -> Iterator[bytes]:
                 entry.linkname = os.readlink(path)
                 yield _header(entry)
             elif stat.S_ISREG(info.st_mode):
-                yield from _file(path, entry)
+                yield from _file_blocks(path, entry)
 
 
-def _file(path: str, entry: tarfile.TarInfo) -> Iterator[bytes]:
-    """With the size it has when it is opened: what it loses meanwhile is zeros, what it gains is left out."""
+def _file_blocks(path: str, entry: tarfile.TarInfo) -> Iterator[bytes]:
+    """Yield a file with the size that it has when it is opened.
+
+    If the file shrinks meanwhile, zeros fill the rest. If it grows, the new bytes are left out.
+    """
     with open(path, "rb") as file:
         entry.size = os.fstat(file.fileno()).st_size
         yield _header(entry)
-        left = entry.size
-        while left > 0:
-            data = file.read(min(left, PIECE_BYTES)) or bytes(min(left, PIECE_BYTES))
-            left -= len(data)
+        remaining = entry.size
+        while remaining > 0:
+            data = file.read(min(remaining, PIECE_BYTES)) or bytes(min(remaining, PIECE_BYTES))
+            remaining -= len(data)
             yield data
     yield bytes(-entry.size % _BLOCK)
 

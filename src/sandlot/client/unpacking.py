@@ -1,8 +1,9 @@
-"""Unpacking a tar that came out of a sandbox: nothing of it may land outside the folder, or point outside.
+"""Unpacks a tar from a sandbox. Nothing may land outside the target folder or point outside it.
 
-Not ``tarfile``'s own extraction: its data filter could be led outside by links in several releases that we
-run on. Here the order of things makes it simple: files are written while no link of the archive exists, no
-link that was there before is followed, and links come last, only those that end inside.
+This does not use ``tarfile``'s own extraction: in several releases that we support, links could
+lead its data filter outside. Here the order makes it simple. Files are written while no link of the
+archive exists yet, and existing links are not followed. Links come last, and only those that end
+inside.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from typing import IO, Final
 
 from sandlot.domain.errors import FileProblem
 
-MAX_HOPS: Final = 40  # links that lead to links, as the kernel allows
-MAX_HEADER_BYTES: Final = 1024 * 1024  # tarfile reads a header whole, however long it says it is
-MAX_NAME_BYTES: Final = 4095  # of a path or a link's target, as the kernel allows
-MAX_STEPS: Final = 10_000  # of the way from one link
-MAX_STEPS_IN_ALL: Final = 1_000_000  # of all links of an archive; those that are left are not made
+MAX_HOPS: Final = 40  # links that lead to links; the kernel's limit
+MAX_HEADER_BYTES: Final = 1024 * 1024  # tarfile reads a whole header at once
+MAX_NAME_BYTES: Final = 4095  # for a path or a link's target; the kernel's limit
+MAX_STEPS: Final = 10_000  # path steps to resolve one link
+MAX_TOTAL_STEPS: Final = 1_000_000  # for all links together; the rest is skipped
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """``skipped``: links that lead out of the folder, hard links and special files, by name."""
+    """What a download wrote.
+
+    ``skipped``: the names of entries that were left out: links that lead out of the folder, hard
+    links and special files.
+    """
 
     files: int
     bytes: int
@@ -36,14 +41,15 @@ class Downloaded:
 
 
 def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) -> Downloaded:
+    """Unpack a tar into a folder. Raises ``FileProblem`` if it exceeds a limit or is broken."""
     folder.mkdir(parents=True, exist_ok=True)
     files = size = entries = 0
     links: dict[PurePosixPath, str] = {}
     skipped: list[str] = []
     try:
-        with tarfile.open(fileobj=_ShortReads(archive), mode="r:") as tar:
+        with tarfile.open(fileobj=_BoundedReads(archive), mode="r:") as tar:
             for member in tar:
-                name = _inside(member.name)
+                name = _relative_path(member.name)
                 if member.size < 0:
                     raise tarfile.ReadError("a size below zero")
                 entries += 1
@@ -63,11 +69,13 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
                     files += 1
                 else:
                     skipped.append(member.name)
-                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
-    except (tarfile.TarError, ValueError, OverflowError) as error:  # numbers that tarfile does not expect
+                # Otherwise tarfile keeps every member in memory.
+                tar.members = []  # type: ignore[attr-defined]
+    # ValueError and OverflowError: numbers that tarfile does not expect.
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise FileProblem(f"the archive is broken: {error}", reason="invalid_path", path="") from error
-    walk = _Walk(folder, links)
-    for name in [name for name in links if not walk.ends_inside(name)]:
+    resolver = _LinkResolver(folder, links)
+    for name in [name for name in links if not resolver.ends_inside(name)]:
         skipped.append(str(name))
         del links[name]
     for name, target in links.items():
@@ -75,8 +83,8 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
     return Downloaded(files + len(links), size, tuple(skipped))
 
 
-class _ShortReads(io.BufferedIOBase):
-    """A file of which no more than a header's bound is read at once."""
+class _BoundedReads(io.BufferedIOBase):
+    """A file that refuses to read more than a header's maximum size at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -93,8 +101,11 @@ class _ShortReads(io.BufferedIOBase):
         return self._file.tell()
 
 
-def _inside(name: str) -> PurePosixPath:
-    """Relative to the folder, without a step up. The folder itself is ``.``."""
+def _relative_path(name: str) -> PurePosixPath:
+    """Return an entry's path relative to the folder; a path that leads outside raises an error.
+
+    The folder itself is ``.``.
+    """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or _too_long(name):
         raise FileProblem(
@@ -108,88 +119,91 @@ def _too_long(name: str) -> bool:
 
 
 def _make_folder(folder: Path, name: PurePosixPath) -> Path:
-    """The folder and those above it, none of them a link."""
-    place = folder
+    """Create the folder and those above it. None of them may be a link."""
+    path = folder
     for part in name.parts:
-        place /= part
+        path /= part
         try:
-            place.mkdir()
+            path.mkdir()
         except FileExistsError:
-            if place.is_symlink() or not place.is_dir():
+            if path.is_symlink() or not path.is_dir():
                 raise FileProblem(
-                    f"{place} is here already and is not a folder", reason="exists", path=str(place)
+                    f"{path} is here already and is not a folder", reason="exists", path=str(path)
                 ) from None
-    return place
+    return path
 
 
 def _make_file(folder: Path, name: PurePosixPath, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
     if not name.parts:
         raise FileProblem("the archive has a file without a name", reason="invalid_path", path=member.name)
-    place = _make_folder(folder, name.parent) / name.name
-    _make_room(place)
+    path = _make_folder(folder, name.parent) / name.name
+    _remove_existing(path)
     content = tar.extractfile(member)
     assert content is not None
-    with content, os.fdopen(os.open(place, _NEW_FILE, 0o600 | (member.mode & 0o777)), "wb") as file:
+    with content, os.fdopen(os.open(path, _NEW_FILE, 0o600 | (member.mode & 0o777)), "wb") as file:
         shutil.copyfileobj(content, file)
 
 
 def _make_link(folder: Path, name: PurePosixPath, target: str) -> None:
-    place = _make_folder(folder, name.parent) / name.name
-    _make_room(place)
-    place.symlink_to(target)
+    path = _make_folder(folder, name.parent) / name.name
+    _remove_existing(path)
+    path.symlink_to(target)
 
 
-def _make_room(place: Path) -> None:
-    """A file or link that was here before gives way; a folder does not."""
-    if place.is_dir() and not place.is_symlink():
-        raise FileProblem(f"{place} is a folder here", reason="is_a_directory", path=str(place))
-    place.unlink(missing_ok=True)
+def _remove_existing(path: Path) -> None:
+    """Remove an existing file or link. An existing folder raises an error."""
+    if path.is_dir() and not path.is_symlink():
+        raise FileProblem(f"{path} is a folder here", reason="is_a_directory", path=str(path))
+    path.unlink(missing_ok=True)
 
 
-class _Walk:
-    """Walks the ways that links lead, through the archive's other links, and never above the folder."""
+class _LinkResolver:
+    """Follows links, also through other links of the archive, and never above the folder."""
 
     def __init__(self, folder: Path, links: Mapping[PurePosixPath, str]) -> None:
         self._folder = folder
         self._links = links
-        self._steps_left = MAX_STEPS_IN_ALL
+        self._steps_left = MAX_TOTAL_STEPS
 
     def ends_inside(self, name: PurePosixPath) -> bool:
-        """Taking a link away only ends ways that led through it, so one verdict each is enough."""
+        """Whether a link ends inside the folder.
+
+        Checking each link once is enough: dropping a link can only break paths that led through it.
+        """
         if not name.parts or not self._links[name]:
             return False
-        at = name.parent
+        position = name.parent
         steps = list(reversed(_steps(self._links[name])))
-        hops = walked = 0
+        hops = steps_taken = 0
         while steps:
-            walked += 1
+            steps_taken += 1
             self._steps_left -= 1
-            if walked > MAX_STEPS or self._steps_left < 0:
+            if steps_taken > MAX_STEPS or self._steps_left < 0:
                 return False
             step = steps.pop()
             if step == "/":
                 return False
             if step == "..":
-                if not at.parts:
+                if not position.parts:
                     return False
-                at = at.parent
+                position = position.parent
                 continue
-            at = at / step
-            if at in self._links:
+            position = position / step
+            if position in self._links:
                 hops += 1
                 if hops > MAX_HOPS:
                     return False
-                steps += reversed(_steps(self._links[at]))
-                at = at.parent
-            elif self._is_link(at):
-                return False  # someone's own link, whose end is not ours to judge
+                steps += reversed(_steps(self._links[position]))
+                position = position.parent
+            elif self._is_link(position):
+                return False  # a link that existed before; we cannot tell where it ends
         return True
 
-    def _is_link(self, at: PurePosixPath) -> bool:
+    def _is_link(self, position: PurePosixPath) -> bool:
         try:
-            return (self._folder / at).is_symlink()
+            return (self._folder / position).is_symlink()
         except OSError:
-            return True  # too long a way to look: not ours to judge either
+            return True  # the path is too long to check, so we cannot tell either
 
 
 def _steps(target: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Settings and environment recipes, read at the edge and turned into domain values."""
+"""Settings and environment recipes, read at the edge and converted to domain values."""

@@ -1,4 +1,4 @@
-"""Settings of what one session may ask for, and of what all of them may be promised together."""
+"""Settings for what one session may ask for, and for what all sessions together may be promised."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 from pydantic import Field
 
 from sandlot.config.front_door_settings import FrontDoorSettings
-from sandlot.domain.limits import DEFAULT_CEILINGS, LIMIT_RANGES, Limits
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LIMIT_RANGES, Limits
 
 
-def _ceiling(limit: str, description: str) -> Any:
-    """A setting that is bounded as the limit itself is."""
-    least, most = LIMIT_RANGES[limit]
-    return Field(getattr(DEFAULT_CEILINGS, limit), ge=least, le=most, description=description)
+def _ceiling_field(limit: str, description: str) -> Any:
+    """A setting with the same range as the limit itself."""
+    low, high = LIMIT_RANGES[limit]
+    return Field(getattr(DEFAULT_CEILINGS, limit), ge=low, le=high, description=description)
 
 
 class CeilingSettings(FrontDoorSettings):
-    """An environment's ``max_limits`` stand before these."""
+    """The server's ceilings. An environment's ``max_limits`` take precedence."""
 
-    max_memory_bytes: int = _ceiling(
+    max_memory_bytes: int = _ceiling_field(
         "memory_bytes",
         "Bytes; the most memory that a session may ask for where its environment states no "
         "`max_limits`. More is answered with 422. An environment's own limits may be higher.",
     )
-    max_cpus: float = _ceiling("cpus", "The same for processors.")
-    max_pids: int = _ceiling("pids", "The same for processes and threads.")
-    max_tmp_bytes: int = _ceiling("tmp_bytes", "The same for bytes in /tmp.")
-    max_shm_bytes: int = _ceiling("shm_bytes", "The same for bytes of shared memory.")
-    max_open_files: int = _ceiling("open_files", "The same for open files.")
+    max_cpus: float = _ceiling_field("cpus", "The same for processors.")
+    max_pids: int = _ceiling_field("pids", "The same for processes and threads.")
+    max_tmp_bytes: int = _ceiling_field("tmp_bytes", "The same for bytes in /tmp.")
+    max_shm_bytes: int = _ceiling_field("shm_bytes", "The same for bytes of shared memory.")
+    max_open_files: int = _ceiling_field("open_files", "The same for open files.")
     overcommit_memory: float = Field(
         1.5,
         ge=0.1,

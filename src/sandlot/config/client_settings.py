@@ -1,4 +1,4 @@
-"""Where the client finds its server. Standard library only: the SDK imports this."""
+"""Where the client finds its server. Standard library only, because the SDK imports this module."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The key stays out of ``repr``, so that it does not end up in a log."""
+    """The server's URL and key. The key is not in ``repr``, so that it does not end up in a log."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
 
 
 def client_settings(url: str | None = None, api_key: str | None = None) -> ClientSettings:
-    """What the caller gives wins, then SANDLOT_URL and SANDLOT_API_KEY; an empty variable is not set.
+    """The caller's values, else SANDLOT_URL and SANDLOT_API_KEY.
 
-    A variable that is all but one of these two is an error, not a server that is asked without a key.
-    A key has no spaces around it: what a file or a copy left there is no part of it, as for the server.
+    An empty variable counts as not set. A variable whose name is a near miss of these two is an
+    error; otherwise the client would call the server without a key. Spaces around a key, left there
+    by a file or by copying, are removed, as the server does.
     """
     if not url or not api_key:
         check_client_variables(os.environ)

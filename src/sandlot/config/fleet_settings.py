@@ -1,5 +1,6 @@
-"""What the members of a fleet are told beside the settings of a server. All members get the same, but for
-their own addresses.
+"""Settings of fleet members, in addition to a server's.
+
+All members get the same values, except for their own addresses.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from urllib.parse import quote, urlsplit
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from sandlot.config.front_door_settings import split
-from sandlot.config.settings import ServerSettings, read_secret, read_settings
+from sandlot.config.front_door_settings import split_list
+from sandlot.config.settings import ServerSettings, read_secret
 from sandlot.config.variable_names import PREFIX
 from sandlot.domain.errors import InvalidRequest, SandlotError
 
 
 class MemberSettings(ServerSettings):
-    """A worker of a fleet: it takes what the fleet's keys have signed. An API key opens its figures alone."""
+    """Settings of a fleet's worker.
+
+    It accepts tokens signed with the fleet's keys. An API key opens only its metrics.
+    """
 
     needs_key: ClassVar[bool] = False
 
@@ -151,17 +155,17 @@ class FleetSettings(BaseSettings):
     @field_validator("sentinels", "expected_workers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return split(value)
+        return split_list(value)
 
     @model_validator(mode="after")
-    def _hold_together(self) -> FleetSettings:
+    def _check_consistency(self) -> FleetSettings:
         try:
             address = urlsplit(self._url)
             usable = address.scheme in ("redis", "rediss") and address.hostname and (address.port or 1) > 0
         except ValueError:
             usable = False
         if not usable:
-            # Without the value: there may be a password in it.
+            # The message omits the value, which may contain a password.
             raise ValueError(
                 "SANDLOT_REDIS_URL is not like redis://:password@host:6379/0; in a password / # ? @ [ and ] "
                 "are percent-encoded, or it is given as SANDLOT_REDIS_PASSWORD_FILE as it is"
@@ -189,7 +193,7 @@ class FleetSettings(BaseSettings):
 
     @property
     def redis(self) -> str:
-        """With its password, wherever that was given."""
+        """The Redis URL with its password, from whichever setting has it."""
         password = _secret(self.redis_password, self.redis_password_file, "SANDLOT_REDIS_PASSWORD")
         if password is None:
             return self._url
@@ -212,8 +216,8 @@ class FleetSettings(BaseSettings):
         return _secret(self.sentinel_password, self.sentinel_password_file, "SANDLOT_SENTINEL_PASSWORD")
 
     @property
-    def redis_shown(self) -> str:
-        """For logs: without what is secret in it."""
+    def redis_for_logs(self) -> str:
+        """The Redis address for logs, without secrets."""
         if self.sentinels:
             return f"{self.sentinel_name} at {', '.join(self.sentinels)}"
         return self._url.rpartition("@")[2].partition("?")[0]
@@ -228,11 +232,3 @@ def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str | 
     if not secret:
         raise InvalidRequest(f"the file of {variable}_FILE is empty")
     return secret
-
-
-def member_settings(**given: Any) -> MemberSettings:
-    return read_settings(MemberSettings, **given)
-
-
-def fleet_settings(**given: Any) -> FleetSettings:
-    return read_settings(FleetSettings, **given)

@@ -1,4 +1,4 @@
-"""Settings of a server's front door: where it listens, who may come in, and how much each may bring."""
+"""Settings of a server's front door: its address, its keys and its limits on clients."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class FrontDoorSettings(BaseSettings):
     api_key: SecretStr | None = Field(
         None,
         description=(
-            "The key that clients must show: at least 16 visible ASCII characters, none of them a space. "
-            "None: no key is asked for, on loopback only."
+            "API key that clients must send: at least 16 printable ASCII characters, without spaces. If "
+            "unset, no key is required; this works on loopback only."
         ),
     )
     api_key_file: Path | None = Field(
@@ -57,9 +57,10 @@ class FrontDoorSettings(BaseSettings):
         ge=1,
         le=1_000_000,
         description=(
-            "Connections at once. Never more than half of the descriptors that the process may open "
-            "(`ulimit -n`): the others are kept for sandboxes and the engine. When there are too many, the "
-            "one that has been idle longest makes room; if none is idle, a new one is answered with 503."
+            "Maximum number of open connections. Never more than half of the descriptors that the process "
+            "may open (`ulimit -n`): the others are kept for sandboxes and the engine. When there are too "
+            "many, the one that has been idle longest makes room; if none is idle, a new one is answered "
+            "with 503."
         ),
     )
     max_connections_per_address: int = Field(
@@ -91,8 +92,8 @@ class FrontDoorSettings(BaseSettings):
         ge=1,
         le=3600,
         description=(
-            "Seconds that a connection is kept between two requests. More than what is before the server "
-            "keeps its own connections."
+            "Seconds to keep an idle connection open. Must be longer than the keep-alive of a proxy in front "
+            "of the server."
         ),
     )
     max_held_bytes: int = Field(
@@ -116,11 +117,11 @@ class FrontDoorSettings(BaseSettings):
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return split(value)
+        return split_list(value)
 
 
-def split(value: Any) -> Any:
-    """A list as a variable has it: separated by commas."""
+def split_list(value: Any) -> Any:
+    """Split a variable's comma-separated list. Any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -1,7 +1,7 @@
-"""Where the files are that come with the package but are no code: the registry and the images' Dockerfiles.
+"""Finds the package's data files: the registry and the images' Dockerfiles.
 
-In the wheel they lie beside the code (``registry_data``, ``images_data``); in a checkout they are the folders
-at its root.
+In the wheel they are next to the code (``registry_data``, ``images_data``). In a checkout they are
+folders at its root.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An environment's YAML, already valid by its schema, as a ``Recipe``. Pure.
+"""Converts an environment's YAML, already validated against its schema, to a ``Recipe``. Pure.
 
-Sizes are bytes or such as "512m"; times are seconds or such as "30m"; "never" is a time that never comes.
+Sizes are bytes or text such as "512m". Times are seconds, text such as "30m", or "never".
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import DEFAULT_CEILINGS, LimitChange, Limits
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     DEFAULT_IDLE_TIMEOUT_S,
@@ -29,7 +29,10 @@ _DURATION_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, slots=True)
 class RecipeDefaults:
-    """What a recipe does not state. ``pool`` is for the default environment; others start without a pool."""
+    """Values for what a recipe omits.
+
+    ``pool`` is for the default environment; the others start without a pool.
+    """
 
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
@@ -68,7 +71,7 @@ def bytes_of_size(size: int | str) -> int:
 
 
 def seconds_of_duration(duration: float | str) -> float | None:
-    """None is never."""
+    """The duration in seconds. None means never."""
     if not isinstance(duration, str):
         return float(duration)
     if duration == "never":
@@ -87,7 +90,7 @@ def _timeout(document: Mapping[str, Any], key: str, default: float | None) -> fl
     return seconds
 
 
-def _limits(document: Mapping[str, Any], others: Limits) -> Limits:
+def _limits(document: Mapping[str, Any], base: Limits) -> Limits:
     def size(key: str) -> int | None:
         return bytes_of_size(document[key]) if key in document else None
 
@@ -99,16 +102,16 @@ def _limits(document: Mapping[str, Any], others: Limits) -> Limits:
         shm_bytes=size("shm"),
         open_files=document.get("open_files"),
     )
-    return change.apply(others)
+    return change.apply(base)
 
 
-def _ceilings(document: Mapping[str, Any], limits: Limits, others: Limits) -> Limits:
-    """What the environment says, else the server's; never below what its sandboxes have anyway."""
+def _ceilings(document: Mapping[str, Any], limits: Limits, base: Limits) -> Limits:
+    """The environment's ceilings, else the server's; never below its sandboxes' own limits."""
     own = _limits(document, limits)
     for name, value in asdict(own).items():
         if value < getattr(limits, name):
             raise InvalidRequest(f"max_limits: {name}={value} is below the environment's own limit")
-    stated = _limits(document, others)
+    stated = _limits(document, base)
     return Limits(**{name: max(value, getattr(limits, name)) for name, value in asdict(stated).items()})
 
 

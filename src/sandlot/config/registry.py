@@ -1,13 +1,13 @@
 """The registry: environments, tools, prompts and agents declared in YAML, read into domain values.
 
-    registry/environments/*.yaml   what a sandbox is made of; these become recipes
+    registry/environments/*.yaml   how a sandbox is made; these become recipes
     registry/tools/*.yaml          what an agent can be offered, with a JSON schema of its parameters
     registry/prompts/*.yaml        text that tells a model how to work in a sandbox
     registry/agents/*.yaml         which environment, tools and prompt go together
     registry/schema/*.json         what each of these files may contain
 
-The shipped registry comes first; a folder of the operator's own adds to it and replaces by name. There is no
-logic in it, and every complaint names the file and the place.
+The shipped registry is read first. The operator's own folder adds entries and replaces those of the
+same name. The registry contains no logic, and every error names the file and the place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
 
 KINDS = ("environments", "tools", "prompts", "agents")
 MAX_FILE_BYTES = 256 * 1024
-MAX_FILES = 1000  # in one folder
+MAX_FILES = 1000  # per folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,15 @@ def _validator(schema: Path) -> Draft202012Validator:
 
 
 def _read_folder(folder: Path, kinds: Mapping[str, _Kind]) -> None:
-    for kind, read in kinds.items():
+    for folder_name, kind in kinds.items():
         found: dict[str, _Entry] = {}
-        for file in _yaml_files(folder / kind):
-            document = _valid(file, _read_yaml(file), read.validator)
+        for file in _yaml_files(folder / folder_name):
+            document = _validate(file, _read_yaml(file), kind.validator)
             name = document["name"]
             if name in found:
                 raise _problem(file, "name", f"{name} is also declared in {found[name].file.name}")
             found[name] = _Entry(file, document)
-        read.entries.update(found)
+        kind.entries.update(found)
 
 
 def _yaml_files(folder: Path) -> Iterator[Path]:
@@ -99,7 +99,7 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Data and nothing else: no aliases (a few of them make gigabytes), no key twice, text as keys."""
+    """Loads plain data: no aliases (a few can make gigabytes), no duplicate or non-text keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
@@ -130,7 +130,7 @@ def _read_yaml(file: Path) -> Any:
     if len(content) > MAX_FILE_BYTES:
         raise InvalidRequest(f"{file} has more than {MAX_FILE_BYTES} bytes")
     try:
-        document = yaml.load(content, _PlainLoader)  # noqa: S506 (a SafeLoader, and stricter)
+        document = yaml.load(content, _PlainLoader)  # noqa: S506 (stricter than SafeLoader)
         json.dumps(document, allow_nan=False)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -145,11 +145,11 @@ def _read_yaml(file: Path) -> Any:
     return document
 
 
-def _valid(file: Path, document: Any, validator: Draft202012Validator) -> Mapping[str, Any]:
+def _validate(file: Path, document: Any, validator: Draft202012Validator) -> Mapping[str, Any]:
     error = best_match(validator.iter_errors(document))
     if error is not None:
         raise _problem(file, _place(error), error.message[:300])
-    assert isinstance(document, dict)  # the schema says so
+    assert isinstance(document, dict)  # the schema requires it
     if "parameters" in document:
         try:
             Draft202012Validator.check_schema(document["parameters"])
@@ -163,15 +163,15 @@ def _place(error: ValidationError) -> str:
     return ".".join(map(str, error.absolute_path)) or "the whole file"
 
 
-def _problem(file: Path, place: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{file}: {place}: {what}", details={"file": str(file), "place": place})
+def _problem(file: Path, place: str, message: str) -> InvalidRequest:
+    return InvalidRequest(f"{file}: {place}: {message}", details={"file": str(file), "place": place})
 
 
-# --- into the domain ----------------------------------------------------------------------------
+# --- conversion to the domain ---------------------------------------------------------------------
 
 
 def _check_references(kinds: Mapping[str, _Kind]) -> None:
-    """An agent names an environment, tools and a prompt that exist."""
+    """Check that the environment, tools and prompt that each agent names exist."""
     for entry in kinds["agents"].entries.values():
         document = entry.document
         references = [("environment", "environments", document.get("environment"))]

@@ -1,7 +1,8 @@
-"""What a server can be told, and the one place that reads it from the environment.
+"""A server's settings, and the one place that reads them from the environment.
 
-Every setting is a variable ``SANDLOT_<NAME>``; a few also answer to the names that earlier versions of this
-system used (PORT, WORKER_ID, POOL_SIZE …). docs/reference/settings.md is generated from this file.
+Every setting is a variable ``SANDLOT_<NAME>``. A few also accept the names that earlier versions of
+this system used (PORT, WORKER_ID, POOL_SIZE …). docs/reference/settings.md is generated from this
+file.
 """
 
 from __future__ import annotations
@@ -10,39 +11,40 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from sandlot.config.ceiling_settings import CeilingSettings
 from sandlot.config.recipes import RecipeDefaults
-from sandlot.config.variable_names import PREFIX, check_server_variables
-from sandlot.domain.errors import InvalidRequest, SandlotError
-from sandlot.domain.pool import (
+from sandlot.config.variable_names import PREFIX
+from sandlot.domain.capacity.pool import (
     DEFAULT_MAX_POOL_SIZE,
     DEFAULT_MIN_POOL_SIZE,
     DEFAULT_POOL_SIZE,
     PoolPolicy,
 )
+from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S, MAX_TIMEOUT_S
-from sandlot.domain.suggestions import did_you_mean
-
-S = TypeVar("S", bound=BaseSettings)
 
 MAX_KEY_BYTES = 4096
 MIN_KEY_CHARACTERS = 16
-# What an HTTP header carries unchanged.
+# The characters that an HTTP header carries unchanged.
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
 def default_data_dir() -> Path:
-    """Short in both cases: the sockets of the sandboxes lie below it, and their paths have 107 bytes."""
+    """The default data folder.
+
+    Both paths are short, because sandboxes' sockets lie below it and a socket's path has at most
+    107 bytes.
+    """
     return Path("/var/lib/sandlot") if os.geteuid() == 0 else Path.home() / ".local/share/sandlot"
 
 
 class ServerSettings(CeilingSettings):
-    # Whether an address beyond loopback needs an API key; a fleet's workers ask for signed tokens instead.
+    # Whether an address other than loopback needs an API key. A fleet's workers use signed tokens.
     needs_key: ClassVar[bool] = True
 
     # --- this worker --------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class ServerSettings(CeilingSettings):
         le=1000,
         validation_alias=AliasChoices("SANDLOT_MIN_POOL_SIZE", "MIN_POOL_SIZE"),
         description=(
-            "The fewest warm sandboxes that low demand leaves. Not set, it is lowered to the pool's size."
+            "Minimum number of warm sandboxes when demand is low. Not set, it is lowered to the pool's size."
         ),
     )
     max_pool_size: int = Field(
@@ -128,7 +130,7 @@ class ServerSettings(CeilingSettings):
         le=1000,
         validation_alias=AliasChoices("SANDLOT_MAX_POOL_SIZE", "MAX_POOL_SIZE"),
         description=(
-            "The most warm sandboxes that high demand makes. Not set, it is raised to the pool's size."
+            "Maximum number of warm sandboxes when demand is high. Not set, it is raised to the pool's size."
         ),
     )
     max_sessions: int = Field(
@@ -166,8 +168,8 @@ class ServerSettings(CeilingSettings):
         gt=0,
         le=600,
         description=(
-            "Seconds that a create waits for a sandbox before it is answered with 503. Longer than a refill "
-            "of the pool, shorter than a client's patience."
+            "Seconds that a create waits for a sandbox before it is answered with 503. Should be longer than "
+            "a refill of the pool, and shorter than the client's timeout."
         ),
     )
     exec_timeout_s: float = Field(
@@ -175,8 +177,8 @@ class ServerSettings(CeilingSettings):
         gt=0,
         le=7 * 24 * 3600,
         description=(
-            "Seconds after which a command is ended that asked for no timeout itself; terminals and commands "
-            "without an output limit, which are meant to go on, have the longest instead."
+            "Default timeout of a command, in seconds. Terminals and commands without an output limit get "
+            "SANDLOT_MAX_EXEC_TIMEOUT_S instead."
         ),
     )
     max_exec_timeout_s: float = Field(
@@ -200,8 +202,7 @@ class ServerSettings(CeilingSettings):
         le=MAX_TIMEOUT_S,
         description=(
             "Seconds without a command or file operation after which a session ends, where neither the "
-            "request nor the environment says otherwise. Half an hour outlives a person's pause for "
-            "thought."
+            "request nor the environment says otherwise."
         ),
     )
     lifetime_s: float = Field(
@@ -252,11 +253,11 @@ class ServerSettings(CeilingSettings):
     @field_validator("api_key_file", "data_dir", "registry_dir")
     @classmethod
     def _expand(cls, path: Path | None) -> Path | None:
-        # A unit file or a compose file expands no ~.
+        # Unit files and compose files do not expand ~.
         return None if path is None else path.expanduser()
 
     @model_validator(mode="after")
-    def _hold_together(self) -> ServerSettings:
+    def _check_consistency(self) -> ServerSettings:
         try:
             key = self.key
             _ = self.pool
@@ -264,8 +265,8 @@ class ServerSettings(CeilingSettings):
             raise ValueError(error.message) from error
         if self.needs_key and key is None and not is_loopback(self.host):
             raise ValueError(
-                f"host {self.host} is reachable from outside, and without an API key anybody could run "
-                "commands: set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1"
+                f"Refusing to listen on {self.host} without an API key: anyone who can reach it could run "
+                "commands. Set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1."
             )
         if self.exec_timeout_s > self.max_exec_timeout_s:
             raise ValueError("exec_timeout_s is more than max_exec_timeout_s")
@@ -289,7 +290,7 @@ class ServerSettings(CeilingSettings):
 
     @property
     def pool(self) -> PoolPolicy:
-        """A size alone is enough to set: bounds that were not given make room for it."""
+        """The pool's policy. Only the size needs to be set: bounds that are not set adapt to it."""
         given = self.model_fields_set
         return PoolPolicy(
             size=self.pool_size,
@@ -302,34 +303,12 @@ class ServerSettings(CeilingSettings):
         return RecipeDefaults(self.pool, self.idle_timeout_s, self.lifetime_s, self.ceilings)
 
 
-def server_settings(**given: Any) -> ServerSettings:
-    """From the environment, with what is given (and not None) before it. Errors name the variable."""
-    return read_settings(ServerSettings, **given)
-
-
-def read_settings(kind: type[S], **given: Any) -> S:
-    for name in given.keys() - kind.model_fields.keys():
-        raise TypeError(f"there is no setting {name!r}{did_you_mean(name, kind.model_fields)}")
-    check_server_variables(os.environ, _all_variables())
-    try:
-        return kind(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        raise InvalidRequest("; ".join(_sentence(kind, problem) for problem in error.errors())) from error
-
-
 def variables(field: str, kind: type[BaseSettings] = ServerSettings) -> tuple[str, ...]:
     """The environment variables of a setting, the preferred one first."""
     alias = kind.model_fields[field].validation_alias
     if isinstance(alias, AliasChoices):
         return tuple(str(choice) for choice in alias.choices)
     return (PREFIX + field.upper(),)
-
-
-def _all_variables() -> set[str]:
-    from sandlot.config.fleet_settings import FleetSettings  # which is built on this module
-
-    kinds: tuple[type[BaseSettings], ...] = (ServerSettings, FleetSettings)
-    return {variable for kind in kinds for field in kind.model_fields for variable in variables(field, kind)}
 
 
 def is_loopback(host: str) -> bool:
@@ -341,23 +320,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def read_secret(path: Path, what: str) -> str:
+def read_secret(path: Path, label: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"{what} {path} cannot be read: {error.strerror}") from error
+        raise InvalidRequest(f"{label} {path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_KEY_BYTES:
-        raise InvalidRequest(f"{what} {path} has more than {MAX_KEY_BYTES} bytes")
+        raise InvalidRequest(f"{label} {path} has more than {MAX_KEY_BYTES} bytes")
     return content.decode("utf-8", "replace").strip()
-
-
-def _sentence(kind: type[BaseSettings], problem: Any) -> str:
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    place = str(problem["loc"][0]) if problem["loc"] else ""
-    # Under which name it came: the field's own, or that of a variable.
-    field = place if place in kind.model_fields else place.lower().removeprefix(PREFIX.lower())
-    if field not in kind.model_fields:
-        return message
-    # The value is not repeated: it may be a secret.
-    return f"{variables(field, kind)[0]}: {message[:1].lower()}{message[1:]}"

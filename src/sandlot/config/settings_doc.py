@@ -1,4 +1,4 @@
-"""The reference of the settings, in Markdown.
+"""Generates the settings reference in Markdown.
 
 ``python -m sandlot.config.settings_doc > docs/reference/settings.md``
 """
@@ -20,18 +20,19 @@ fails when it is out of date. An empty variable counts as not set. Where a setti
 first one wins; the others are the names that earlier versions of this system used. A server does not start
 with a variable `SANDLOT_…` that none of them reads, and says which one was probably meant.
 
-`sandlot worker` and `sandlot coordinator` read them too, and those of a fleet below. A worker of a fleet
-needs no API key, and one opens its figures alone; a coordinator has no use for those of sandboxes.
+`sandlot worker` and `sandlot coordinator` read them too, and the fleet settings below. A fleet worker needs
+no API key; if you set one, it only gives access to the metrics. A coordinator ignores the settings for
+sandboxes.
 
 Clients read two: `SANDLOT_URL` (default `http://127.0.0.1:8000`) and `SANDLOT_API_KEY`. A near miss of one of
 these, such as `SANDLOT_APIKEY`, is an error there.
 
 """
 _FLEET = """
-## Of a fleet
+## Fleet settings
 
-What `sandlot worker` and `sandlot coordinator` read beside those above. Give all members the same, but for
-their own addresses.
+`sandlot worker` and `sandlot coordinator` read these in addition. Use the same values on all members, except
+for their own addresses.
 
 """
 _COLUMNS = "| variable | default | what it is for |\n|---|---|---|\n"

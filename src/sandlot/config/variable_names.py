@@ -1,7 +1,8 @@
-"""Which SANDLOT_… variables there are. One that nobody reads is an error: most likely a setting with a typo.
+"""The known SANDLOT_… variables. One that no setting reads is an error: most likely a typo.
 
-A server's environment is made for it, so it refuses every unknown one. A program that uses the SDK may have
-variables of its own, so it refuses only what is all but one of the two that it reads.
+A server's environment is made for it, so a server refuses every unknown variable. A program that
+uses the SDK may have variables of its own, so the SDK refuses only near misses of the two that it
+reads.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.suggestions import did_you_mean
+from sandlot.domain.text.suggestions import did_you_mean
 
 PREFIX: Final = "SANDLOT_"
-OF_CLIENTS: Final = ("SANDLOT_URL", "SANDLOT_API_KEY")
-# Not settings, and yet in the environment of a server that is started by hand beside them.
-OF_DEPLOY: Final = (
+CLIENT_VARIABLES: Final = ("SANDLOT_URL", "SANDLOT_API_KEY")
+# Not settings, but present in the environment of a server that is started by hand next to them.
+DEPLOY_VARIABLES: Final = (
     "SANDLOT_DATA_ROOT",
     "SANDLOT_IMAGE",
     "SANDLOT_NAME",
@@ -23,20 +24,23 @@ OF_DEPLOY: Final = (
     "SANDLOT_PUBLISH",
     "SANDLOT_SECRETS",
 )
-OF_TESTS: Final = ("SANDLOT_TEST_", "SANDLOT_WRITE_GOLDEN")
-# So like another that one of them is a slip of the keyboard; two real names are never so like.
-A_SLIP: Final = 0.8
+TEST_PREFIXES: Final = ("SANDLOT_TEST_", "SANDLOT_WRITE_GOLDEN")
+# Names at least this similar are typos of each other. No two real names are this similar.
+TYPO_SIMILARITY: Final = 0.8
 
 
 def check_server_variables(environ: Mapping[str, str], settings: Collection[str]) -> None:
-    """``settings``: the variables of every kind of server, since several may share an environment."""
-    known = {*settings, *OF_CLIENTS, *OF_DEPLOY}
+    """Refuse unknown variables.
+
+    ``settings``: the variables of every kind of server, since several may share an environment.
+    """
+    known = {*settings, *CLIENT_VARIABLES, *DEPLOY_VARIABLES}
     for name, value in environ.items():
-        # An empty variable counts as not set, so nothing is lost with it.
-        if value and name.startswith(PREFIX) and name not in known and not name.startswith(OF_TESTS):
+        # An empty variable counts as not set, so ignoring it loses nothing.
+        if value and name.startswith(PREFIX) and name not in known and not name.startswith(TEST_PREFIXES):
             raise InvalidRequest(
-                f"{name} is set, and no server reads it{did_you_mean(name, known)} "
-                "(docs/reference/settings.md has all settings; unset it if it is not meant for Sandlot)"
+                f"Unknown setting {name}{did_you_mean(name, known) or '.'} "
+                "See docs/reference/settings.md, or unset it if it belongs to another program."
             )
 
 
@@ -44,10 +48,13 @@ def check_client_variables(environ: Mapping[str, str]) -> None:
     import difflib
 
     for name, value in environ.items():
-        if not value or not name.startswith(PREFIX) or name in OF_CLIENTS or name == "SANDLOT_API_KEY_FILE":
+        if (
+            not value
+            or not name.startswith(PREFIX)
+            or name in CLIENT_VARIABLES
+            or name == "SANDLOT_API_KEY_FILE"
+        ):
             continue
-        meant = difflib.get_close_matches(name, OF_CLIENTS, n=1, cutoff=A_SLIP)
-        if meant:
-            raise InvalidRequest(
-                f"{name} is set, and this client reads {' and '.join(OF_CLIENTS)}: did you mean {meant[0]}?"
-            )
+        matches = difflib.get_close_matches(name, CLIENT_VARIABLES, n=1, cutoff=TYPO_SIMILARITY)
+        if matches:
+            raise InvalidRequest(f"Unknown client setting {name}. Did you mean {matches[0]}?")

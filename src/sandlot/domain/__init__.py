@@ -1,1 +1,1 @@
-"""Values, rules and contracts of Sandlot. Standard library only; imports nothing above itself."""
+"""Values, rules and contracts of Sandlot. Imports only the standard library and its own modules."""

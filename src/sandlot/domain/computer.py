@@ -1,6 +1,6 @@
-"""What can be done with a computer, whoever provides it: hold an exec, touch files, see execs and shells.
+"""What a caller can do with any sandbox: follow an exec, use files, list execs and shells.
 
-Both contracts speak in these terms: a provider's ``Sandbox`` and the ``SandboxService`` above it.
+Both contracts use these types: a provider's ``Sandbox`` and the ``SandboxService`` above it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage
 
 
 class Execution(Protocol):
-    """One reader's hold on an exec. Letting go of it never ends the exec."""
+    """One reader's handle on an exec. Releasing the handle never ends the exec."""
 
     @property
     def exec_id(self) -> str: ...
 
     def events(self) -> AsyncIterator[ExecEvent]:
-        """Started, Output…, Exited. To be iterated once."""
+        """Yields Started, Output…, Exited. Iterate it only once."""
         ...
 
     async def result(self) -> ExecResult:
-        """Reads all events and folds them."""
+        """Read all events and fold them into a result."""
         ...
 
     async def write_stdin(self, data: bytes) -> None: ...
@@ -33,12 +33,15 @@ class Execution(Protocol):
     async def close_stdin(self) -> None: ...
 
     async def detach(self) -> None:
-        """Stops reading; the exec goes on."""
+        """Stop reading. The exec goes on."""
         ...
 
 
 class Files(Protocol):
-    """File operations, done inside the sandbox by its user. Paths: absolute, or relative to the workspace."""
+    """File operations, performed inside the sandbox as its user.
+
+    Paths are absolute, or relative to the workspace.
+    """
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry: ...
 
@@ -51,7 +54,7 @@ class Files(Protocol):
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]: ...
 
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
-        """The whole file; ``FileProblem(reason='too_large')`` beyond ``max_bytes``."""
+        """Read the whole file; ``FileProblem(reason='too_large')`` if it exceeds ``max_bytes``."""
         ...
 
     async def write(
@@ -84,11 +87,11 @@ class Files(Protocol):
     def watch(
         self, path: str, *, recursive: bool = False
     ) -> AbstractAsyncContextManager[AsyncIterator[FileChange]]:
-        """Watching has begun once the context is entered."""
+        """Report changes. Watching has started once the context is entered."""
         ...
 
     def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
-        """A tar of what is under ``path``."""
+        """Stream a tar archive of everything under ``path``."""
         ...
 
     async def write_archive(
@@ -103,10 +106,16 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExecSummary:
-    """``command`` is its beginning; ``started_at`` is in seconds since the epoch.
+    """One exec of a list. An older agent or server fills in the first three fields only.
 
-    ``output_end``: up to which offset there is output to read now. ``exit_code`` and ``duration_ms`` come
-    with its end. All but the first three are missing where an older agent or server answers.
+    exec_id: its id.
+    running: whether it runs.
+    shell: the shell that it runs in, if any.
+    command: the beginning of its command.
+    started_at: when it started, in seconds since the epoch.
+    output_end: up to which offset output can be read now.
+    exit_code: its exit code, once it has ended.
+    duration_ms: how long it ran, in milliseconds, once it has ended.
     """
 
     exec_id: str
@@ -121,6 +130,14 @@ class ExecSummary:
 
 @dataclass(frozen=True, slots=True)
 class ShellSummary:
+    """One shell of a list.
+
+    name: its name.
+    pid: its process id inside the sandbox.
+    cwd: the folder that it is in.
+    busy: whether a command runs in it.
+    """
+
     name: str
     pid: int
     cwd: str

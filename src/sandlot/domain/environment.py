@@ -1,4 +1,4 @@
-"""An environment: a named recipe for sandboxes; and what to say of a name that none has."""
+"""An environment: a named recipe for sandboxes. Also the error for an unknown environment name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import DEFAULT_CEILINGS, Limits
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
-from sandlot.domain.suggestions import did_you_mean
+from sandlot.domain.text.suggestions import closest_match
 
 
 class Tier(StrEnum):
-    """How strong the wall is. A missing tier is an error, never replaced by a weaker one."""
+    """How strongly a sandbox is isolated. A missing tier is an error, never replaced by a weaker one.
+
+    runc: an ordinary container.
+    runsc: under gVisor, which puts a kernel of its own between the sandbox and the machine.
+    """
 
     RUNC = "runc"
     RUNSC = "runsc"
@@ -30,9 +34,9 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An environment as the registry declares it: what a sandbox is, and how sessions on it are kept.
+    """An environment as the registry declares it: how to make its sandboxes and keep its sessions.
 
-    A timeout of None never comes. ``ceilings``: the most that a session may ask for instead of the
+    A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
     environment's own limits.
     """
 
@@ -45,11 +49,16 @@ class Recipe:
     lifetime_s: float | None = DEFAULT_LIFETIME_S
 
 
-def no_environment(name: str, known: Mapping[str, Tier]) -> InvalidRequest:
-    """Never the default one instead: the name may have been meant to ask for a stronger wall.
+def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:
+    """The error for an environment that this server does not have. ``known``: its environments, by
+    name.
 
-    ``known``: this server's environments, by name.
+    An unknown name never falls back to the default: the caller may have wanted stronger isolation.
     """
-    of_tier = sorted(one for one, tier in known.items() if tier == name.lower())
-    hint = f"; {name.lower()} is the tier of {', '.join(of_tier)}" if of_tier else did_you_mean(name, known)
-    return InvalidRequest(f"there is no environment {name!r:.80} among {', '.join(sorted(known))}{hint}")
+    of_tier = sorted(known_name for known_name, tier in known.items() if tier == name.lower())
+    hint = ""
+    if of_tier:
+        hint = f" {name.lower()} is the tier of {', '.join(of_tier)}."
+    elif (match := closest_match(name, known)) is not None:
+        hint = f" Did you mean {match!r}?"
+    return InvalidRequest(f"Unknown environment {name!r:.80}.{hint} Available: {', '.join(sorted(known))}.")

@@ -1,32 +1,35 @@
 """The one error tree. Errors are named by what the caller must do about them.
 
 SandlotError
-├── InvalidRequest            the request can never succeed as it is: change it
-├── Unauthorized              no key, or not one that this server knows
-├── NotFound                  the session, sandbox, exec or shell is not there
-│   └── SessionEnded          it was there: deleted or expired, and the message says which
-├── Conflict                  it exists already, or under the same id with other content
-│   ├── IdempotencyMismatch   the idempotency key was used before, for another request
-│   └── ThreadDiffers         the thread has a session with another environment, variables or limits
-├── Busy                      a bound is reached (execs, streams, processes): wait, then retry
-├── Unavailable               no sandbox can be had now (queue, capacity, server stopping): retry later
-├── TooLarge                  a body, file or archive is over the bound that the message names
-├── Unsupported               this agent, tier or provider cannot do it
-├── FileProblem               the sandbox's file system said no; ``reason`` says how
-├── SandboxLost               the sandbox is gone or out of control: nothing here will bring it back
-│   └── SandboxQuarantined    its agent broke the protocol; it is cut off and must be destroyed
-├── SandboxUnresponsive       the sandbox is there and does not answer: ask again later, or give it up
-├── LinkInterrupted           the connection to the agent broke during the call; ask again by exec id
-├── EngineProblem             the container engine refused, failed, or is not there
-│   ├── EngineTimeout         the engine did not answer within the call's deadline
-│   ├── ImageMissing          the image is not on this machine and could not be had
-│   └── TierMissing           the asked wall (runc, runsc) is not installed; there is no weaker fallback
-└── StorageProblem            what has to be written down cannot be; somebody has to look at the disk
-    └── StorageFull           no room on it: free some, then retry
+├── InvalidRequest
+├── Unauthorized
+├── NotFound
+│   └── SessionEnded
+├── Conflict
+│   ├── IdempotencyMismatch
+│   └── ThreadDiffers
+├── Busy
+├── Unavailable
+├── TooLarge
+├── Unsupported
+├── FileProblem
+├── SandboxLost
+│   └── SandboxQuarantined
+├── SandboxUnresponsive
+├── LinkInterrupted
+├── EngineProblem
+│   ├── EngineTimeout
+│   ├── ImageMissing
+│   └── TierMissing
+└── StorageProblem
+    └── StorageFull
 
-Every error carries ``code`` (stable), ``retryable`` and ``may_have_executed``; ``retry_after_s``
-where the time is known, and ``details``: what a program may want to act on, JSON throughout.
+Every error carries ``code`` (stable), ``retryable`` and ``may_have_executed``. It carries
+``retry_after_s`` if the time is known, and ``details``: JSON values for programs to act on.
 A failed command is a result, never an error.
+
+Each docstring says what the error means and, after ``What to do:``, how to react. ``make docs`` turns them
+into docs/reference/errors.md; nothing else says it a second time.
 """
 
 from __future__ import annotations
@@ -36,6 +39,12 @@ from typing import Any
 
 
 class SandlotError(Exception):
+    """The server failed in a way that it did not expect. All other errors are subclasses of this one.
+
+    What to do: find the cause in the server's log by ``details["request_id"]``. If ``may_have_executed`` is
+    true, ask for the command's result by its exec id before you run it again.
+    """
+
     code = "internal"
     retryable = False
     may_have_executed = False
@@ -62,59 +71,145 @@ class SandlotError(Exception):
 
 
 class InvalidRequest(SandlotError):
+    """The request cannot succeed as it is: a value is wrong, missing, or not allowed here.
+
+    What to do: change the request. The message names the value; for an HTTP body, ``details["places"]`` lists
+    the wrong fields.
+    """
+
     code = "invalid_request"
 
 
 class Unauthorized(SandlotError):
+    """The request carries no API key, or one that the server does not accept.
+
+    What to do: set ``SANDLOT_API_KEY``, or pass ``api_key`` to the client. Over HTTP, send the header
+    ``Authorization: Bearer KEY`` or ``X-API-Key: KEY``.
+    """
+
     code = "unauthorized"
 
 
 class NotFound(SandlotError):
+    """The session, exec, shell, thread or route does not exist.
+
+    What to do: check the id. If it belongs to an old session, create a new one.
+    """
+
     code = "not_found"
 
 
 class SessionEnded(NotFound):
+    """The session existed, but was deleted or has expired.
+
+    ``details["reason"]`` is ``deleted``, ``idle`` or ``lifetime``; ``details["ended_at"]`` is the time, in
+    seconds since the epoch.
+
+    What to do: create a new session. ``client.thread(...)`` does so by itself for a conversation.
+    """
+
     code = "session_ended"
 
 
 class Conflict(SandlotError):
+    """The request contradicts the current state. Examples: the exec id belongs to another command, the
+    session to recreate still has its sandbox, or the command's stdin is closed.
+
+    What to do: read the message. Use another id for another command; do not repeat the request unchanged.
+    """
+
     code = "conflict"
 
 
 class IdempotencyMismatch(Conflict):
+    """The idempotency key was already used for a different request.
+
+    What to do: use a new key for every new request.
+    """
+
     code = "idempotency_mismatch"
 
 
 class ThreadDiffers(Conflict):
-    """``details["different"]`` names the options."""
+    """The thread already has a session, with a different environment, variables or limits.
+
+    ``details["different"]`` lists the options that differ; ``details["session_id"]`` names the session.
+
+    What to do: pass the options that the session was created with, pass ``if_different="keep"`` to use it as
+    it is, or delete it to start again.
+    """
 
     code = "thread_differs"
 
 
 class Busy(SandlotError):
+    """A limit on concurrent work is reached: commands in a sandbox, open streams, sessions of a tenant, or
+    bytes of results on their way to clients.
+
+    What to do: wait ``retry_after_s`` seconds if it is set, else until a command ends, then retry. If
+    ``may_have_executed`` is true, ask for the result by its exec id.
+    """
+
     code = "busy"
     retryable = True
 
 
-# In ``details["reason"]`` of an ``Unavailable``: no server was there to connect to.
+# The ``details["reason"]`` of an ``Unavailable`` if the client could not connect to any server.
 UNREACHABLE = "unreachable"
 
 
 class Unavailable(SandlotError):
+    """No sandbox or server can take the request now.
+
+    ``details["reason"]`` says why. Examples: ``capacity`` (the machine is full), ``queue`` (waited too long
+    for a sandbox), ``environment_broken`` (its sandboxes cannot be created), ``draining``, ``stopping``, and
+    ``unreachable`` (no server answered).
+
+    What to do: retry after ``retry_after_s`` seconds. If ``retryable`` is false, an operator must first fix
+    what the message names.
+    """
+
     code = "unavailable"
     retryable = True
 
 
 class TooLarge(SandlotError):
+    """A request body or a message exceeds the size that the error message names.
+
+    What to do: send less at a time. The operator can raise ``SANDLOT_MAX_UPLOAD_BYTES``.
+    """
+
     code = "too_large"
 
 
 class Unsupported(SandlotError):
+    """This server, this tier or this sandbox's agent cannot do what was asked.
+
+    What to do: follow the message. Often the option must be left out, or the sandbox was created by an older
+    version and a new one can do it.
+    """
+
     code = "unsupported"
 
 
 class FileProblem(SandlotError):
-    """``reason`` is one of FILE_REASONS; ``path`` is the path as it was asked for."""
+    """A file operation in the sandbox failed.
+
+    ``reason`` says why and ``path`` where, as the caller wrote it. Both are in ``details`` too.
+
+    not_found: there is no such file or folder.
+    exists: something is already there.
+    permission_denied: the sandbox's user may not do this.
+    not_a_directory: a part of the path is not a folder.
+    is_a_directory: the path is a folder, and the operation needs a file.
+    not_regular: the path is a device, socket or pipe, and the operation needs a regular file.
+    not_empty: the folder has something in it; remove it recursively.
+    no_space: the sandbox's disk is full.
+    too_large: the file, folder or archive exceeds a limit, which the message names.
+    invalid_path: the path is empty, too long, or not valid here.
+
+    What to do: act on ``reason``.
+    """
 
     code = "file_problem"
 
@@ -141,16 +236,34 @@ FILE_REASONS = frozenset(
 
 
 class SandboxLost(SandlotError):
+    """The sandbox is gone: its container died or was removed, or its worker is gone.
+
+    ``details["loss"]`` is the loss report: why, what was lost, and what is kept.
+
+    What to do: call ``session.recreate()`` to continue with a new, empty sandbox in the same session. With
+    ``recreate_lost=True``, ``create`` and ``thread`` do so at once.
+    """
+
     code = "sandbox_lost"
     may_have_executed = True
 
 
 class SandboxQuarantined(SandboxLost):
+    """The sandbox's agent broke the protocol, so the worker cut the sandbox off.
+
+    What to do: recreate the session, as for ``SandboxLost``. Look at what ran in it: something inside may be
+    hostile.
+    """
+
     code = "sandbox_quarantined"
 
 
 class SandboxUnresponsive(SandlotError):
-    """It may be frozen, overloaded or wedged; it is not known to be lost, and may answer again."""
+    """The sandbox does not answer. It may be frozen or overloaded; it is not lost, and may recover.
+
+    What to do: retry later. Ask for a command by the same exec id, which never runs it twice. To give the
+    sandbox up, recreate or delete the session.
+    """
 
     code = "sandbox_unresponsive"
     retryable = True
@@ -158,33 +271,71 @@ class SandboxUnresponsive(SandlotError):
 
 
 class LinkInterrupted(SandlotError):
+    """The connection to the server or to the sandbox broke during the call.
+
+    What to do: ask again with the same exec id, which never runs a command twice.
+    """
+
     code = "link_interrupted"
     retryable = True
     may_have_executed = True
 
 
 class EngineProblem(SandlotError):
+    """The container engine refused a request, failed, or is not running.
+
+    What to do: run ``sandlot doctor`` on the worker's machine. Retry if ``retryable`` is true.
+    """
+
     code = "engine_problem"
 
 
 class EngineTimeout(EngineProblem):
+    """The container engine did not answer in time.
+
+    What to do: retry. If it happens again, the engine is overloaded or stuck: run ``sandlot doctor``.
+    """
+
     code = "engine_timeout"
     retryable = True
     may_have_executed = True
 
 
 class ImageMissing(EngineProblem):
+    """The environment's image is not on the worker's machine. Sandlot does not pull images.
+
+    What to do: build it with ``sandlot images build``, pull it with ``docker pull``, or correct its name in
+    the environment's file.
+    """
+
     code = "image_missing"
 
 
 class TierMissing(EngineProblem):
+    """The environment's tier (``runc`` or ``runsc``) is not installed. Sandlot never uses a weaker one
+    instead.
+
+    What to do: install the runtime and register it in ``/etc/docker/daemon.json``; ``sandlot doctor`` checks
+    it.
+    """
+
     code = "tier_missing"
 
 
 class StorageProblem(SandlotError):
+    """The worker cannot write its records.
+
+    What to do: look at the disk of the worker's data directory; the worker's log has the cause.
+    """
+
     code = "storage_problem"
 
 
 class StorageFull(StorageProblem):
+    """The disk of the worker's data directory or of the container engine is full.
+
+    What to do: free some space, then retry.
+    """
+
     code = "storage_full"
     retryable = True

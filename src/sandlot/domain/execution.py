@@ -1,4 +1,4 @@
-"""One command run: what is asked, what is heard, what came of it, and why it ended."""
+"""One command run: its request, its events, its result, and why it ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from sandlot.domain.budget import hold
+from sandlot.domain.capacity.budget import hold
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
-from sandlot.domain.kept_output import STDERR, STDOUT, Ends, Gap, KeptOutput, Omitted
-from sandlot.domain.variables import check_env
+from sandlot.domain.kept_output import STDERR, STDOUT, Gap, HeadAndTail, KeptOutput, Omitted
+from sandlot.domain.text.variables import check_env
 
 MIB = 1024 * 1024
 DEFAULT_OUTPUT_LIMIT_BYTES = 1 * MIB
@@ -20,6 +20,18 @@ MAX_COMMAND_BYTES = 3 * MIB
 
 
 class Verdict(StrEnum):
+    """Why a command ended.
+
+    ok: it exited with 0.
+    nonzero: it exited with another code, or a signal from inside the sandbox ended it.
+    timeout: it was killed because its time was up.
+    oom: it was killed because it needed more memory than the sandbox has.
+    disk_full: it failed, and the sandbox's disk was full.
+    killed: somebody killed it through the API.
+    output_limit: it was killed because it wrote more than ``output_limit`` and ``on_limit`` is ``kill``.
+    egress_denied, sandbox_lost, infrastructure: reserved; no server reports this yet.
+    """
+
     OK = "ok"
     NONZERO = "nonzero"
     TIMEOUT = "timeout"
@@ -33,27 +45,48 @@ class Verdict(StrEnum):
 
 
 class OnLimit(StrEnum):
+    """What happens when a command writes more than ``output_limit``.
+
+    truncate: the first and the last half of the limit are kept, and the command runs on.
+    kill: the command is killed.
+    """
+
     TRUNCATE = "truncate"
     KILL = "kill"
 
 
 class Channel(StrEnum):
+    """Which of a command's two outputs.
+
+    stdout: standard output.
+    stderr: standard error.
+    """
+
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 @dataclass(frozen=True, slots=True)
 class PtySize:
+    """The size of a terminal, in characters.
+
+    rows: its lines.
+    cols: its columns.
+    """
+
     rows: int = 24
     cols: int = 80
 
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Exactly one of ``command`` (for the shell) and ``argv``. ``output_limit=None``: no cap, streamed.
+    """One command to run. Give ``command`` or ``argv``, not both.
 
-    ``merge_output``: stdout and stderr are one pipe, as with ``2>&1``. Their order is exact, and all of it is
-    stdout.
+    command: a command line for bash.
+    argv: a program and its arguments, run as they are.
+    stdin: whether the command gets an input.
+    pty: run the command on a terminal of this size.
+    exec_id, cwd, env, timeout_s, output_limit, on_limit, shell, merge_output: as in ``ExecOptions``.
     """
 
     command: str | None = None
@@ -99,16 +132,26 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """The event that a command has started.
+
+    pid: the process id inside the sandbox.
+    existing: the exec id was known already; this is that command, and nothing was started again.
+    """
+
     pid: int
     existing: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """``offset`` counts the bytes of both channels in arrival order; a jump is a gap.
+    """The event that a command has written something.
 
-    Arrival order is that in which two pipes were read: what was written to both at nearly the same time may
-    have changed places. Only ``merge_output`` makes it the order of writing.
+    stdout and stderr are two pipes: what was written to both at nearly the same time may change places. With
+    ``merge_output`` the order is exact.
+
+    channel: stdout or stderr.
+    offset: the position of the first byte, counted over both channels. A jump means that bytes are missing.
+    data: the bytes.
     """
 
     channel: Channel
@@ -118,15 +161,34 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
+    """The event that a command has ended.
+
+    code: the exit code; 128 + the signal's number if a signal ended it.
+    signal: the signal that ended it, or 0.
+    reason: ``exited``, ``start_failed``, ``timeout``, ``oom``, ``killed`` or ``output_limit``.
+    error: why the command could not be started, if so.
+    truncated: whether some output was not kept.
+    output_bytes: how many bytes the command wrote.
+    stderr_bytes: how many of them on stderr; 0 from an older agent.
+    gap_from: the offset from which truncated output was not kept.
+    gap_to: the offset at which the kept output continues.
+    duration_ms: how long it ran, in milliseconds.
+    user_ms: processor time in user mode, in milliseconds.
+    system_ms: processor time in the kernel, in milliseconds.
+    peak_memory_bytes: the most memory that it used.
+    oom: whether the sandbox ran out of memory meanwhile.
+    disk_full: whether the command met a full disk.
+    shell_ended: whether the shell that ran it has ended.
+    shell_restarted: whether its shell had died between two commands, so that a new one ran it.
+    """
+
     code: int
     signal: int
     reason: str
     error: str = ""
     truncated: bool = False
     output_bytes: int = 0
-    # Of these, on stderr; 0 from an agent that does not say.
     stderr_bytes: int = 0
-    # Of a truncated output: its bytes from here to there were not kept.
     gap_from: int = 0
     gap_to: int = 0
     duration_ms: float = 0.0
@@ -161,10 +223,23 @@ def verdict_of(exited: Exited) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What came of a command. ``output`` has both channels in arrival order; see ``Output``.
+    """The result of a command, in bytes.
 
-    Of more output than its limit the first half of the limit and the last half are kept. ``stdout_omitted``
-    and its companions say how many bytes are missing in each, and where.
+    Of more output than ``output_limit`` the first half of the limit and the last half are kept.
+
+    exec_id: the id of this run.
+    exit_code: the exit code; 128 + the signal's number if a signal ended the command.
+    stdout: what was kept of stdout.
+    stderr: what was kept of stderr.
+    output: both, in the order in which they were read.
+    verdict: why the command ended.
+    exited: the event that ended it, with times and memory.
+    gaps: how many gaps the output has beside the one that truncation made.
+    session_id: the session that ran the command.
+    generation: which of the session's sandboxes ran it.
+    stdout_omitted: how many bytes are missing in ``stdout``, and where.
+    stderr_omitted: how many bytes are missing in ``stderr``, and where.
+    output_omitted: how many bytes are missing in ``output``, and where.
     """
 
     exec_id: str
@@ -175,7 +250,7 @@ class ExecResult:
     verdict: Verdict
     exited: Exited
     gaps: int = 0
-    # Which session ran it, and in which of its sandboxes; a provider knows neither.
+    # A provider knows neither of these two.
     session_id: str = ""
     generation: int = 0
     stdout_omitted: Omitted | None = None
@@ -184,15 +259,17 @@ class ExecResult:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same command may go better in the same sandbox, through no change of its own."""
+        """Whether the same command may succeed if it is run again unchanged."""
         return self.verdict is Verdict.INFRASTRUCTURE
 
     @property
     def timed_out(self) -> bool:
+        """Whether the command was killed because its time was up."""
         return self.verdict is Verdict.TIMEOUT
 
     @property
     def truncated(self) -> bool:
+        """Whether some of the output is missing."""
         return self.exited.truncated or self.gaps > 0
 
 
@@ -200,9 +277,11 @@ _MARKS: Final = {Channel.STDOUT: STDOUT, Channel.STDERR: STDERR}
 
 
 class ResultFold:
-    """Folds events into a result; at most ``keep_bytes`` of output are held, whatever arrives: its first half
-    and its last. All of it is on the account of who is being served: ``Busy`` when there is no room, and the
-    exec keeps its output.
+    """Folds an exec's events into its result.
+
+    It holds at most ``keep_bytes`` of output: the beginning and the end, half each. The bytes count
+    against the current request's account. If that has no room, ``add`` raises ``Busy``; the output
+    is not lost, because the exec keeps it.
     """
 
     def __init__(self, exec_id: str, keep_bytes: int = MAX_OUTPUT_LIMIT_BYTES, offset: int = 0) -> None:
@@ -212,7 +291,7 @@ class ResultFold:
         self._held = 0
 
     def add(self, event: ExecEvent) -> ExecResult | None:
-        """Returns the result when the event is the exit."""
+        """Add an event. Returns the result if the event is the exit."""
         if isinstance(event, Output):
             self._kept.add(event.offset, event.data, _MARKS[event.channel])
             if (size := self._kept.size) > self._held:
@@ -223,20 +302,21 @@ class ResultFold:
 
     def _result(self, exited: Exited) -> ExecResult:
         mark, jumps = self._kept.mark, self._kept.jumps
-        both = self._kept.ends(Gap(exited.gap_from, exited.gap_to))
+        both = self._kept.take(Gap(exited.gap_from, exited.gap_to))
         if mark is None:
             stdout, stderr = both.of(STDOUT), both.of(STDERR)
         else:
-            stdout, stderr = (both if mark == each else _NOTHING for each in (STDOUT, STDERR))
+            stdout, stderr = (both if mark == each else _EMPTY for each in (STDOUT, STDERR))
         output = both.whole
-        # One channel is all of it, and not copied.
+        # If there is only one channel, it is the whole output: share it instead of copying it.
         out, err = (output if each is both else each.whole for each in (stdout, stderr))
-        written = max(exited.output_bytes, self._kept.reached)
+        written = max(exited.output_bytes, self._kept.end_offset)
         missing = max(0, written - self._offset - len(output))
-        missing_out, missing_err = self._shares(missing, len(err), exited, mark)
-        # An agent that names no gap has kept the beginning, and what it did not send is after it.
-        not_kept = exited.gap_to - exited.gap_from or written - self._kept.reached
-        told = exited.truncated and missing == not_kept
+        missing_out, missing_err = self._missing_by_channel(missing, len(err), exited, mark)
+        # An agent that reports no gap has kept the beginning: the bytes that it did not send follow
+        # it.
+        not_kept = exited.gap_to - exited.gap_from or written - self._kept.end_offset
+        gap_reported = exited.truncated and missing == not_kept
         return ExecResult(
             exec_id=self._exec_id,
             exit_code=exited.code,
@@ -245,21 +325,24 @@ class ResultFold:
             output=output,
             verdict=verdict_of(exited),
             exited=exited,
-            # Beside the one that the exit tells of.
-            gaps=max(1, jumps) if missing and not told else 0,
+            # Not counting the gap that the exit itself reports.
+            gaps=max(1, jumps) if missing and not gap_reported else 0,
             stdout_omitted=stdout.omitted(missing_out),
             stderr_omitted=stderr.omitted(missing_err),
             output_omitted=both.omitted(missing),
         )
 
-    def _shares(self, missing: int, err: int, exited: Exited, mark: int | None) -> tuple[int, int]:
-        """Of the missing bytes, those of stdout and of stderr; none of either where that cannot be known."""
+    def _missing_by_channel(
+        self, missing: int, stderr_kept: int, exited: Exited, mark: int | None
+    ) -> tuple[int, int]:
+        """How many missing bytes are stdout's and stderr's; 0 and 0 if that cannot be known."""
         if self._offset > 0 or (mark is not None and not exited.stderr_bytes):
-            # What was on stderr before the offset, nobody says; nor does an older agent, of any of it. If
-            # there is one channel, it is that one's.
+            # The agent does not report how many bytes before the offset were on stderr, and an
+            # older agent reports nothing about stderr. If there is only one channel, all missing
+            # bytes are that one's.
             return (missing if mark == STDOUT else 0), (missing if mark == STDERR else 0)
-        missing_err = min(missing, max(0, exited.stderr_bytes - err))
+        missing_err = min(missing, max(0, exited.stderr_bytes - stderr_kept))
         return missing - missing_err, missing_err
 
 
-_NOTHING: Final = Ends(b"", b"", b"", b"", joined=True)
+_EMPTY: Final = HeadAndTail(b"", b"", b"", b"", joined=True)

@@ -1,4 +1,7 @@
-"""Identifiers. All that name something secret-adjacent carry at least 128 random bits."""
+"""Identifiers.
+
+Generated ids of sandboxes, execs and sessions carry 128 random bits: they are unguessable.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ _EXEC_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SANDBOX_ID = re.compile(r"sbx_[0-9a-f]{32}")
 _SHELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SESSION_ID = re.compile(r"ses_[0-9a-f]{32}")
-# A conversation's id is the caller's: whatever their framework uses, but printable and bounded.
+# The caller chooses a conversation's id. Frameworks differ, so it only has to be printable and
+# bounded.
 _THREAD = re.compile(r"[\x21-\x7e]{1,200}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -35,7 +39,7 @@ def is_thread(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """What environments, tools, prompts and agents may be called."""
+    """Whether ``text`` is a valid name for an environment, tool, prompt or agent."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -1,10 +1,12 @@
-"""Pages of sessions: how long one may be, and where the next one begins."""
+"""Pages of sessions: how long a page may be, and where the next page begins."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.service import SessionPage
 from sandlot.domain.session import Session
 
 MAX_PAGE = 1000
@@ -17,13 +19,22 @@ def check_page(limit: int) -> None:
 
 
 def cursor(session: Session) -> str:
-    """Sorts as the sessions' age does, and by id among those of one instant."""
+    """A page cursor. Cursors sort by the sessions' creation time, then by id."""
     return f"{session.created_at:020.6f}-{session.id}"
 
 
 def parse_cursor(text: str) -> tuple[str, str]:
-    """The time as it is written, and the session's id."""
+    """The creation time, as written in the cursor, and the session's id."""
     match = _CURSOR.fullmatch(text)
     if match is None:
         raise InvalidRequest(f"{text!r:.80} is not where a page ended: give back what 'next' said")
     return match[1], match[2]
+
+
+def page_of(sessions: Iterable[Session], *, after: str | None, limit: int) -> SessionPage:
+    """The page of these sessions that follows the cursor ``after``, or the first page."""
+    check_page(limit)
+    if after is not None:
+        parse_cursor(after)
+    found = sorted((session for session in sessions if after is None or cursor(session) > after), key=cursor)
+    return SessionPage(tuple(found[:limit]), cursor(found[limit - 1]) if len(found) > limit else None)

@@ -1,8 +1,8 @@
-"""What a worker does about what it finds when it starts, and about sandboxes that nobody knows. Pure.
+"""What a worker does with the sandboxes it finds at start-up, and with unknown sandboxes. Pure.
 
-Start-up is recovery: the records say what was meant to be, the engine says what is, and this says what
-follows. Nothing here deletes on one look: an unknown sandbox is removed after two sightings and a grace
-period.
+Start-up is recovery. The records say what should exist, the engine says what does exist, and this
+module decides what to do. An unknown sandbox is never removed at first sight: the worker must see
+it twice, and a grace period must pass.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LIVE_STATES = frozenset({"running", "paused"})
 
 
 class Purpose(StrEnum):
-    """Why a sandbox is there. WARM: nobody has it yet. REMOVING: its removal was decided and must be
-    finished.
+    """Why a sandbox exists. WARM: no session has it yet. REMOVING: its removal has been decided and
+    must be finished.
     """
 
     WARM = "warm"
@@ -35,7 +35,9 @@ class SandboxRecord:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``adopt`` and ``lose`` name sessions; ``lose`` says why. ``remove`` names sandboxes."""
+    """What to do at start-up. ``adopt`` and ``lose`` list sessions; ``lose`` adds the reason.
+    ``remove`` lists sandboxes.
+    """
 
     adopt: tuple[Session, ...]
     lose: tuple[tuple[Session, str], ...]
@@ -43,9 +45,10 @@ class Plan:
 
 
 def plan(sessions: Iterable[Session], sandboxes: Iterable[SandboxRecord], found: Mapping[str, str]) -> Plan:
-    """``found``: the engine's sandboxes of ours, id → state.
+    """Decide what a starting worker does. ``found``: its sandboxes in the engine, id → state.
 
-    A warm sandbox belongs to the life that made it: its successor may have another image or other settings.
+    Warm sandboxes of an earlier process are removed: the image or the settings may have changed
+    since.
     """
     adopt: list[Session] = []
     lose: list[tuple[Session, str]] = []
@@ -68,9 +71,10 @@ def plan(sessions: Iterable[Session], sandboxes: Iterable[SandboxRecord], found:
 def sweep(
     unknown: Mapping[str, float], seen_before: Iterable[str], now: float, grace_s: float
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Which unknown sandboxes to remove now, and which to look for again.
+    """Decide which unknown sandboxes to remove now, and which to look for again.
 
-    ``unknown``: id → when it was made. The engine's clock may differ from ours: one from the future waits.
+    ``unknown``: id → creation time. The engine's clock may differ from ours, so a sandbox with a
+    creation time in the future is kept for now.
     """
     before = set(seen_before)
     remove = tuple(

@@ -1,12 +1,13 @@
-"""``SandboxService``: the contract that everything above a sandbox is written on.
+"""``SandboxService``: the contract that the API, the SDK and the command line are built on.
 
-The worker implements it on real sandboxes, the HTTP client by calling a server, the fake in memory, and a
-coordinator by finding the right worker. ``sandlot.testing.service_suite`` proves that they behave the same.
+The worker implements it on real sandboxes, the HTTP client by calling a server, the fake in memory,
+and a coordinator by finding the right worker. ``sandlot.testing.service_suite`` proves that all of
+them behave the same.
 
-A failed command is a result. Everything else that goes wrong is an error of ``sandlot.domain.errors``:
-``NotFound`` and ``SessionEnded`` for sessions, ``SandboxLost`` (with the loss report in its ``details``) once
-a session's sandbox is gone, ``Busy`` at the cap of concurrent execs, ``Unavailable`` when no sandbox is to be
-had.
+A failed command is a result. Every other failure is an error of ``sandlot.domain.errors``:
+``NotFound`` and ``SessionEnded`` for sessions, ``SandboxLost`` (with the loss report in its
+``details``) once a session's sandbox is gone, ``Busy`` at the limit of concurrent execs,
+``Unavailable`` when no sandbox is available.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.limits import Limits
-from sandlot.domain.pool import PoolStats
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """``created`` is false where a thread or an idempotency key had its session already."""
+    """``created`` is false if the thread or the idempotency key already had a session."""
 
     session: Session
     created: bool
@@ -41,7 +42,12 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class ExecStatus:
-    """``result`` once it has ended; until then the output so far can be had by attaching."""
+    """Whether an exec runs, and its result.
+
+    exec_id: its id.
+    running: whether it runs.
+    result: its result, once it has ended.
+    """
 
     exec_id: str
     running: bool
@@ -56,9 +62,12 @@ class ThreadRun:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The way of one session's client straight to the worker that has the sandbox. ``token`` opens that
-    session there and nothing else, until ``expires_at`` by the clock of who gave it. ``worker``: who must
-    answer there; on another network the same address may be somebody else's.
+    """Direct access to the worker that has a session's sandbox.
+
+    url: the worker's address.
+    token: opens this session there, and nothing else.
+    expires_at: when the token ends, in seconds since the epoch, by the clock of the server that issued it.
+    worker: the worker's id. Check it in the answers: on another network the address may be someone else's.
     """
 
     url: str
@@ -69,8 +78,17 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentInfo:
-    """An environment as users see it. Timeouts: None is never. ``ceilings``: the most that a session may ask
-    for instead of ``limits``; None from a server that does not say.
+    """An environment that the server offers.
+
+    name: its name.
+    image: the image that sandboxes are made from.
+    tier: how strongly they are isolated.
+    description: what it is for.
+    languages: the languages that it has.
+    limits: what a sandbox may use.
+    idle_timeout_s: seconds without use after which a session ends; ``None``: never.
+    lifetime_s: seconds after which a session ends; ``None``: never.
+    ceilings: the most that a session may ask for instead of ``limits``; ``None`` from an older server.
     """
 
     name: str
@@ -100,7 +118,13 @@ class EnvironmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class RegistryEntry:
-    """A tool, a prompt or an agent out of the registry: declared, not interpreted here."""
+    """A tool, a prompt or an agent in the registry. Sandlot lists it and does not interpret it.
+
+    kind: ``tool``, ``prompt`` or ``agent``.
+    name: its name.
+    description: what it is for.
+    spec: what its file says.
+    """
 
     kind: str
     name: str
@@ -110,6 +134,14 @@ class RegistryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
+    """What a server offers.
+
+    environments: the environments.
+    tools: the tools in the registry.
+    prompts: the prompts in the registry.
+    agents: the agents in the registry.
+    """
+
     environments: tuple[EnvironmentInfo, ...]
     tools: tuple[RegistryEntry, ...] = ()
     prompts: tuple[RegistryEntry, ...] = ()
@@ -118,8 +150,17 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class ServiceHealth:
-    """``ready``: whether what it has can be used. ``creates``: whether new sessions are taken now as well.
-    ``problems`` says why not, or what to look at.
+    """A server's state.
+
+    ready: whether existing sessions can be used.
+    worker_id: the server's name.
+    version: its version.
+    active_sessions: how many sessions it has.
+    calls_under_way: how many calls it serves now.
+    pools: the warm sandboxes, by environment.
+    problems: what an operator should look at, in words.
+    workers: how many workers of the fleet are alive; ``None`` for a single server.
+    creates: whether new sessions can be created.
     """
 
     ready: bool
@@ -129,7 +170,6 @@ class ServiceHealth:
     calls_under_way: int
     pools: Mapping[str, PoolStats]
     problems: tuple[str, ...] = ()
-    # Of a fleet: how many are alive.
     workers: int | None = None
     creates: bool = True
 
@@ -140,29 +180,37 @@ class SandboxService(Protocol):
     async def create_session(self, request: CreateSession) -> Opened: ...
 
     async def get_session(self, session_id: str) -> Session:
-        """Also of a lost session. ``SessionEnded`` for one that ended, as long as it is remembered."""
+        """Works for lost sessions too.
+
+        ``SessionEnded`` if the session ended and is still remembered.
+        """
         ...
 
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> SessionPage:
-        """Live and lost ones, oldest first."""
+        """List active and lost sessions, oldest first."""
         ...
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session: ...
 
     async def recreate_session(self, session_id: str) -> Session:
-        """A new sandbox for a session that lost its own; ``Conflict`` while it has one."""
+        """Give a new sandbox to a session that lost its own; ``Conflict`` if it has one."""
         ...
 
     async def delete_session(self, session_id: str) -> None:
-        """When it returns, no process of the session is left. Idempotent; ``NotFound`` if it never was."""
+        """When this returns, no process of the session is left.
+
+        Idempotent; ``NotFound`` if unknown.
+        """
         ...
 
     # execs
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        """Runs to the end. The same exec id again gives the one result; it never runs twice."""
+        """Run a command to its end. Calling again with the same exec id returns the same result: an
+        exec never runs twice.
+        """
         ...
 
     async def execute_in_thread(
@@ -176,13 +224,13 @@ class SandboxService(Protocol):
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution: ...
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
-        """Waits up to ``wait_s`` seconds for its end."""
+        """Get an exec's status; wait up to ``wait_s`` seconds for its end."""
         ...
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]: ...
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
-        """To every process of the exec; returns how many."""
+        """Send a signal to every process of the exec; return how many got it."""
         ...
 
     async def kill_exec(self, session_id: str, exec_id: str) -> int: ...

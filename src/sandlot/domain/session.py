@@ -1,37 +1,24 @@
-"""A session: what a client holds, how it moves from state to state, and when its time is over.
-
-Pure: every function takes what is known and the time, and returns what follows.
-
-    active ◄──► unresponsive                    as shown: it has its sandbox, which does not answer just now
-    active ──lose──► lost ──recreate──► active (generation + 1)
-      │                │
-      └──end───────────┴──end──► ended          ended is final
-"""
+"""A session: what a client holds, and what a client may ask for. ``session_states`` has the rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from sandlot.domain.capacity.limits import LimitChange, Limits
 from sandlot.domain.errors import (
-    Conflict,
     InvalidRequest,
-    NotFound,
-    SandboxLost,
-    SandboxUnresponsive,
-    SessionEnded,
 )
 from sandlot.domain.ids import is_name, is_thread
-from sandlot.domain.limits import LimitChange, Limits
-from sandlot.domain.variables import check_env, check_texts
+from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_TENANT = "default"
 DEFAULT_ENVIRONMENT = "base"
 DEFAULT_IDLE_TIMEOUT_S = 30 * 60.0
 DEFAULT_LIFETIME_S = 60 * 60.0
-# Seconds; a bound on what may be asked for, "never" apart: a year.
+# The longest timeout, in seconds, that a request may ask for, apart from "never": a year.
 MAX_TIMEOUT_S = 366 * 24 * 3600.0
 MAX_METADATA_BYTES = 16 * 1024
 MAX_METADATA_ENTRIES = 64
@@ -49,15 +36,22 @@ KEPT_WITHOUT_A_SANDBOX = (
     "environment variables",
     "limits",
 )
-# Variables are secrets: no worker tells them to anybody, so they are gone with the one that had them.
+# Variables are secrets: a worker shares them with no one, so they are lost together with the
+# worker.
 LOST_WITH_A_WORKER = (*LOST_WITH_A_SANDBOX, "environment variables that the session was created with")
 KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits")
 
 
 class SessionState(StrEnum):
-    """``UNRESPONSIVE`` is what an active session is shown as while its sandbox does not answer; it is on
-    record nowhere, because it passes by itself.
+    """Where a session is in its life.
+
+    active: it has its sandbox.
+    unresponsive: it has its sandbox, which does not answer now; it becomes active again by itself.
+    lost: its sandbox is gone; ``recreate`` gives it a new one.
+    ended: it was deleted or has expired. This is final.
     """
+
+    # UNRESPONSIVE is on record nowhere: an active session is shown so while its sandbox does not answer.
 
     ACTIVE = "active"
     UNRESPONSIVE = "unresponsive"
@@ -66,13 +60,20 @@ class SessionState(StrEnum):
 
 
 class EndReason(StrEnum):
+    """Why a session ended.
+
+    deleted: somebody deleted it.
+    idle: it was not used for its idle timeout.
+    lifetime: its lifetime was over.
+    """
+
     DELETED = "deleted"
     IDLE = "idle"
     LIFETIME = "lifetime"
 
 
 class Never:
-    """The value of a timeout that never comes; its own type, because None means "as configured"."""
+    """A timeout that never comes. It has its own type because None means "as configured"."""
 
     __slots__ = ()
 
@@ -87,7 +88,14 @@ IfDifferent = Literal["error", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class LossReport:
-    """What became of a session's sandbox that is gone."""
+    """The loss report: what became of a session's sandbox that is gone.
+
+    generation: which of the session's sandboxes it was.
+    at: when, in seconds since the epoch.
+    reason: why, in words.
+    lost: what is gone with it.
+    kept: what the session still has.
+    """
 
     generation: int
     at: float
@@ -98,7 +106,12 @@ class LossReport:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The session that a thread had before, and how it ended."""
+    """The session that a thread had before, and how it ended.
+
+    id: its id.
+    reason: why it ended.
+    ended_at: when, in seconds since the epoch.
+    """
 
     id: str
     reason: EndReason
@@ -107,7 +120,26 @@ class Predecessor:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Times are seconds since the epoch. A timeout of None never comes."""
+    """What the server knows of a session. Times are seconds since the epoch.
+
+    id: the session's id.
+    environment: the name of the environment that its sandbox was made from.
+    created_at: when it was created.
+    last_active_at: when it was last used.
+    tenant: whom it belongs to.
+    thread: the conversation that it belongs to, if any.
+    state: where it is in its life.
+    generation: 1 for the first sandbox; one more each time the session gets a new one.
+    sandbox_id: the id of its sandbox, while it has one.
+    idle_timeout_s: seconds without use after which it ends; ``None``: never.
+    lifetime_s: seconds from its creation after which it ends; ``None``: never.
+    limits: what its sandbox may use.
+    metadata: the caller's own names and values.
+    loss: the loss report, if it lost a sandbox.
+    predecessor: the session that its thread had before, if any.
+    end_reason: why it ended, if it has.
+    ended_at: when it ended.
+    """
 
     id: str
     environment: str
@@ -123,14 +155,15 @@ class Session:
     limits: Limits = field(default_factory=Limits)
     metadata: Mapping[str, str] = field(default_factory=dict)
     loss: LossReport | None = None
-    # Whoever goes on with a conversation must not take this sandbox for the one that it had.
+    # Set so that a client which continues a conversation does not mistake this sandbox for the
+    # earlier one.
     predecessor: Predecessor | None = None
     end_reason: EndReason | None = None
     ended_at: float | None = None
 
     @property
     def expires_at(self) -> float | None:
-        """When its time is over if nothing happens until then; None: never."""
+        """When the session ends if nobody uses it until then; ``None``: never."""
         ends = []
         if self.idle_timeout_s is not None:
             ends.append(self.last_active_at + self.idle_timeout_s)
@@ -141,13 +174,16 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class CreateSession:
-    """``thread``: the one live session of this conversation is returned if there is one.
+    """A request for a session.
 
-    ``env`` reaches every command. ``limits`` changes the environment's. Timeouts: None is "as the environment
-    says", NEVER only where the settings allow it. ``recreate_lost``: a thread whose sandbox was lost gets a
-    new one at once, with the loss reported in the session; otherwise the lost session itself is the answer.
-    ``if_different``: what to do if the thread's session has another environment, variables or limits than are
-    given here: say so (``ThreadDiffers``), or keep it as it is.
+    ``thread``: if this conversation already has a live session, the service returns that one.
+    ``env``: variables for every command. ``limits``: changes to the environment's limits.
+    Timeouts: None means the environment's own; NEVER works only if the settings allow it.
+    ``recreate_lost``: if the thread's sandbox was lost, replace it at once and report the loss in
+    the session. Otherwise the service returns the lost session itself.
+    ``if_different``: what to do if the thread's session has another environment, variables or
+    limits than this request: raise ``ThreadDiffers`` ("error"), or use the session as it is
+    ("keep").
     """
 
     environment: str | None = None
@@ -159,7 +195,7 @@ class CreateSession:
     metadata: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     recreate_lost: bool = False
-    # Not part of what is asked for: the same idempotency key may come with either.
+    # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 
     def __post_init__(self) -> None:
@@ -185,9 +221,9 @@ class CreateSession:
 class Assignment:
     """What a fleet adds to a create that it sends to a worker.
 
-    ``reservation``: the place that is kept for it; it goes back with the session's record. ``predecessor``:
-    the thread's last session, maybe of another worker. ``lost``: a session whose worker is gone, which gets a
-    new sandbox here under its own id.
+    ``reservation``: the room reserved for the session; recording the session returns it.
+    ``predecessor``: the thread's last session, perhaps on another worker.
+    ``lost``: a session whose worker is gone; it gets a new sandbox here and keeps its id.
     """
 
     reservation: str | None = None
@@ -197,7 +233,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """None leaves a thing as it is. ``lifetime_s`` counts from the session's creation: extend or shorten."""
+    """Changes to a session; None leaves a value as it is.
+
+    ``lifetime_s`` counts from the session's creation and may extend or shorten its life.
+    """
 
     idle_timeout_s: Timeout | None = None
     lifetime_s: Timeout | None = None
@@ -216,7 +255,7 @@ def check_timeout(name: str, value: Timeout | None) -> None:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    check_texts("metadata entry", metadata)
+    check_strings("metadata entry", metadata)
     if len(metadata) > MAX_METADATA_ENTRIES or _size(metadata) > MAX_METADATA_BYTES:
         raise InvalidRequest(
             f"metadata has at most {MAX_METADATA_ENTRIES} entries and {MAX_METADATA_BYTES} bytes"
@@ -231,165 +270,5 @@ def _bytes(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        # It could neither be written down nor sent on.
+        # Such text could be neither stored nor sent.
         raise InvalidRequest("a variable, metadata or key is not valid Unicode text") from error
-
-
-# --- transitions ------------------------------------------------------------------------------
-
-
-def touch(session: Session, now: float) -> Session:
-    """Activity extends the idle time; a clock that went back shortens nothing."""
-    if session.state is not SessionState.ACTIVE or now <= session.last_active_at:
-        return session
-    return replace(session, last_active_at=now)
-
-
-def lose(session: Session, report: LossReport) -> Session:
-    """A report about an earlier generation, or about what has ended, changes nothing."""
-    if session.state is not SessionState.ACTIVE or report.generation != session.generation:
-        return session
-    return replace(session, state=SessionState.LOST, sandbox_id=None, loss=report)
-
-
-def rested(session: Session, now: float) -> Session:
-    """After a time in which nobody could use it, which does not count as idleness."""
-    return replace(session, last_active_at=max(now, session.last_active_at))
-
-
-def recreate(session: Session, sandbox_id: str, now: float) -> Session:
-    if session.state is SessionState.ENDED:
-        raise ended_error(session)
-    if session.state is not SessionState.LOST:
-        raise Conflict(f"session {session.id} has a living sandbox; only a lost one is made anew")
-    return replace(
-        session,
-        state=SessionState.ACTIVE,
-        generation=session.generation + 1,
-        sandbox_id=sandbox_id,
-        last_active_at=max(now, session.last_active_at),
-    )
-
-
-def end(session: Session, reason: EndReason, now: float) -> Session:
-    """Ended stays as it ended first."""
-    if session.state is SessionState.ENDED:
-        return session
-    return replace(session, state=SessionState.ENDED, sandbox_id=None, end_reason=reason, ended_at=now)
-
-
-def no_session(session_id: str) -> NotFound:
-    """``session_id`` is whatever was asked for."""
-    return NotFound(f"there is no session {session_id[:64]!r}")
-
-
-def ended_error(session: Session) -> SessionEnded:
-    why = {
-        EndReason.DELETED: "was deleted",
-        EndReason.IDLE: "expired: it was idle for its idle timeout",
-        EndReason.LIFETIME: "expired: its lifetime was over",
-        None: "has ended",
-    }[session.end_reason]
-    return SessionEnded(
-        f"session {session.id} {why}; create a new one",
-        details={"reason": session.end_reason or "", "ended_at": session.ended_at},
-    )
-
-
-def predecessor(session: Session) -> Predecessor:
-    """Of one that has ended."""
-    assert session.end_reason is not None
-    assert session.ended_at is not None
-    return Predecessor(session.id, session.end_reason, session.ended_at)
-
-
-def latest(*known: Predecessor | None) -> Predecessor | None:
-    """The one that ended last, of what several remember."""
-    return max((one for one in known if one is not None), key=lambda one: one.ended_at, default=None)
-
-
-def loss_report(session: Session, reason: str, now: float) -> LossReport:
-    """Of the sandbox that the session has, or had."""
-    return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
-
-
-def loss_of_worker(session: Session, now: float, worker_id: str | None = None) -> LossReport:
-    """Of a session whose worker is gone, whether its sandbox was lost before that or with it."""
-    gone = "its worker is gone" if worker_id is None else f"its worker {worker_id} is gone"
-    at = now
-    if session.state is SessionState.LOST and session.loss is not None:
-        if session.loss.kept == KEPT_WITHOUT_A_WORKER:
-            return session.loss  # said already
-        gone, at = f"{session.loss.reason}; then {gone}", session.loss.at
-    return LossReport(session.generation, at, gone, LOST_WITH_A_WORKER, KEPT_WITHOUT_A_WORKER)
-
-
-def without_worker(session: Session, now: float, worker_id: str | None = None) -> Session:
-    """What a session is once its worker is gone: lost, if it has not ended."""
-    if session.state is SessionState.ENDED:
-        return session
-    loss = loss_of_worker(session, now, worker_id)
-    return replace(session, state=SessionState.LOST, sandbox_id=None, loss=loss)
-
-
-def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
-    loss = session.loss
-    assert loss is not None, "a session without a sandbox has lost it"
-    return SandboxLost(
-        f"the sandbox of session {session.id} is lost: {loss.reason}; "
-        "recreate the session to go on with an empty one",
-        may_have_executed=may_have_executed,
-        details={
-            "loss": {
-                "generation": loss.generation,
-                "at": loss.at,
-                "reason": loss.reason,
-                "lost": list(loss.lost),
-                "kept": list(loss.kept),
-            }
-        },
-    )
-
-
-def unresponsive(session: Session) -> Session:
-    """An active session as it is shown while its sandbox does not answer."""
-    return (
-        replace(session, state=SessionState.UNRESPONSIVE) if session.state is SessionState.ACTIVE else session
-    )
-
-
-def unresponsive_error(session_id: str, what: str, *, may_have_executed: bool) -> SandboxUnresponsive:
-    """``what`` did not happen in time."""
-    then = " by the exec's id" if may_have_executed else ""
-    return SandboxUnresponsive(
-        f"the sandbox of session {session_id} {what}: it may be frozen or overloaded; ask again later{then}, "
-        "or recreate the session to go on with an empty sandbox",
-        may_have_executed=may_have_executed,
-        retry_after_s=5.0,
-        details={"session_id": session_id},
-    )
-
-
-# --- expiry -----------------------------------------------------------------------------------
-
-
-def due(session: Session, now: float) -> EndReason | None:
-    """Why the session's time is over, or None. Whether something still runs is for the caller to ask."""
-    if session.state is SessionState.ENDED:
-        return None
-    if session.lifetime_s is not None and now >= session.created_at + session.lifetime_s:
-        return EndReason.LIFETIME
-    if session.idle_timeout_s is not None and now >= session.last_active_at + session.idle_timeout_s:
-        return EndReason.IDLE
-    return None
-
-
-def resolve_timeout(asked: Timeout | None, configured: float | None, *, never_allowed: bool) -> float | None:
-    """What a request for a timeout comes to; None: never."""
-    if asked is None:
-        return configured
-    if isinstance(asked, Never):
-        if not never_allowed:
-            raise InvalidRequest("this server lets no session live for ever: give a number of seconds")
-        return None
-    return asked

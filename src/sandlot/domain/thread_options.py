@@ -1,7 +1,8 @@
-"""Whether the session that a thread has is what is asked for. Pure.
+"""Whether a thread's existing session matches the options of a new request. Pure.
 
-Compared is what is given, and what a session keeps for its whole life: its environment, variables and limits.
-Timeouts and metadata can be changed by whoever holds the session, so they say how a new one begins.
+It compares only options that the request gives and that a session keeps for life: environment,
+variables and limits. Clients can change timeouts and metadata later, so those only apply to new
+sessions.
 """
 
 from __future__ import annotations
@@ -13,33 +14,37 @@ from sandlot.domain.errors import ThreadDiffers
 from sandlot.domain.session import CreateSession, Session
 
 
-def check_same(request: CreateSession, session: Session, env: Mapping[str, str] | None) -> None:
-    """``ThreadDiffers`` for what the thread's session has otherwise than asked for.
+def check_thread_options(request: CreateSession, session: Session, env: Mapping[str, str] | None) -> None:
+    """Raise ``ThreadDiffers`` if the thread's session has other options than the request asks for.
 
-    ``env``: its variables; None where nobody has them any more, since they were lost with their worker.
+    ``env``: the session's variables; None if they were lost with their worker.
     """
     if request.thread is None or request.if_different == "keep":
         return
     different = differences(request, session, env)
     if different:
         raise ThreadDiffers(
-            f"thread {session.thread!r} has a session with other options: {'; '.join(different.values())}. "
-            "Delete that session to begin anew, or give if_different='keep' to go on with it as it is",
+            f"Thread {session.thread!r} has a session with different options: "
+            f"{'; '.join(different.values())}. Delete that session to start over, or pass "
+            "if_different='keep' to use it as it is.",
             details={"session_id": session.id, "different": list(different)},
         )
 
 
 def differences(request: CreateSession, session: Session, env: Mapping[str, str] | None) -> dict[str, str]:
-    """By option, in words. The values of variables are secrets and are not told."""
-    found = {}
+    """The options that differ, each described in words.
+
+    The values of variables are secret and left out.
+    """
+    different = {}
     if request.environment is not None and request.environment != session.environment:
-        found["environment"] = f"its environment is {session.environment}, not {request.environment}"
+        different["environment"] = f"its environment is {session.environment}, not {request.environment}"
     for name, asked in asdict(request.limits).items():
-        has = getattr(session.limits, name)
-        if asked is not None and asked != has:
-            found[f"limits.{name}"] = f"its {name} is {has:g}, not {asked:g}"
+        actual = getattr(session.limits, name)
+        if asked is not None and asked != actual:
+            different[f"limits.{name}"] = f"its {name} is {actual:g}, not {asked:g}"
     if env is not None:
         names = sorted(name for name, value in request.env.items() if env.get(name) != value)
         if names:
-            found["env"] = f"its variables differ in {', '.join(names)[:200]}"
-    return found
+            different["env"] = f"its variables differ in {', '.join(names)[:200]}"
+    return different

@@ -1,1 +1,1 @@
-"""Many machines as one: the directory that they share."""
+"""Run several machines as one fleet: the shared directory, coordinators and worker membership."""

@@ -1,9 +1,9 @@
-"""Tokens: what lets a client come straight to a worker, and members of the fleet speak to one another.
+"""Tokens that let clients go straight to a worker, and let fleet members call each other.
 
-All members share signing keys. A worker checks a token with them alone, without asking anybody, so it admits
-its clients also while directory and coordinators are away. A session's token opens that session on the
-sandbox that it had when the token was made, and lives no longer than a worker that is gone keeps its
-sessions: after that, another worker may have them.
+All members share signing keys. A worker verifies a token with these keys alone, so it still admits
+clients while the directory and the coordinators are down. A session token opens one session, on the
+sandbox that the session had when the token was signed. It expires before the fleet gives up on an
+unreachable worker, because after that point another worker may own the session.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ALGORITHM: Final = "HS256"
 SESSION_AUDIENCE: Final = "sandlot-session"
 MEMBER_AUDIENCE: Final = "sandlot-member"
 MIN_SECRET_CHARS: Final = 32
-# How far the clocks of two members may be apart without a token being refused at its end, at most.
+# The largest clock difference between two members at which a token still works until its expiry.
 LEEWAY_S: Final = 5.0
-# A member's token is made anew after this part of its life: what remains outweighs clocks that differ.
-MEMBER_RENEWAL: Final = 0.25
-# Ours have some 400. What is longer is not read at all.
+# Renew a member token after this fraction of its lifetime. The rest is longer than any clock skew.
+MEMBER_RENEWAL_FRACTION: Final = 0.25
+# Our tokens have about 400 bytes. Longer ones are refused without parsing.
 MAX_TOKEN_BYTES: Final = 4096
-# Tokens that were verified and are not verified again; those seen first are forgotten.
+# Verified tokens to cache, so that each one is verified once. The oldest is evicted first.
 MAX_VERIFIED: Final = 4096
-MAX_MEMBERS: Final = 4096
-# Seconds for which a coordinator believes what it was last told of a living worker, at most.
+MAX_MEMBER_TOKENS: Final = 4096
+# The longest time that a coordinator relies on the last known state of a live worker.
 MAX_FRESH_S: Final = 2.0
 
 _SESSIONS: Final = "/v1/sessions/"
@@ -47,7 +47,10 @@ _SECRET: Final = re.compile(r"[!-+\--~]+")  # printable, no space, no comma
 
 
 class SigningKeys:
-    """By their id. The first signs, all verify: so keys are exchanged one by one, without a pause."""
+    """The fleet's signing keys, by id. The first key signs and all keys verify.
+
+    This lets an operator rotate keys one by one without downtime.
+    """
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         if not secrets:
@@ -59,7 +62,10 @@ class SigningKeys:
 
     @classmethod
     def parse(cls, text: str) -> SigningKeys:
-        """``kid:secret[,kid:secret…]``. What is wrong is named by its place: it may be a secret itself."""
+        """Parse ``kid:secret[,kid:secret…]``.
+
+        Errors name an entry by its position, because its text may contain a secret.
+        """
         secrets: dict[str, str] = {}
         for place, entry in enumerate(text.strip().split(",") if text.strip() else [], start=1):
             kid, colon, secret = entry.strip().partition(":")
@@ -86,22 +92,24 @@ class SigningKeys:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """One for each key, the signing one first: members that have the same key have the same."""
+        """One fingerprint per key, the signing key first. Equal keys have equal fingerprints."""
         return tuple(
             f"{kid}:{hmac.digest(secret.encode(), b'sandlot fleet key', 'sha256').hex()[:12]}"
             for kid, secret in self._secrets.items()
         )
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """As ``jwt.encode``, which looks at the key anew each time and takes three times as long: every
-        create waits for it.
+        """Return a signed token, like ``jwt.encode``.
+
+        ``jwt.encode`` checks the key on every call and takes three times as long, and every create
+        waits for a token.
         """
         signed = self._head + b"." + base64url_encode(msgspec.json.encode(claims))
         mac = hmac.digest(self._secret, signed, "sha256")
         return (signed + b"." + base64url_encode(mac)).decode()
 
     def verified(self, token: bytes) -> Mapping[str, Any] | None:
-        """The claims of a token that one of these keys has signed; whether it is in time is not looked at."""
+        """Return the claims if one of these keys signed the token. Does not check the expiry."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         try:
@@ -116,15 +124,18 @@ class SigningKeys:
                 options={"require": ["aud", "exp"], "verify_exp": False, "verify_iat": False},
             )
         except (jwt.PyJWTError, RecursionError, ValueError, TypeError):
-            return None  # strangers choose what is parsed here
+            return None  # the input is untrusted, so any parse failure means "not our token"
         return claims
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
-    """A token that was given for a worker which was alive, as far as a coordinator knew (``fresh_s``), is
-    over before the session may be on another worker, ``lost_after_s`` later. ``leeway_s`` counts twice: a
-    worker takes a token for so long after its end, and the worker's clock may be behind by as much again.
+    """Token durations. A token expires before its session can move to another worker.
+
+    A coordinator signs a token for a worker that was alive at most ``fresh_s`` ago. The session may
+    move ``lost_after_s`` after the worker was last alive. ``leeway_s`` counts twice: a worker
+    accepts a token for this long after its expiry, and the worker's clock may be behind by as much
+    again.
     """
 
     lifetime_s: float
@@ -138,11 +149,11 @@ def token_times(lost_after_s: float) -> TokenTimes:
 
 
 class AccessTokens:
-    """Makes tokens. ``lifetime_s``: of a session's, see ``token_times``."""
+    """Signs tokens. ``lifetime_s`` is the lifetime of a token, see ``token_times``."""
 
     @property
     def signed_with(self) -> str:
-        """The fingerprint of the key."""
+        """The fingerprint of the signing key."""
         return self._keys.fingerprints[0]
 
     def __init__(
@@ -151,18 +162,21 @@ class AccessTokens:
         self._keys = keys
         self._lifetime_s = lifetime_s
         self._clock = clock
-        self._members: dict[str, tuple[str, float]] = {}  # worker → the token, and when it was made
+        # Worker → its token, and when it was signed.
+        self._member_tokens: dict[str, tuple[str, float]] = {}
 
     def for_session(
-        self, session: Session, url: str, worker_id: str, *, older_s: float = 0.0
+        self, session: Session, url: str, worker_id: str, *, stale_s: float = 0.0
     ) -> Access | None:
-        """``url``: where the worker that has the session is reached. ``older_s``: by so much what is known of
-        it is older than ``token_times`` allows for, as after a call that took minutes; the token ends so much
-        earlier. None where little would be left of it.
+        """Return access to a session on the worker at ``url``.
+
+        ``stale_s`` says how much older the worker's known state is than ``token_times`` allows for,
+        as after a call that took minutes. The token expires that much earlier. Returns None if less
+        than half of the lifetime would remain.
         """
-        if older_s > self._lifetime_s / 2:
+        if stale_s > self._lifetime_s / 2:
             return None
-        expires_at = round(self._clock() + self._lifetime_s - older_s, 3)
+        expires_at = round(self._clock() + self._lifetime_s - stale_s, 3)
         token = self._keys.sign(
             {
                 "aud": SESSION_AUDIENCE,
@@ -175,25 +189,28 @@ class AccessTokens:
         return Access(url, token, expires_at, worker_id)
 
     def for_member(self, worker_id: str) -> str:
-        """To that worker, and to no other: who receives it there must not command the rest of the fleet. The
-        same one for a while: it is asked for before each request.
+        """Return a token for calls to this worker, and to no other.
+
+        A worker that receives the token cannot use it to command the rest of the fleet. The token
+        is cached for a while, because callers ask for it before each request.
         """
         now = self._clock()
-        token, made_at = self._members.get(worker_id, ("", -math.inf))
-        if not 0 <= now - made_at < self._lifetime_s * MEMBER_RENEWAL:
-            if len(self._members) >= MAX_MEMBERS:
-                self._members.clear()
+        token, signed_at = self._member_tokens.get(worker_id, ("", -math.inf))
+        if not 0 <= now - signed_at < self._lifetime_s * MEMBER_RENEWAL_FRACTION:
+            if len(self._member_tokens) >= MAX_MEMBER_TOKENS:
+                self._member_tokens.clear()
             claims = {"aud": MEMBER_AUDIENCE, "sub": worker_id, "exp": round(now + self._lifetime_s, 3)}
             token = self._keys.sign(claims)
-            self._members[worker_id] = (token, now)
+            self._member_tokens[worker_id] = (token, now)
         return token
 
 
 class TokenGate:
-    """Who may come into a worker. Implements the API's ``TokenCheck``.
+    """Decides which tokens a worker admits. Implements the API's ``TokenCheck``.
 
-    ``worker_id``: whom a member's token must be for. ``generation_of``: the present generation of a session
-    that this worker has, None for others. Those pass: the service says itself that there is no such session.
+    A member token must name ``worker_id``. ``generation_of`` returns the current generation of a
+    session on this worker, and None for other sessions. The gate admits requests for unknown
+    sessions, because the service itself answers that they do not exist.
     """
 
     def __init__(
@@ -228,7 +245,7 @@ class TokenGate:
             if claims.get("sub") == self._worker_id:
                 return None
             return Unauthorized("this token is for another worker")
-        if claims["aud"] != SESSION_AUDIENCE:  # a list of several is nothing that we make
+        if claims["aud"] != SESSION_AUDIENCE:  # such as a list of audiences, which we never sign
             return Unauthorized("this is not a token of this fleet")
         return self._session_refusal(claims, path)
 
@@ -242,12 +259,12 @@ class TokenGate:
             or type(generation) is not int
         ):
             return Unauthorized("this token lacks what a session's token has")
-        own, _, below = path.removeprefix(_SESSIONS).partition("/")
-        if not path.startswith(_SESSIONS) or own != session_id or below == "recreate":
-            # Where a session gets a new sandbox, the coordinator says.
+        path_id, _, subpath = path.removeprefix(_SESSIONS).partition("/")
+        if not path.startswith(_SESSIONS) or path_id != session_id or subpath == "recreate":
+            # Only the coordinator decides where a session gets a new sandbox.
             return Unauthorized("this token opens one session, and this is not asked of that session")
-        if path != _SESSIONS + own and not {"", ".", ".."}.isdisjoint(below.split("/")):
-            # No route has such a part, and nobody shall find out whether something climbs by it.
+        if path != _SESSIONS + path_id and not {"", ".", ".."}.isdisjoint(subpath.split("/")):
+            # No route has such a segment. Refuse it here, so that no later layer can resolve it.
             return NotFound("there is nothing at this path")
         if self._generation_of(session_id) not in (None, generation):
             return Unauthorized("the session has another sandbox now; ask the coordinator for new access")

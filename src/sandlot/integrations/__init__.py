@@ -1,7 +1,7 @@
-"""Adapters for agent frameworks: each stands on the SDK alone, behind an extra of its own.
+"""Adapters for agent frameworks. Each uses only the SDK and has its own optional dependency.
 
-``sandboxes`` finds the sandbox of a thread from any kind of code, ``toolbox`` is what a model can do in it,
-and ``model_text`` how it is told what came of it. ``foreground`` and ``os_files`` are for frameworks in which
-a command ends with its caller and a file's trouble is an ``OSError``. The rest says these things in the words
-of one framework each.
+``sandboxes`` finds a thread's sandbox from any kind of code. ``toolbox`` holds the operations that
+a model can perform in it, and ``model_text`` formats their results for the model. ``foreground``
+and ``os_files`` serve frameworks in which a cancelled call ends its command and a file failure is
+an ``OSError``. Every other module adapts these to one framework.
 """

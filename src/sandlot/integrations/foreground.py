@@ -1,6 +1,7 @@
-"""Commands that end with their caller: for frameworks in which a cancelled call leaves nothing running.
+"""Commands that end with their caller, for frameworks in which a cancelled call ends its command.
 
-An exec does not depend on who waits for it. Where a framework promises that it does, it is killed here.
+By default an exec continues when its caller stops waiting. Some frameworks promise the opposite, so
+this module kills the exec for them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from sandlot.client.result import Result
 from sandlot.domain.errors import NotFound, SandlotError
 from sandlot.domain.ids import new_exec_id
 
-# A caller that was cancelled is held up no longer than this; its command has a timeout all the same.
-KILL_WITHIN_S: Final = 5.0
-# The cancelled request may still be on its way to the server.
-KNOWN_WITHIN_S: Final = 0.5
+# The longest delay for a cancelled caller. If the kill fails, the command's own timeout ends it.
+KILL_TIMEOUT_S: Final = 5.0
+# The cancelled request may still be in flight, so the server may not know the exec yet.
+EXEC_VISIBLE_WITHIN_S: Final = 0.5
 
 
 async def run_foreground(
@@ -30,19 +31,23 @@ async def run_foreground(
     stdin: bytes | str | None = None,
     **options: Unpack[ExecOptions],
 ) -> Result:
+    """Run a command and kill it if the caller is cancelled."""
     exec_id = options["exec_id"] = options.get("exec_id") or new_exec_id()
     try:
         return await session.run(command, stdin=stdin, **options)
     except asyncio.CancelledError:
-        await kill_unwanted(session, exec_id)
+        await kill_abandoned(session, exec_id)
         raise
 
 
-async def kill_unwanted(session: AsyncSession, exec_id: str) -> None:
-    """Even if the caller is cancelled. Nobody is left to be told of an error: the timeout ends it then."""
-    with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
+async def kill_abandoned(session: AsyncSession, exec_id: str) -> None:
+    """Kill an exec whose caller has gone, even while the caller is being cancelled.
+
+    Errors are suppressed because no caller is left to handle them. The exec's timeout then ends it.
+    """
+    with anyio.move_on_after(KILL_TIMEOUT_S, shield=True), contextlib.suppress(SandlotError):
         execution = await session.exec(exec_id)
-        deadline = anyio.current_time() + KNOWN_WITHIN_S
+        deadline = anyio.current_time() + EXEC_VISIBLE_WITHIN_S
         while True:
             try:
                 await execution.kill()

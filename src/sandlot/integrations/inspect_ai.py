@@ -1,12 +1,14 @@
-"""Inspect: every sample of an evaluation in a sandbox of its own.
+"""Inspect: runs every sample of an evaluation in its own sandbox.
 
     Task(…, sandbox="sandlot")
-    Task(…, sandbox=("sandlot", "gvisor"))    # an environment of the server's
-    Task(…, sandbox=SandboxEnvironmentSpec("sandlot", SandlotConfig(environment="gvisor", lifetime_s=7200)))
+    Task(…, sandbox=("sandlot", "gvisor"))    # one of the server's environments
+    config = SandlotConfig(environment="gvisor", lifetime_s=7200)
+    Task(…, sandbox=SandboxEnvironmentSpec("sandlot", config))
 
-SANDLOT_URL and SANDLOT_API_KEY name the server. Commands run as the sandbox's one user, who is not root.
-``exec_remote`` and the tools that are built on it (``bash_session``, ``text_editor``) want to put a program
-into /var/tmp, which is read-only here. Inspect must run on asyncio, as it does unless told otherwise.
+SANDLOT_URL and SANDLOT_API_KEY name the server. Commands run as the sandbox's only user, which is
+not root. ``exec_remote`` and the tools built on it (``bash_session``, ``text_editor``) do not work:
+they install a program in /var/tmp, which is read-only here. Inspect must run on asyncio, which is
+its default.
 """
 
 from __future__ import annotations
@@ -40,22 +42,25 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Channel, Exited, Output
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.session import SessionState
-from sandlot.integrations.foreground import kill_unwanted
-from sandlot.integrations.os_files import os_error, write_over
+from sandlot.integrations.foreground import kill_abandoned
+from sandlot.integrations.os_files import os_error, write_unless_read_only
 
 logger = getLogger(__name__)
 
 WORKSPACE: Final = "/workspace"
-# Samples at once unless --max-sandboxes says otherwise: what a server on an ordinary machine carries.
-SAMPLES_AT_ONCE: Final = 16
-POLL_S: Final = 0.2  # a command costs milliseconds here
-DELETED_WITHIN_S: Final = 30.0
-# How `inspect sandbox cleanup` tells our sessions from others'.
-MARK: Final = "inspect_task"
+# Concurrent samples unless --max-sandboxes is set: what a server on an ordinary machine can carry.
+DEFAULT_CONCURRENCY: Final = 16
+POLL_S: Final = 0.2  # a command takes only milliseconds here
+DELETE_TIMEOUT_S: Final = 30.0
+# Marks the sessions that `inspect sandbox cleanup` may delete.
+TASK_METADATA_KEY: Final = "inspect_task"
 
 
 class SandlotConfig(BaseModel):
-    """Seconds where not set are as the server's environment says: a long sample may want more of them."""
+    """Options of a sample's sandbox.
+
+    Timeouts default to those of the server's environment. Long samples may need longer ones.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,23 +80,23 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         self.session = session
         self._users: frozenset[str] | None = None
 
-    # a sample's life
+    # --- samples
 
     @classmethod
     async def sample_init(
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         settings = _settings(config)
-        client = AsyncClient()  # the sample's own, on the loop that it runs on
+        client = AsyncClient()  # one per sample, on the sample's own loop
         try:
-            # A cancelled request may have made a session that nobody knows of, so it is let finish.
+            # A cancelled request could leave a session with an unknown id, so let it finish.
             with anyio.CancelScope(shield=True):
                 session = await client.create(
                     settings.environment,
                     env=settings.env,
                     idle_timeout_s=settings.idle_timeout_s,
                     lifetime_s=settings.lifetime_s,
-                    metadata={MARK: task_name[:200]},
+                    metadata={TASK_METADATA_KEY: task_name[:200]},
                 )
         except BaseException as error:
             with anyio.CancelScope(shield=True):
@@ -101,7 +106,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
             raise
         environment = cls(session)
         try:
-            await anyio.lowlevel.checkpoint()  # cancelled meanwhile: here
+            await anyio.lowlevel.checkpoint()  # raises if the sample was cancelled meanwhile
         except BaseException:
             await environment.delete()
             raise
@@ -119,11 +124,11 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
             await environment.as_type(SandlotSandboxEnvironment).delete()
 
     async def delete(self) -> None:
-        with anyio.move_on_after(DELETED_WITHIN_S, shield=True) as scope:
+        with anyio.move_on_after(DELETE_TIMEOUT_S, shield=True) as scope:
             try:
                 await self.session.delete()
             except SandlotError as error:
-                # An error here would take its result from the sample, and the session has a timeout.
+                # Raising would discard the sample's result. The session's timeout ends it anyway.
                 logger.warning("session %s is left to its timeout: %s", self.session.id, error.message)
             finally:
                 await self.session.client.aclose()
@@ -132,13 +137,13 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
-        """``id``: a session's; without it every session that Inspect has made with this server and key."""
+        """Delete one session by id, or all that Inspect created with this server and key."""
         async with AsyncClient() as client:
             if id is not None:
                 await (await client.get(id)).delete()
                 return
             async for session in client.sessions():
-                if MARK in session.info.metadata:
+                if TASK_METADATA_KEY in session.info.metadata:
                     await session.delete()
 
     @classmethod
@@ -147,12 +152,12 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     def default_concurrency(cls) -> int | None:
-        return SAMPLES_AT_ONCE
+        return DEFAULT_CONCURRENCY
 
     def default_polling_interval(self) -> float:
         return POLL_S
 
-    # commands
+    # --- commands
 
     async def exec(
         self,
@@ -165,16 +170,22 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Never runs twice, whatever ``timeout_retry`` says. Without a timeout the server's applies."""
+        """Run a command once, whatever ``timeout_retry`` says.
+
+        Without a timeout the server's default applies.
+        """
         folder = posixpath.join(WORKSPACE, cwd or "")
-        async with self._told(folder if cwd else None):
-            await self._be(user)
+        async with self._translated_errors(folder if cwd else None):
+            await self._check_user(user)
             output, exited = await self._run(cmd, input, folder, env or {}, timeout)
         stdout, stderr = (output[channel].decode("utf-8", "replace") for channel in Channel)
         if exited.reason == "timeout":
-            over = TimeoutError(f"the command was ended after {exited.duration_ms / 1000:.1f} seconds")
-            over.truncated_output = stdout + stderr  # type: ignore[attr-defined]  # where Inspect looks for it
-            raise over
+            timeout_error = TimeoutError(
+                f"the command was ended after {exited.duration_ms / 1000:.1f} seconds"
+            )
+            # Inspect reads the output from this attribute.
+            timeout_error.truncated_output = stdout + stderr  # type: ignore[attr-defined]
+            raise timeout_error
         if exited.reason == "start_failed" and exited.code == 126:
             raise PermissionError(exited.error)
         return ExecResult(exited.code == 0, exited.code, stdout, stderr)
@@ -182,7 +193,10 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
     async def _run(
         self, cmd: list[str], input: str | bytes | None, cwd: str, env: dict[str, str], timeout: float | None
     ) -> tuple[dict[Channel, bytearray], Exited]:
-        """Streamed: input and output may be larger than a request, and the limit is each channel's own."""
+        """Stream a command. Each channel has its own output limit.
+
+        Streaming is needed because input and output may be larger than a request.
+        """
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         output = {channel: bytearray() for channel in Channel}
         exec_id = new_exec_id()
@@ -195,19 +209,19 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                     if isinstance(event, Exited):
                         return output, event
                     if isinstance(event, Output):
-                        kept = output[event.channel]
-                        kept += event.data
-                        if len(kept) > limit:
+                        channel_output = output[event.channel]
+                        channel_output += event.data
+                        if len(channel_output) > limit:
                             raise OutputLimitExceededError(
                                 SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR,
-                                kept[:limit].decode("utf-8", "replace"),
+                                channel_output[:limit].decode("utf-8", "replace"),
                             )
         except (asyncio.CancelledError, OutputLimitExceededError):
-            await kill_unwanted(self.session, exec_id)
+            await kill_abandoned(self.session, exec_id)
             raise
         raise errors.LinkInterrupted(f"no end of exec {exec_id} was heard")
 
-    async def _be(self, user: str | None) -> None:
+    async def _check_user(self, user: str | None) -> None:
         if user is None:
             return
         if self._users is None:
@@ -218,11 +232,11 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 f"commands run as {' or '.join(sorted(self._users))} here, not as {user!r}"
             )
 
-    # files
+    # --- files
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        async with self._told():
-            await write_over(self.session.files, file, contents)
+        async with self._translated_errors():
+            await write_unless_read_only(self.session.files, file, contents)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -231,7 +245,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        async with self._told():
+        async with self._translated_errors():
             try:
                 content = await self.session.files.read(
                     file, max_bytes=SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
@@ -244,11 +258,11 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 ) from problem
         return content.decode() if text else content
 
-    # the sandbox itself
+    # --- the sandbox
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         try:
-            await self._be(user)
+            await self._check_user(user)
             state = (await self.session.refresh()).state
         except SandlotError as error:
             raise ConnectionError(error.message) from error
@@ -259,20 +273,20 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         )
 
     @contextlib.asynccontextmanager
-    async def _told(self, cwd: str | None = None) -> AsyncIterator[None]:
-        """Errors as Inspect knows them: about files, which a model can act on, or about the sandbox."""
+    async def _translated_errors(self, cwd: str | None = None) -> AsyncIterator[None]:
+        """Convert errors to Inspect's: file errors, which a model can act on, or sandbox errors."""
         try:
             yield
         except errors.FileProblem as problem:
             raise os_error(problem) from problem
         except errors.InvalidRequest as error:
-            if cwd is not None and await self._misses(cwd):
+            if cwd is not None and await self._is_missing(cwd):
                 raise FileNotFoundError(error.message) from error
             raise ValueError(error.message) from error
         except SandlotError as error:
             raise SandboxUnavailableError(f"{error.code}: {error.message}") from error
 
-    async def _misses(self, folder: str) -> bool:
+    async def _is_missing(self, folder: str) -> bool:
         with contextlib.suppress(SandlotError):
             return not await self.session.files.exists(folder)
         return False
@@ -284,6 +298,6 @@ def _settings(config: SandboxEnvironmentConfigType | None) -> SandlotConfig:
     if config is None:
         return SandlotConfig()
     if isinstance(config, str):
-        # Inspect takes it for a file's name and puts the task's folder before it.
+        # Inspect treats the string as a file name and prepends the task's folder.
         return SandlotConfig(environment=posixpath.basename(config))
     raise TypeError(f"the sandlot sandbox takes a SandlotConfig or an environment's name, not {config!r}")

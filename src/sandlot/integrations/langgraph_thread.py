@@ -1,4 +1,4 @@
-"""Which conversation a call belongs to, as LangGraph tells it."""
+"""Reads the current conversation and the current step from LangGraph's configuration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from langgraph.config import get_config
 from sandlot.domain.errors import InvalidRequest
 
 NO_THREAD = (
-    "no thread_id: a sandbox belongs to a conversation, so the run needs one. "
-    'Invoke with config={"configurable": {"thread_id": "…"}}'
+    "Missing thread_id. Each conversation has its own sandbox, so pass "
+    'config={"configurable": {"thread_id": "…"}}.'
 )
 
 
 def thread_of(config: Mapping[str, Any]) -> str:
-    """Never a default: two conversations without a name must not meet in one sandbox."""
+    """The conversation's thread id.
+
+    There is no default: two conversations without an id must not share a sandbox.
+    """
     thread = (config.get("configurable") or {}).get("thread_id")
     if thread is None or str(thread) == "":
         raise InvalidRequest(NO_THREAD)
@@ -24,16 +27,16 @@ def thread_of(config: Mapping[str, Any]) -> str:
 
 
 def task_of(config: Mapping[str, Any]) -> str | None:
-    """The step of a run, or None outside of one.
+    """The current step of a run, or None outside a run.
 
-    A run that broke off and is resumed does the same step again; everything else is another step, even the
-    same checkpoint gone through once more.
+    A run that is resumed after a crash repeats the same step. In all other cases the step is
+    different, even if the run starts again from the same checkpoint.
     """
     return (config.get("configurable") or {}).get("checkpoint_ns") or None
 
 
 def current_task() -> str | None:
-    """Of the run that this code is called by."""
+    """The current step of the run that calls this code, or None outside a run."""
     try:
         return task_of(get_config())
     except RuntimeError:
@@ -41,7 +44,7 @@ def current_task() -> str | None:
 
 
 def current_thread() -> str:
-    """Of the run that this code is called by: nodes, tools, subgraphs, on any thread or loop."""
+    """The thread id of the run whose node, tool or subgraph calls this, on any thread or loop."""
     try:
         config = get_config()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Files in a sandbox as Python's own calls treat files here: the same errors, the same refusals."""
+"""Sandbox files that behave like local ones in Python: the same errors and permission checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandlot.client.async_files import AsyncFiles
 from sandlot.domain.errors import FileProblem
 from sandlot.domain.files import FileType
 
-_NUMBERS: Final = {
+_ERRNO_BY_REASON: Final = {
     "not_found": errno.ENOENT,
     "exists": errno.EEXIST,
     "permission_denied": errno.EACCES,
@@ -23,17 +23,18 @@ _NUMBERS: Final = {
 
 
 def os_error(problem: FileProblem) -> OSError:
-    """Of the subclass that its number has: ``FileNotFoundError``, ``PermissionError`` and so on."""
-    number = _NUMBERS.get(problem.reason)
-    if number is None:  # no regular file, or no path: the message says which
+    """The matching ``OSError`` subclass: ``FileNotFoundError``, ``PermissionError`` and so on."""
+    number = _ERRNO_BY_REASON.get(problem.reason)
+    if number is None:  # not a regular file, or not a valid path: the message says which
         return OSError(errno.EINVAL, problem.message, problem.path)
     return OSError(number, os.strerror(number), problem.path)
 
 
-async def write_over(files: AsyncFiles, path: str, content: bytes | str) -> None:
-    """Writes a file unless it is read-only.
+async def write_unless_read_only(files: AsyncFiles, path: str, content: bytes | str) -> None:
+    """Write a file unless it is read-only.
 
-    Files are put in place whole, which asks for the folder's permission and not for the file's.
+    The service replaces the whole file, which needs write permission for the folder but not for the
+    file. So the file's own mode is checked here.
     """
     try:
         entry = await files.stat(path)

@@ -2,9 +2,9 @@
 
     agent = Agent(model, capabilities=[SandlotWorkspace()])
 
-A run's tools reach it as ``ctx.workspace``. It is made by the first operation, and a conversation goes on in
-it: its ref, the session's id, is kept in the message history. Nothing here deletes it: it ends by its
-timeouts, or by ``sandlot.Client().get(ref.id).delete()``.
+Tools reach it as ``ctx.workspace``. The first operation creates the sandbox, and the conversation
+continues in it: the message history keeps its ref, which is the session's id. This adapter never
+deletes the sandbox. Its timeouts end it, or ``sandlot.Client().get(ref.id).delete()``.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, OnLimit, Verdict
 from sandlot.domain.files import FileEntry as Entry
 from sandlot.domain.files import FileType
 from sandlot.integrations.foreground import run_foreground
-from sandlot.integrations.os_files import os_error, write_over
-from sandlot.integrations.sandboxes import on_client
+from sandlot.integrations.os_files import os_error, write_unless_read_only
+from sandlot.integrations.sandboxes import run_on_client
 
 T = TypeVar("T")
 
 PROVIDER: Final = "sandlot"
-SHOWN_CHARACTERS: Final = 64 * 1024  # of each channel, in the error of a command that wrote too much
+MAX_ERROR_CHARACTERS: Final = 64 * 1024  # per channel, in the error for too much output
 
 
 class SandlotWorkspaceBackend:
-    """One sandbox: the one that ``ref`` names, else the one of ``thread``, else a new one.
+    """A workspace in one sandbox: that of ``ref``, else that of ``thread``, else a new one.
 
-    Building it does nothing; the first operation makes the sandbox or finds it. A sandbox that is lost or
-    has ended is never replaced: every operation then says ``WorkspaceUnavailableError``. An ``AsyncClient``
-    is for one event loop, a ``Client`` for any number of them. Options: ``SessionOptions``, for a new one.
+    The constructor does no I/O; the first operation finds or creates the sandbox. A lost or ended
+    sandbox is never replaced: every operation then raises ``WorkspaceUnavailableError``. An
+    ``AsyncClient`` serves one event loop, a ``Client`` any number of them. ``options`` are the
+    ``SessionOptions`` of a new sandbox.
     """
 
     def __init__(
@@ -77,18 +78,18 @@ class SandlotWorkspaceBackend:
         self._environment = environment
         self._options = options
         if thread is None:
-            # Whatever is asked for twice, the server makes one.
+            # With this key the server creates one session even if the request is repeated.
             self._options.setdefault("idempotency_key", f"workspace-{secrets.token_hex(16)}")
-        self._opening: Future[_Opened] | asyncio.Task[_Opened] | None = None
+        self._opening: Future[_OpenWorkspace] | asyncio.Task[_OpenWorkspace] | None = None
 
     @property
     def ref(self) -> WorkspaceRef | None:
         return self._ref
 
     async def working_dir(self) -> str:
-        return (await self._opened()).folder
+        return (await self._ensure_open()).folder
 
-    # commands
+    # --- commands
 
     async def run(
         self,
@@ -98,10 +99,13 @@ class SandlotWorkspaceBackend:
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Without a timeout the server's default applies: no command runs for ever."""
+        """Run a command.
+
+        Without a timeout the server's default applies: no command runs for ever.
+        """
         if isinstance(command, str) is not shell:
             raise TypeError("shell=True takes a string, and without it a command is a sequence of words")
-        opened = await self._opened()
+        opened = await self._ensure_open()
 
         async def work(_: AsyncClient) -> Result:
             return await run_foreground(
@@ -115,16 +119,16 @@ class SandlotWorkspaceBackend:
 
         return _command_result(await self._call(work))
 
-    # files
+    # --- files
 
     async def read_bytes(self, path: str) -> bytes:
         async def work(session: AsyncSession) -> bytes:
-            return b"".join([piece async for piece in session.files.stream(path)])
+            return b"".join([chunk async for chunk in session.files.stream(path)])
 
         return await self._in_session(work)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        await self._in_session(lambda session: write_over(session.files, path, data))
+        await self._in_session(lambda session: write_unless_read_only(session.files, path, data))
 
     async def stat(self, path: str) -> FileEntry:
         return _entry(path, await self._in_session(lambda session: session.files.stat(path)))
@@ -132,7 +136,7 @@ class SandlotWorkspaceBackend:
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         async def work(session: AsyncSession) -> list[FileEntry]:
             return [
-                await _followed(session, posixpath.join(path, entry.name), entry)
+                await _resolve_link(session, posixpath.join(path, entry.name), entry)
                 for entry in await session.files.list(path)
             ]
 
@@ -142,12 +146,12 @@ class SandlotWorkspaceBackend:
         await self._in_session(lambda session: session.files.mkdir(path))
 
     async def remove(self, path: str) -> None:
-        opened = await self._opened()
+        opened = await self._ensure_open()
 
         async def work(session: AsyncSession) -> None:
             entry = await session.files.stat(path, follow=False)
             if entry.type is FileType.DIRECTORY:
-                # A link further up may lead to the working directory under another name.
+                # A symlink in the path may make this the working directory under another name.
                 real = PurePosixPath(await _real_folder(session, path))
                 if PurePosixPath(opened.folder).is_relative_to(real):
                     raise ValueError(f"{path} is the working directory or above it, and is not removed")
@@ -158,20 +162,24 @@ class SandlotWorkspaceBackend:
     async def exists(self, path: str) -> bool:
         return await self._in_session(lambda session: session.files.exists(path))
 
-    # the sandbox
+    # --- the sandbox
 
     async def _in_session(self, work: Callable[[AsyncSession], Coroutine[Any, Any, T]]) -> T:
-        opened = await self._opened()
+        opened = await self._ensure_open()
         return await self._call(lambda _: work(opened.session))
 
     async def _call(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
         try:
-            return await on_client(self._client, work)
+            return await run_on_client(self._client, work)
         except SandlotError as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
 
-    async def _opened(self) -> _Opened:
-        """Shielded: a sandbox that is being made becomes this workspace's whatever becomes of who asked."""
+    async def _ensure_open(self) -> _OpenWorkspace:
+        """Find or create the sandbox once.
+
+        Shielded: this workspace keeps a sandbox that is being created, even if its caller is
+        cancelled.
+        """
         if self._opening is None:
             if isinstance(self._client, Client):
                 self._opening = self._client.submit(self._open)
@@ -181,32 +189,32 @@ class SandlotWorkspaceBackend:
         try:
             return await asyncio.shield(asyncio.wrap_future(opening))
         except SandlotError as error:
-            raise _translated(error) from error
+            raise _translate_error(error) from error
         finally:
             if opening.done() and self._opening is opening and (opening.cancelled() or opening.exception()):
                 self._opening = None  # the next operation tries again
 
-    async def _open(self, client: AsyncClient) -> _Opened:
+    async def _open(self, client: AsyncClient) -> _OpenWorkspace:
         if self._ref is not None:
             session = await client.get(self._ref.id)
         else:
             session = await client.create(self._environment, thread=self._thread, **self._options)
             self._ref = WorkspaceRef(provider=PROVIDER, id=session.id)
-        return _Opened(session, await _real_folder(session, "."))
+        return _OpenWorkspace(session, await _real_folder(session, "."))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ref={self._ref!r}, thread={self._thread!r}>"
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenWorkspace:
     session: AsyncSession
     folder: str
 
 
 @dataclass
 class SandlotWorkspace(AbstractCapability[AgentDepsT]):
-    """Gives each conversation a sandbox of its own as its workspace. ``options``: ``SessionOptions``."""
+    """Gives each conversation its own sandbox as its workspace, created with ``options``."""
 
     client: Client | AsyncClient = field(default_factory=Client)
 
@@ -237,23 +245,23 @@ def _command_result(result: Result) -> CommandResult:
             f"the command wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes and was ended: let it write to a "
             "file, and read the part that is of interest",
             limit=MAX_OUTPUT_LIMIT_BYTES,
-            stdout=result.stdout[:SHOWN_CHARACTERS],
-            stderr=result.stderr[:SHOWN_CHARACTERS],
+            stdout=result.stdout[:MAX_ERROR_CHARACTERS],
+            stderr=result.stderr[:MAX_ERROR_CHARACTERS],
         )
     return CommandResult(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
 
 
 async def _real_folder(session: AsyncSession, path: str) -> str:
-    ran = await session.run(("sh", "-c", 'cd -- "$1" && pwd -P', "sh", path), check=True)
-    return ran.stdout.removesuffix("\n")
+    pwd = await session.run(("sh", "-c", 'cd -- "$1" && pwd -P', "sh", path), check=True)
+    return pwd.stdout.removesuffix("\n")
 
 
-async def _followed(session: AsyncSession, path: str, entry: Entry) -> FileEntry:
-    """As what a link leads to; one that leads nowhere is listed all the same."""
+async def _resolve_link(session: AsyncSession, path: str, entry: Entry) -> FileEntry:
+    """The entry of a symlink's target. A broken link is still listed, as a file of unknown size."""
     if entry.type is FileType.SYMLINK:
         try:
             entry = await session.files.stat(path)
-        except (errors.FileProblem, errors.InvalidRequest):  # no target, or links in a circle
+        except (errors.FileProblem, errors.InvalidRequest):  # no target, or a cycle of links
             return FileEntry(name=entry.name, path=path, is_dir=False, size=None)
     return _entry(path, entry)
 
@@ -267,13 +275,13 @@ def _entry(path: str, entry: Entry) -> FileEntry:
     )
 
 
-def _translated(error: SandlotError) -> Exception:
-    """What is not named here is passed on as it is: who runs the agent may try again."""
+def _translate_error(error: SandlotError) -> Exception:
+    """The error that Pydantic AI expects. Others pass unchanged: the caller may retry them."""
     if isinstance(error, errors.FileProblem):
         return os_error(error)
     if isinstance(error, errors.SandboxLost | errors.NotFound):
         return WorkspaceUnavailableError(
-            f"{error.message}. Its files are gone; start anew with workspace='new'"
+            f"{error.message.removesuffix('.')}. Its files are gone. Start over with workspace='new'."
         )
     if isinstance(error, errors.InvalidRequest):
         return ValueError(error.message)

@@ -1,8 +1,8 @@
-"""``Sandboxes``: the sandbox of each conversation thread, reached from plain code and from any event loop.
+"""``Sandboxes``: the sandbox of each conversation thread, for blocking code and for any event loop.
 
-Frameworks call their tools from threads, from several loops in one process, and from both at once. With a
-``Client`` all of that comes together on the one loop that the client has. An ``AsyncClient`` is the caller's
-own and is used on the caller's loop.
+Frameworks call their tools from threads, from several loops in one process, and from both at once.
+A ``Client`` runs all of these calls on its own single loop. An ``AsyncClient`` belongs to the
+caller and runs on the caller's loop.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ T = TypeVar("T")
 Work = Callable[[AsyncSession], Coroutine[Any, Any, T]]
 
 
-async def on_client(client: Client | AsyncClient, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-    """Awaits work with a client, on the loop that the client belongs to."""
+async def run_on_client(
+    client: Client | AsyncClient, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]
+) -> T:
+    """Run ``work`` with the client, on the loop that the client belongs to."""
     if isinstance(client, AsyncClient):
         return await work(client)
     return await asyncio.wrap_future(client.submit(work))
 
 
 class Sandboxes:
-    """``name``: sandboxes of their own within each thread, for a subagent that is not to share its parent's.
+    """Runs work in the sandbox of a thread.
 
-    Nothing is created before the first call, and the thread is asked for at each call: which sandbox belongs
-    to it is the service's to know, not ours to remember.
+    ``name`` gives each thread a separate sandbox, for a subagent that must not share its parent's.
+
+    Nothing is created before the first call. Every call asks the service for the thread's session,
+    because only the service knows which sandbox currently belongs to the thread.
     """
 
     def __init__(
@@ -55,27 +59,27 @@ class Sandboxes:
         self._options = options
 
     def thread_key(self, thread: str) -> str:
-        """What the service knows the thread by: as ``client.thread`` has it, where there is no name."""
+        """The thread's key in the service. Without a name, ``client.thread`` uses the same key."""
         if self._name is None:
             return thread_key(thread)
-        # The end keeps apart what only looks the same: thread "a/b" with name "c", and "a" with "b/c".
-        both = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
-        return thread_key(f"{thread}/{self._name}~{hashlib.sha256(both).hexdigest()[:12]}")
+        # The hash tells apart thread "a/b" with name "c" and thread "a" with name "b/c".
+        combined = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
+        return thread_key(f"{thread}/{self._name}~{hashlib.sha256(combined).hexdigest()[:12]}")
 
     def blocking_client(self) -> Client:
         if not isinstance(self.client, Client):
             raise InvalidRequest(
-                "a blocking call needs a sandlot.Client; with an AsyncClient use ainvoke and astream"
+                "invoke and stream need a sandlot.Client. With an AsyncClient, use ainvoke and astream."
             )
         return self.client
 
     def run(self, thread: str, work: Work[T]) -> T:
-        """Blocks. The work runs with the thread's session, on the client's loop."""
+        """Run ``work`` with the thread's session, on the client's loop, and block until it ends."""
         return self.blocking_client().call(lambda client: self._in_session(client, thread, work))
 
     async def arun(self, thread: str, work: Work[T]) -> T:
-        """As ``run``, without blocking the loop that it is called on."""
-        return await on_client(self.client, lambda client: self._in_session(client, thread, work))
+        """Like ``run``, without blocking the calling loop."""
+        return await run_on_client(self.client, lambda client: self._in_session(client, thread, work))
 
     async def _in_session(self, client: AsyncClient, thread: str, work: Work[T]) -> T:
         return await work(await client.thread(self.thread_key(thread), self._environment, **self._options))

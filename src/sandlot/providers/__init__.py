@@ -1,1 +1,1 @@
-"""What makes sandboxes, behind one contract (base.py)."""
+"""Providers make sandboxes. All of them implement one contract (base.py)."""

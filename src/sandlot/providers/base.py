@@ -1,7 +1,7 @@
-"""The provider contract: what makes sandboxes, and what a sandbox can do.
+"""The provider contract: how sandboxes are made, and what a sandbox can do.
 
 Implementations live beside this file; ``sandlot.testing`` holds the suite that each must pass.
-A failed command is a result; a failed sandbox is an exception of ``sandlot.domain.errors``.
+A failed command is a result. A failed sandbox raises an exception from ``sandlot.domain.errors``.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.limits import Limits
 
 
 class ByteStream(Protocol):
-    """A connection to a port, seen from the host."""
+    """The host's end of a connection to a port."""
 
     async def receive(self) -> bytes:
-        """Empty bytes at the end."""
+        """Returns the next bytes, or empty bytes at the end."""
         ...
 
     async def send(self, data: bytes) -> None: ...
@@ -41,7 +41,7 @@ class PortListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the agent itself answers."""
+    """The agent's own report about its sandbox."""
 
     agent: str
     uptime_ms: int
@@ -54,7 +54,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the engine measures from outside."""
+    """The engine's measurements, taken from outside the sandbox."""
 
     memory_bytes: int
     cpu_ns: int
@@ -73,25 +73,25 @@ class Sandbox(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether it is known to be lost, without waiting."""
+        """Whether the sandbox is already known to be lost. Never waits."""
         ...
 
     async def bind(self, *, env: Mapping[str, str], max_execs: int | None = None) -> None:
-        """Environment of every later exec and shell: a warm sandbox fits any request."""
+        """Sets the environment of later execs and shells, so a warm sandbox fits any request."""
         ...
 
     async def start(self, request: ExecRequest, *, offset: int = 0) -> Execution:
-        """Starts the exec, or attaches to it if its id is known; never runs one id twice."""
+        """Starts the exec, or attaches to it if its id is known. Never runs the same id twice."""
         ...
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> Execution: ...
 
     async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        """Start and read to the end, across a broken link if need be."""
+        """Starts the exec and reads it to the end, across broken links if necessary."""
         ...
 
     async def signal(self, exec_id: str, signal: int) -> int:
-        """To every process of the exec, however it daemonised; returns how many."""
+        """Signals every process of the exec, daemons included, and returns their number."""
         ...
 
     async def kill(self, exec_id: str) -> int: ...
@@ -113,13 +113,16 @@ class Sandbox(Protocol):
     async def health(self) -> Health: ...
 
     async def wait_lost(self) -> str:
-        """Returns when the sandbox is lost for good, with the reason."""
+        """Waits until the sandbox is lost for good, then returns the reason."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What a provider needs to make one sandbox. ``labels`` are the caller's own, for finding it again."""
+    """What a provider needs to make one sandbox.
+
+    ``labels`` are the caller's own. They help the caller find the sandbox again.
+    """
 
     id: str
     environment: Environment
@@ -128,7 +131,7 @@ class SandboxSpec:
 
 @dataclass(frozen=True, slots=True)
 class FoundSandbox:
-    """A sandbox as the engine knows it, in whatever state."""
+    """A sandbox as the engine reports it, in any state."""
 
     id: str
     state: str
@@ -141,31 +144,34 @@ class FoundSandbox:
 
 class Provider(Protocol):
     async def open(self) -> None:
-        """Begins this life; other calls imply it. ``Conflict`` if another one holds the same data."""
+        """Starts the provider; other calls do this implicitly.
+
+        Raises ``Conflict`` if another provider holds the same data.
+        """
         ...
 
     async def prepare(self, environment: Environment) -> None:
-        """Everything that is done once per environment: checks the tier, prepares the image."""
+        """Does the work needed once per environment: checks the tier and prepares the image."""
         ...
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
-        """Returns when the agent inside has answered."""
+        """Makes a sandbox. Returns once the agent inside has answered."""
         ...
 
     async def adopt(self, sandbox_id: str) -> Sandbox:
-        """Takes over a sandbox that runs already, as after a restart."""
+        """Takes over a sandbox that is already running, for example after a restart."""
         ...
 
     async def destroy(self, sandbox_id: str) -> None:
-        """Removes it and its storage; succeeds if it is gone already."""
+        """Removes the sandbox and its storage. Succeeds if the sandbox is already gone."""
         ...
 
     async def list(self) -> Sequence[FoundSandbox]:
-        """Ours, in every state."""
+        """Lists this provider's sandboxes, in every state."""
         ...
 
     def can_update(self, environment: Environment, limits: Limits) -> bool:
-        """Whether ``update_limits`` can bring a sandbox of this environment to these limits."""
+        """Whether ``update_limits`` can give a sandbox of this environment these limits."""
         ...
 
     async def update_limits(self, sandbox_id: str, limits: Limits) -> None: ...
@@ -177,9 +183,9 @@ class Provider(Protocol):
     async def stats(self, sandbox_id: str) -> Stats: ...
 
     async def warnings(self) -> Sequence[str]:
-        """What an operator should know about the engine; empty if all is well."""
+        """Returns what an operator should know about the engine; empty if all is well."""
         ...
 
     async def close(self) -> None:
-        """Lets go of everything; sandboxes stay."""
+        """Releases the provider's resources. Sandboxes keep running."""
         ...

@@ -1,6 +1,7 @@
-"""What is shipped for tests: a fake of everything, and the suites that every implementation of a contract must pass.
+"""Test support that ships with the package: a fake, and a conformance suite for every contract.
 
-The fake needs neither pytest nor Docker; the suites (``provider_suite``, ``service_suite``) are imported by name.
+The fake needs neither pytest nor Docker. Import the suites by name: ``service_suite``,
+``provider_suite``, ``directory_suite``.
 """
 
 from sandlot.testing.fake import Call, FakeSandlot, FakeService, Invocation, Reply

@@ -1,4 +1,4 @@
-"""Waiting for what must come true, instead of sleeping for as long as it might take."""
+"""Waits until a condition holds, so that tests need no fixed sleeps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ async def eventually(
     seconds: float = 10.0,
     what: Callable[[], str] | str = "it holds",
 ) -> None:
-    """Asks until the check holds; one that began in time counts. ``what`` was waited for, as far as it came."""
+    """Calls ``check`` until it returns true, and fails after ``seconds``.
+
+    A check that began before the deadline counts. ``what`` describes the condition when it fails;
+    as a callable it can say how far it got.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
     pause = FIRST_PAUSE_S
     while True:
         began = clock()
-        held = check()
-        if await held if inspect.isawaitable(held) else held:
+        outcome = check()
+        if await outcome if inspect.isawaitable(outcome) else outcome:
             return
         assert began < deadline, f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
         await asyncio.sleep(pause)

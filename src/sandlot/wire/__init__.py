@@ -1,1 +1,1 @@
-"""What crosses a wire: the agent's frames and the shapes inside them."""
+"""What crosses a wire: the HTTP API's bodies, error codes, and the agent's frames and messages."""

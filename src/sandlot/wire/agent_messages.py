@@ -1,7 +1,7 @@
-"""What the agent's JSON says, checked field by field.
+"""Parses the agent's JSON messages, checking every field.
 
-The agent's word is not trusted: a missing field, a wrong type or a number out of range is a
-``ProtocolViolation``. Fields that are not asked for are ignored; so a newer agent may say more.
+The agent is not trusted: a missing field, a wrong type or a number out of range is a
+``ProtocolViolation``. Unknown fields are ignored, so that a newer agent may send more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_MS: Final = 1e15
 _MAX_EXIT_CODE: Final = 255
 _MAX_SHOWN_COMMAND: Final = 200  # characters of a command in a list
 _MAX_MTIME_MS: Final = 2**62
-_MAX_PROBLEM_TEXT: Final = 1000  # characters of a failure's message that are worth keeping
+_MAX_PROBLEM_TEXT: Final = 1000  # characters kept of a failure's message
 _MODE_BITS: Final = 0o7777
 
 _REASONS: Final = frozenset({"exited", "timeout", "killed", "output_limit", "oom", "start_failed"})
@@ -51,7 +51,7 @@ class AgentInfo(NamedTuple):
 
 
 class ExecState(NamedTuple):
-    """``started_ms`` counts from the epoch. An older agent says nothing of what comes after ``shell``."""
+    """``started_ms`` counts from the epoch. An older agent omits the fields after ``shell``."""
 
     exec_id: str
     running: bool
@@ -103,7 +103,8 @@ def text(body: Object, name: str, default: str | None = None) -> str:
     if type(value) is not str:
         raise ProtocolViolation(f"{name} is not text")
     if not value.isascii():
-        try:  # JSON can spell half a character; it would fail far from here, where the text is written out
+        # JSON can contain a lone surrogate, which would fail only later, where the text is written.
+        try:
             value.encode()
         except UnicodeEncodeError:
             raise ProtocolViolation(f"{name} is not Unicode text") from None
@@ -115,7 +116,7 @@ def optional_text(body: Object, name: str) -> str | None:
 
 
 def file_name(body: Object, name: str) -> str:
-    """A path or a part of one: its bytes that are not UTF-8 come as surrogates, as Python itself has them."""
+    """A path or part of one. Bytes that are not UTF-8 arrive as surrogates, as in Python."""
     value = body.get(name)
     if type(value) is not str:
         raise ProtocolViolation(f"{name} is not text")
@@ -131,14 +132,14 @@ def optional_file_name(body: Object, name: str) -> str | None:
     return None if body.get(name) is None else file_name(body, name)
 
 
-def inner(body: Object, name: str) -> Object:
+def nested(body: Object, name: str) -> Object:
     value = body.get(name)
     if type(value) is not dict:
         raise ProtocolViolation(f"{name} is not an object")
     return value
 
 
-def each(body: Object, name: str, parse: Callable[[Object], T]) -> list[T]:
+def list_of(body: Object, name: str, parse: Callable[[Object], T]) -> list[T]:
     values = body.get(name)
     if type(values) is not list:
         raise ProtocolViolation(f"{name} is not a list")
@@ -150,16 +151,16 @@ def each(body: Object, name: str, parse: Callable[[Object], T]) -> list[T]:
     return parsed
 
 
-# failures and core answers
+# failures and core responses
 
 
 def parse_problem(body: Object) -> tuple[str, str]:
-    """Code and message of a RESET. The message is shown to people: its length is bounded here."""
+    """Code and message of a RESET. People read the message, so its length is limited here."""
     return text(body, "code"), text(body, "message", "")[:_MAX_PROBLEM_TEXT]
 
 
 def parse_info(body: Object) -> AgentInfo:
-    memory = inner(body, "memory")
+    memory = nested(body, "memory")
     return AgentInfo(
         agent=text(body, "agent")[:64],
         uptime_ms=integer(body, "uptime_ms"),
@@ -231,7 +232,7 @@ def parse_exited(body: Object) -> Exited:
 
 
 class ExecEvents:
-    """The order of one reader's events: started, output at growing offsets, exit, and nothing more."""
+    """Checks one reader's event order: started, output at growing offsets, exit, then no more."""
 
     __slots__ = ("exited", "next_offset", "started")
 
@@ -285,11 +286,11 @@ def parse_entry(body: Object) -> FileEntry:
 
 
 def parse_entry_answer(body: Object) -> FileEntry:
-    return parse_entry(inner(body, "entry"))
+    return parse_entry(nested(body, "entry"))
 
 
 def parse_entries(body: Object) -> list[FileEntry]:
-    return each(body, "entries", parse_entry)
+    return list_of(body, "entries", parse_entry)
 
 
 def parse_match(body: Object) -> TextMatch:
@@ -297,7 +298,7 @@ def parse_match(body: Object) -> TextMatch:
 
 
 def parse_matches(body: Object) -> list[TextMatch]:
-    return each(body, "matches", parse_match)
+    return list_of(body, "matches", parse_match)
 
 
 def parse_removed(body: Object) -> int:
@@ -318,4 +319,4 @@ def _parse_change(body: Object) -> FileChange:
 def parse_changes(body: Object) -> list[FileChange]:
     if "overflow" in body:
         return [FileChange(FileChangeType.OVERFLOW, "")] if flag(body, "overflow") else []
-    return each(body, "events", _parse_change)
+    return list_of(body, "events", _parse_change)

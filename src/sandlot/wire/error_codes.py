@@ -1,4 +1,7 @@
-"""Errors on the wire: a closed table, both ways. Nothing is imported by a name that came over the wire."""
+"""Errors on the wire: a closed table between codes, error classes and HTTP statuses.
+
+No class is imported by a name that came over the wire.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, Final
 from sandlot.domain import errors
 from sandlot.domain.errors import FILE_REASONS, FileProblem, SandlotError
 
-# HTTP status of each error, by class; the codes are the classes' own.
+# HTTP status of each error class. The codes are attributes of the classes.
 STATUS: Final[dict[type[SandlotError], int]] = {
     errors.InvalidRequest: 422,
     errors.Unauthorized: 401,
@@ -48,7 +51,19 @@ _BY_CODE: Final = {error.code: error for error in STATUS}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """application/problem+json (RFC 9457), with the three fields that every error of ours has."""
+    """An error, as ``application/problem+json`` (RFC 9457).
+
+    title: the code, in words.
+    status: the HTTP status.
+    detail: what happened and what to do, for people.
+    code: which error it is.
+    retryable: whether the same request may succeed later, unchanged.
+    may_have_executed: whether the request may have had an effect, such as a command that has run.
+    type: always ``about:blank``.
+    request_id: finds the request in the server's log.
+    retry_after_s: seconds to wait before a retry, if known.
+    details: what a program can act on.
+    """
 
     title: str
     status: int
@@ -83,7 +98,11 @@ def problem_of(error: SandlotError, request_id: str = "") -> Problem:
 
 
 def error_of(problem: Problem) -> SandlotError:
-    """An unknown code, as from a newer server, is the plain ``SandlotError`` with its three fields intact."""
+    """The error that a problem describes.
+
+    An unknown code, as from a newer server, gives a plain ``SandlotError`` with its three fields
+    intact.
+    """
     details = {**problem.details, "request_id": problem.request_id} if problem.request_id else problem.details
     if problem.code == FileProblem.code:
         reason = details.get("reason")

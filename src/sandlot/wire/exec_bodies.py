@@ -1,7 +1,7 @@
-"""The JSON bodies of execs and of their events, as those of ``http_bodies``.
+"""JSON bodies of execs and their events, built like those in ``http_bodies``.
 
-Bytes are text where they are valid UTF-8; where they are not, the text is readable and the exact bytes stand
-beside it as base64.
+Bytes that are valid UTF-8 are sent as text. Otherwise the text is a readable approximation, and a
+base64 field next to it has the exact bytes.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import (
     DEFAULT_OUTPUT_LIMIT_BYTES,
-    Channel,
-    ExecEvent,
     ExecRequest,
     ExecResult,
     Exited,
     OnLimit,
-    Output,
     PtySize,
-    Started,
     Verdict,
-    verdict_of,
 )
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
-from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody, sent
+from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody, wire_fields
 
 
 def text_and_base64(data: bytes) -> tuple[str, str | None]:
@@ -54,6 +49,12 @@ def bytes_of(text: str, exact: str | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PtyBody:
+    """The size of a terminal, in characters.
+
+    rows: its lines.
+    cols: its columns.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     rows: int = 24
@@ -62,10 +63,27 @@ class PtyBody:
 
 @dataclass(frozen=True, slots=True)
 class ExecBody:
-    """``input`` is the command's whole stdin; ``stdin`` keeps it open for an attached client instead.
+    """A command to run. Give ``command`` or ``argv``, not both.
 
-    ``background``: answer at once with the exec's id. ``output_limit`` null: no cap, for streams alone.
-    ``merge_output``: one pipe for stdout and stderr, so that their order is exact; all of it is stdout.
+    command: a command line for bash.
+    argv: a program and its arguments, run as they are.
+    exec_id: the id of this run. Using the same id again returns the same result and never runs the command
+        twice. Null: a new id.
+    cwd: the folder that the command runs in; null for ``/workspace``.
+    env: variables for this command; they override those of the session.
+    input: the command's whole stdin, as text.
+    input_base64: the same for bytes that are not text.
+    stdin: keep stdin open, for a client that attaches over a WebSocket.
+    timeout_s: seconds after which the command and everything it started are killed; null for the server's
+        default, which is 300 unless its operator set another.
+    output_limit: how many bytes of output are kept: the first half and the last half of them. At most 16 MiB.
+        Null keeps all, for streams and background commands only.
+    on_limit: ``truncate`` drops output above the limit, ``kill`` ends the command.
+    pty: run the command on a terminal of this size.
+    shell: run in the shell of this name, which keeps its folder, variables and functions.
+    merge_output: send stdout and stderr through one pipe. Their order is exact, and all output counts as
+        stdout.
+    background: answer at once with the exec id.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -129,13 +147,13 @@ class ExecBody:
             background=background,
         )
 
-    def sent(self) -> dict[str, Any]:
-        return sent(self, "merge_output")
+    def to_wire(self) -> dict[str, Any]:
+        return wire_fields(self, "merge_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFacts:
-    """A result without its output, which has more than one form."""
+    """A result without its output, which has more than one form; ``ResultBody`` explains the fields."""
 
     exec_id: str
     session_id: str
@@ -195,7 +213,29 @@ class ResultFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultBody(ResultFacts):
-    """Output as text; a ``…_base64`` is there only where text could not be exact."""
+    """The result of a command. Output is text; a ``…_base64`` field is set where text cannot be exact.
+
+    stdout: what was kept of stdout.
+    stderr: what was kept of stderr.
+    output: both, in the order in which they were read.
+    stdout_base64, stderr_base64, output_base64: the exact bytes, if they are not valid UTF-8.
+    exec_id: the id of this run.
+    session_id: the session that ran the command.
+    generation: which of the session's sandboxes ran it.
+    exit_code: the exit code; 128 + the signal's number if a signal ended the command.
+    verdict: why the command ended.
+    timed_out: whether it was killed because its time was up.
+    truncated: whether some of the output is missing.
+    retryable: whether the same command may succeed if it is run again unchanged.
+    duration_ms: how long it ran, in milliseconds.
+    output_bytes: how many bytes it wrote, kept or not.
+    peak_memory_bytes: the most memory that it used.
+    exited: the event that ended it, with times and memory.
+    gaps: how many gaps the output has beside the one that truncation made.
+    stdout_omitted: how many bytes are missing in ``stdout``, and where.
+    stderr_omitted: how many bytes are missing in ``stderr``, and where.
+    output_omitted: how many bytes are missing in ``output``, and where.
+    """
 
     stdout: str
     stderr: str
@@ -229,6 +269,13 @@ class ResultBody(ResultFacts):
 
 @dataclass(frozen=True, slots=True)
 class ExecStatusBody:
+    """Whether a command runs, and its result.
+
+    exec_id: the id of this run.
+    running: whether it runs.
+    result: its result, once it has ended.
+    """
+
     exec_id: str
     running: bool
     result: ResultBody | None = None
@@ -242,19 +289,30 @@ class ExecStatusBody:
 
 @dataclass(frozen=True, slots=True)
 class ThreadExecBody:
-    """Get or create the thread's session as ``session`` says, and run ``exec`` in it."""
+    """A command to run in a thread's session.
+
+    exec: the command. It cannot run in the background.
+    session: how to create the session if the thread has none.
+    """
 
     __pydantic_config__: ClassVar[Any] = STRICT
 
     exec: ExecBody
     session: CreateSessionBody = field(default_factory=CreateSessionBody)
 
-    def sent(self) -> dict[str, Any]:
-        return {"exec": self.exec.sent(), "session": self.session.sent()}
+    def to_wire(self) -> dict[str, Any]:
+        return {"exec": self.exec.to_wire(), "session": self.session.to_wire()}
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadRunBody:
+    """The result of a command in a thread's session.
+
+    session: the session.
+    created: whether this request created it.
+    result: the command's result.
+    """
+
     session: SessionBody
     created: bool
     result: ResultBody
@@ -266,16 +324,25 @@ class ThreadRunBody:
 
 @dataclass(frozen=True, slots=True)
 class ExecListBody:
+    """The execs of a session."""
+
     execs: list[ExecSummary]
 
 
 @dataclass(frozen=True, slots=True)
 class ShellListBody:
+    """The shells of a session."""
+
     shells: list[ShellSummary]
 
 
 @dataclass(frozen=True, slots=True)
 class SignalBody:
+    """A signal to send.
+
+    signal: its number, such as 2 for SIGINT.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     signal: int
@@ -283,54 +350,9 @@ class SignalBody:
 
 @dataclass(frozen=True, slots=True)
 class SignalledBody:
+    """Who got the signal.
+
+    processes: how many processes.
+    """
+
     processes: int
-
-
-# --- events: server-sent events and the text messages of an attached WebSocket ------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartedBody:
-    exec_id: str
-    pid: int
-    existing: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OutputBody:
-    channel: Channel
-    offset: int
-    text: str
-    base64: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExitedBody:
-    verdict: Verdict
-    exited: Exited
-
-
-EventBody = StartedBody | OutputBody | ExitedBody
-EVENT_BODIES: dict[str, type[StartedBody] | type[OutputBody] | type[ExitedBody]] = {
-    "started": StartedBody,
-    "output": OutputBody,
-    "exited": ExitedBody,
-}
-
-
-def event_body(exec_id: str, event: ExecEvent) -> tuple[str, EventBody]:
-    """The event's name on the wire and its body."""
-    if isinstance(event, Started):
-        return "started", StartedBody(exec_id, event.pid, event.existing)
-    if isinstance(event, Output):
-        text, exact = text_and_base64(event.data)
-        return "output", OutputBody(event.channel, event.offset, text, exact)
-    return "exited", ExitedBody(verdict_of(event), event)
-
-
-def event_of(body: EventBody) -> ExecEvent:
-    if isinstance(body, StartedBody):
-        return Started(body.pid, body.existing)
-    if isinstance(body, OutputBody):
-        return Output(body.channel, body.offset, bytes_of(body.text, body.base64))
-    return body.exited

@@ -1,18 +1,18 @@
-"""What members of a fleet say to each other over HTTP, beside the API that everybody speaks."""
+"""HTTP bodies that fleet members exchange, in addition to those of the public API."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandlot.domain.machine import MachineUse
+from sandlot.domain.capacity.machine import MachineUse
 from sandlot.domain.session import Assignment, CreateSession, Predecessor
-from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, sent
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, wire_fields
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedCreateBody:
-    """A create that a coordinator has placed: what the client asked for, and what the fleet knows of it."""
+    """A create that a coordinator has placed: the client's request, and the fleet's additions."""
 
     create: CreateSessionBody
     idempotency_key: str | None = None
@@ -30,8 +30,8 @@ class AssignedCreateBody:
             lost=None if assignment.lost is None else SessionBody.of(assignment.lost),
         )
 
-    def sent(self) -> dict[str, Any]:
-        return {**sent(self), "create": self.create.sent()}
+    def to_wire(self) -> dict[str, Any]:
+        return {**wire_fields(self), "create": self.create.to_wire()}
 
     def request(self) -> CreateSession:
         return self.create.to_domain(idempotency_key=self.idempotency_key)
@@ -68,7 +68,7 @@ class WorkerBody:
     draining: bool
     problems: list[str] = field(default_factory=list)
     machine: MachineUse | None = None
-    # Whether it has the key that this coordinator signs with.
+    # Whether the worker has the key that this coordinator signs with.
     trusts: bool = True
 
 

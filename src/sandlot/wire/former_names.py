@@ -1,7 +1,7 @@
-"""Environments by the names that the first interfaces had for them.
+"""Resolves the environment names that the first interfaces used.
 
-Those few mean the default environment. Any other name is one of ours, or an error: ``gVisor``, ``runsc`` or a
-typo may have been meant to ask for a stronger wall than the default one has.
+Those few names mean the default environment. Any other name is a current environment or an error:
+``gVisor``, ``runsc`` or a typo may have been a request for stronger isolation than the default's.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sandlot.domain.environment import Tier, no_environment
+from sandlot.domain.environment import Tier, unknown_environment_error
 
 FORMER_NAMES: Final = frozenset(
     {"python", "python3", "python:latest", "node", "nodejs", "node:latest", "default"}
 )
 
 
-def environment_meant(name: str | None, known: Mapping[str, Tier]) -> str | None:
-    """None: the default one. ``known``: the server's environments, by name."""
+def resolve_environment(name: str | None, known: Mapping[str, Tier]) -> str | None:
+    """The current name; None means the default. ``known``: the server's environments, by name."""
     if name is None or name in known:
         return name
     if name.lower() in FORMER_NAMES:
         return None
-    raise no_environment(name, known)
+    raise unknown_environment_error(name, known)

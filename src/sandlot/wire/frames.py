@@ -1,11 +1,12 @@
-"""Frames: how bytes on a link become numbered, typed pieces, and back.
+"""Frames: encodes and decodes the typed frames that a link carries.
 
-``docs/reference/agent-protocol.md`` is the specification; ``agent/testdata/golden.json`` holds frames that
-this module and the agent's own codec must read alike. Every byte that arrives is hostile: whatever is wrong
-with it, the one thing raised here is ``ProtocolViolation``, as early as the broken rule can be seen and
-before memory is spent on what the header promises.
+``docs/reference/agent-protocol.md`` is the specification. ``agent/testdata/golden.json`` holds
+frames that this module and the agent's own codec must read alike. All input counts as hostile.
+Whatever is wrong with it, this module raises only ``ProtocolViolation``, as soon as the broken rule
+is visible, and before it spends memory on what a header announces.
 
-The decoder owns one fixed buffer that the transport reads straight into; a payload is copied once, out of it.
+The decoder owns one fixed buffer that the transport reads into directly. Each payload is copied
+once, out of that buffer.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _U64: Final = struct.Struct(">Q")
 _MIN_LENGTH: Final = 5  # a frame's stream id and kind
 _MAX_LENGTH: Final = _MIN_LENGTH + MAX_PAYLOAD_BYTES
 
-# Two frames of the largest size: a read then seldom meets less than one frame of free room.
+# Two frames of the largest size, so that a read rarely has less free space than one frame.
 _BUFFER_BYTES: Final = 2 * (4 + _MAX_LENGTH)
 
 
 class ProtocolViolation(Exception):
-    """The other side broke a rule of the protocol. It never leaves the link: callers see a domain error."""
+    """The other side broke a protocol rule. Never leaves the link: callers see a domain error."""
 
 
 class ProtocolAbuse(ProtocolViolation):
-    """The other side did what the protocol allows so often that it can only mean harm."""
+    """The other side did something permitted so often that it can only be an attack."""
 
 
 class Kind(IntEnum):
@@ -59,7 +60,7 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """``body`` is the payload; a DATA frame's is without its head, which is ``channel`` and ``offset``."""
+    """One frame. ``body`` is the payload, without the ``channel`` and ``offset`` of a DATA frame."""
 
     stream: int
     kind: Kind
@@ -68,24 +69,24 @@ class Frame(NamedTuple):
     offset: int = 0
 
 
-# Indexed by the byte on the wire. Enum's own lookup by value costs more than the rest of a small frame.
+# Indexed by the byte on the wire. Enum's own lookup costs more than the rest of a small frame.
 _KINDS: Final[tuple[Kind | None, ...]] = (None, *Kind)
-_ON_STREAMS: Final = tuple(kind is not None and kind <= Kind.RESET for kind in _KINDS)
-_SIZES: Final = {  # least and most payload of the kinds that do not allow everything
+_HAS_STREAM: Final = tuple(kind is not None and kind <= Kind.RESET for kind in _KINDS)
+_SIZES: Final = {  # smallest and largest payload of the kinds that restrict it
     Kind.DATA: (DATA_HEAD_BYTES, MAX_PAYLOAD_BYTES),
     Kind.CREDIT: (4, 4),
     Kind.END: (0, 0),
     Kind.PING: (8, 8),
     Kind.PONG: (8, 8),
 }
-_LEAST: Final = tuple(_SIZES.get(kind, (0, 0))[0] if kind is not None else 0 for kind in _KINDS)
-_MOST: Final = tuple(
+_MIN_PAYLOAD: Final = tuple(_SIZES.get(kind, (0, 0))[0] if kind is not None else 0 for kind in _KINDS)
+_MAX_PAYLOAD: Final = tuple(
     _SIZES.get(kind, (0, MAX_PAYLOAD_BYTES))[1] if kind is not None else 0 for kind in _KINDS
 )
 
 
 def encode(kind: Kind, stream: int, payload: bytes = b"") -> bytes:
-    """Any frame from its whole payload."""
+    """Encode any frame from its whole payload."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError("a frame's payload is too large")
     return _HEADER.pack(_MIN_LENGTH + len(payload), stream, kind) + payload
@@ -99,7 +100,7 @@ def encode_data(stream: int, channel: int, offset: int, data: bytes | memoryview
 
 
 def encode_request(stream: int, payload: bytes) -> bytes:
-    """An OPEN, with PARTs before it when the request does not fit into one frame."""
+    """Encode an OPEN, preceded by PARTs if the request does not fit into one frame."""
     if len(payload) <= MAX_PAYLOAD_BYTES:
         return encode(Kind.OPEN, stream, payload)
     if len(payload) > MAX_REQUEST_BYTES:
@@ -119,7 +120,7 @@ def encode_end(stream: int) -> bytes:
 
 
 def encode_u64(kind: Kind, number: int) -> bytes:
-    """PING and PONG."""
+    """Encode a PING or PONG."""
     return encode(kind, 0, _U64.pack(number))
 
 
@@ -143,10 +144,10 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def encode_object(value: Mapping[str, Any], *, names: bool = False) -> bytes:
-    """Raises ValueError for what is not UTF-8 text.
+    """Encode JSON. Raises ValueError for what is not UTF-8 text.
 
-    ``names``: names of files may stand in it. They are bytes; those that are not UTF-8 are surrogates in
-    Python (``surrogateescape``) and the escapes \\udc80 … \\udcff on the wire.
+    ``names``: the object may contain file names. They are bytes; those that are not UTF-8 are
+    surrogates in Python (``surrogateescape``) and the escapes \\udc80 … \\udcff on the wire.
     """
     text = _ENCODER.encode(value)
     try:
@@ -158,12 +159,12 @@ def encode_object(value: Mapping[str, Any], *, names: bool = False) -> bytes:
 
 
 def parse_object(payload: bytes, limit: int = MAX_PAYLOAD_BYTES) -> dict[str, Any]:
-    """One UTF-8 JSON object of at most ``limit`` bytes."""
+    """Parse one UTF-8 JSON object of at most ``limit`` bytes."""
     if len(payload) > limit:
         raise ProtocolViolation("JSON is too large")
     try:
         value = _DECODER.decode(payload.decode())
-    except (ValueError, RecursionError) as problem:  # the parser recurses: nesting must not end the reader
+    except (ValueError, RecursionError) as problem:  # deep nesting must not crash the reader
         raise ProtocolViolation(f"broken JSON ({type(problem).__name__})") from None
     if type(value) is not dict:
         raise ProtocolViolation("JSON is not an object")
@@ -171,10 +172,11 @@ def parse_object(payload: bytes, limit: int = MAX_PAYLOAD_BYTES) -> dict[str, An
 
 
 class FrameDecoder:
-    """Takes bytes in any cuts and yields whole frames.
+    """Takes bytes split at any point and yields whole frames.
 
-    A transport asks ``free()`` where to write and reports by ``received(n)``; ``feed(chunk)`` is for whoever
-    has bytes in hand already. Frames must be taken from the iterator before the next bytes are given.
+    A transport writes into ``free()`` and then calls ``received(n)``. ``feed(chunk)`` is for
+    callers that already hold the bytes. Frames must be taken from the iterator before the next
+    bytes are given.
     """
 
     __slots__ = ("_broken", "_buffer", "_end", "_start", "_view")
@@ -187,7 +189,7 @@ class FrameDecoder:
         self._broken = False
 
     def free(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The buffer space for the next bytes; never empty."""
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
@@ -197,7 +199,7 @@ class FrameDecoder:
         return self._view[self._end :]
 
     def received(self, count: int) -> Iterator[Frame]:
-        """``count`` bytes were written to what ``free`` returned."""
+        """Decode after ``count`` bytes were written into the space that ``free`` returned."""
         self._end += count
         view, end = self._view, self._end
         while True:
@@ -235,16 +237,16 @@ class FrameDecoder:
             raise ProtocolViolation(f"a frame's length is {length}")
 
     def _check(self, length: int, stream: int, code: int) -> Kind:
-        """The rules that a header shows, before its payload is waited for."""
+        """Check the header's rules before waiting for its payload."""
         self._check_length(length)
         kind = _KINDS[code] if code < len(_KINDS) else None
         if kind is None:
             self._broken = True
             raise ProtocolViolation(f"a frame's kind is {code}")
-        if _ON_STREAMS[code] != (stream > 0):
+        if _HAS_STREAM[code] != (stream > 0):
             self._broken = True
             raise ProtocolViolation(f"{kind.name} on stream {stream}")
-        if not _LEAST[code] <= length - _MIN_LENGTH <= _MOST[code]:
+        if not _MIN_PAYLOAD[code] <= length - _MIN_LENGTH <= _MAX_PAYLOAD[code]:
             self._broken = True
             raise ProtocolViolation(f"{kind.name} has a payload of {length - _MIN_LENGTH} bytes")
         return kind

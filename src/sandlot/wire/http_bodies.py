@@ -1,9 +1,8 @@
-"""The JSON bodies of the HTTP API, and their way to and from the domain: here those of sessions and files, in
-``exec_bodies`` those of execs.
+"""JSON bodies of the HTTP API for sessions and files, and their conversion to and from the domain.
 
-Plain dataclasses: the server validates requests with them, the client decodes answers with them, and neither
-needs the other's libraries. Values of the domain that are JSON already (file entries, limits, pools) cross as
-they are.
+``exec_bodies`` has those of execs. All are plain dataclasses: the server validates requests with
+them, the client decodes responses with them, and neither needs the other's libraries. Domain values
+that are JSON already (file entries, limits, pools) cross the wire unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from sandlot.domain.limits import LimitChange, Limits
+from sandlot.domain.capacity.limits import LimitChange, Limits
 from sandlot.domain.service import Access, SessionPage
 from sandlot.domain.session import (
     NEVER,
@@ -28,7 +27,7 @@ from sandlot.domain.session import (
 )
 
 TimeoutBody = float | Literal["never"] | None
-# Read by the server's validator: a field that is not ours is an error, not ignored.
+# For the server's validator: an unknown field is an error and is not ignored.
 STRICT: dict[str, Any] = {"extra": "forbid"}
 
 
@@ -40,15 +39,19 @@ def _timeout_body(timeout: Timeout | None) -> TimeoutBody:
     return "never" if isinstance(timeout, Never) else timeout
 
 
-def sent(body: Any, *added: str) -> dict[str, Any]:
-    """A body's members as a client sends them. What was ``added`` in a later version is left out while it has
-    its default: an older server refuses its very name.
+def wire_fields(body: Any, *later_fields: str) -> dict[str, Any]:
+    """A body's fields as a client sends them.
+
+    ``later_fields`` were added in a later version. They are omitted while they have their default,
+    because an older server refuses their names.
     """
-    members = ((each, getattr(body, each.name)) for each in fields(body))
-    return {each.name: value for each, value in members if each.name not in added or value != each.default}
+    values = ((item, getattr(body, item.name)) for item in fields(body))
+    return {
+        item.name: value for item, value in values if item.name not in later_fields or value != item.default
+    }
 
 
-# A fleet's worker says in it who it is.
+# The header in which a fleet's worker sends its id.
 WORKER_HEADER = "Sandlot-Worker"
 
 
@@ -57,6 +60,20 @@ WORKER_HEADER = "Sandlot-Worker"
 
 @dataclass(frozen=True, slots=True)
 class CreateSessionBody:
+    """A session to create. Defaults come from the environment.
+
+    environment: the environment's name; null for the default one.
+    thread: the conversation that the session belongs to. If it has a session, that one is returned.
+    env: variables for every command of the session.
+    limits: what to change of the environment's limits.
+    idle_timeout_s: seconds without use after which the session ends; ``"never"`` if the server allows it.
+    lifetime_s: seconds from its creation after which the session ends; ``"never"`` if the server allows it.
+    metadata: your own names and values; they are returned with the session.
+    recreate_lost: if the thread's sandbox is lost, replace it at once.
+    if_different: what to do if the thread has a session with another environment, other variables or other
+        limits: ``"error"`` answers ``thread_differs``, ``"keep"`` uses it as it is.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     environment: str | None = None
@@ -85,7 +102,7 @@ class CreateSessionBody:
 
     @classmethod
     def of(cls, request: CreateSession) -> CreateSessionBody:
-        """Without the idempotency key, which goes as a header."""
+        """The body without the idempotency key, which goes in a header."""
         return cls(
             environment=request.environment,
             thread=request.thread,
@@ -98,12 +115,19 @@ class CreateSessionBody:
             if_different=request.if_different,
         )
 
-    def sent(self) -> dict[str, Any]:
-        return sent(self, "if_different")
+    def to_wire(self) -> dict[str, Any]:
+        return wire_fields(self, "if_different")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChangeBody:
+    """What to change of a session; null leaves a value as it is.
+
+    idle_timeout_s: seconds without use after which the session ends; ``"never"`` if the server allows it.
+    lifetime_s: seconds from its creation after which the session ends; ``"never"`` if the server allows it.
+    metadata: your own names and values; they replace the old ones.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     idle_timeout_s: TimeoutBody = None
@@ -124,10 +148,27 @@ class SessionChangeBody:
 
 @dataclass(frozen=True, slots=True)
 class SessionBody:
-    """``expires_at`` is derived; in answers a timeout of null never comes.
+    """A session. Times are seconds since the epoch.
 
-    ``access`` is of the answer and not of the session: where the sandbox is, for calls that go straight
-    there. Null where there is one server, and in lists.
+    id: the session's id.
+    environment: the name of the environment that its sandbox was made from.
+    state: where it is in its life.
+    generation: 1 for the first sandbox; one more each time the session gets a new one.
+    created_at: when it was created.
+    last_active_at: when it was last used.
+    expires_at: when it ends if nobody uses it until then; null: never.
+    limits: what its sandbox may use.
+    thread: the conversation that it belongs to, if any.
+    sandbox_id: the id of its sandbox, while it has one.
+    idle_timeout_s: seconds without use after which it ends; null: never.
+    lifetime_s: seconds from its creation after which it ends; null: never.
+    metadata: your own names and values.
+    loss: the loss report, if it lost a sandbox.
+    predecessor: the session that its thread had before, if any.
+    end_reason: why it ended, if it has.
+    ended_at: when it ended.
+    tenant: whom it belongs to.
+    access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
     id: str
@@ -198,6 +239,12 @@ class SessionBody:
 
 @dataclass(frozen=True, slots=True)
 class SessionPageBody:
+    """One page of sessions.
+
+    sessions: the sessions, oldest first.
+    next: what to pass as ``after`` for the next page; null at the end.
+    """
+
     sessions: list[SessionBody]
     next: str | None = None
 
@@ -214,6 +261,13 @@ class SessionPageBody:
 
 @dataclass(frozen=True, slots=True)
 class MkdirBody:
+    """A folder to create.
+
+    path: absolute, or relative to ``/workspace``.
+    parents: create missing folders above it.
+    mode: its permissions as a decimal number: 493 is 0755.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     path: str
@@ -223,6 +277,13 @@ class MkdirBody:
 
 @dataclass(frozen=True, slots=True)
 class MoveBody:
+    """A file or folder to move.
+
+    source: its path.
+    destination: its new path.
+    overwrite: replace what is there.
+    """
+
     __pydantic_config__: ClassVar[Any] = STRICT
 
     source: str
@@ -232,4 +293,9 @@ class MoveBody:
 
 @dataclass(frozen=True, slots=True)
 class RemovedBody:
+    """What was removed.
+
+    removed: how many files and folders.
+    """
+
     removed: int

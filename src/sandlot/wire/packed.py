@@ -1,8 +1,8 @@
-"""Results as MessagePack, for who asks for it: the members of their JSON, with bytes as they are.
+"""Results as MessagePack, for clients that ask for it: the JSON's fields, with output as bytes.
 
-JSON writes a zero byte in six characters, and twice, since output stands in a result by its channel and in
-the order of its arrival: 16 MiB that a sandbox printed become 200 MiB to read, check and write again for each
-server on the way.
+JSON writes a zero byte as six characters. It also writes output twice, because a result holds it by
+channel and in order of arrival. So 16 MiB of a sandbox's output become 200 MiB that each server on
+the way must read, check and write again.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class PackedThreadRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRun:
-    """What a server said of a thread's command, in either form."""
+class DecodedThreadRun:
+    """A server's response about a thread's command, from either format."""
 
     session: SessionBody
     run: ThreadRun
 
     @classmethod
-    def of(cls, body: PackedThreadRun | ThreadRunBody) -> ToldRun:
+    def of(cls, body: PackedThreadRun | ThreadRunBody) -> DecodedThreadRun:
         opened = Opened(body.session.to_domain(), body.created)
         return cls(body.session, ThreadRun(opened, body.result.to_domain()))
 
@@ -81,44 +81,44 @@ def _status(body: PackedStatus | ExecStatusBody) -> ExecStatus:
 
 
 class ResultDecoder(Generic[T]):
-    """Reads both forms: a server of another version may know JSON alone."""
+    """Decodes both formats: a server of another version may send only JSON."""
 
     def __init__(self, packed: type[Any], body: type[Any], translate: Callable[[Any], T]) -> None:
         self._packed = msgspec.msgpack.Decoder(packed)
         self._json = msgspec.json.Decoder(body)
         self._translate = translate
 
-    def decode(self, answer: bytes) -> T:
-        # No map of MessagePack begins with this.
-        decoder = self._json if answer.startswith(b"{") else self._packed
-        return self._translate(decoder.decode(answer))
+    def decode(self, content: bytes) -> T:
+        # No MessagePack map begins with this byte.
+        decoder = self._json if content.startswith(b"{") else self._packed
+        return self._translate(decoder.decode(content))
 
 
 RESULT: Final = ResultDecoder[ExecResult](PackedResult, ResultBody, lambda body: body.to_domain())
 STATUS: Final = ResultDecoder[ExecStatus](PackedStatus, ExecStatusBody, _status)
-THREAD_RUN: Final = ResultDecoder[ToldRun](PackedThreadRun, ThreadRunBody, ToldRun.of)
+THREAD_RUN: Final = ResultDecoder[DecodedThreadRun](PackedThreadRun, ThreadRunBody, DecodedThreadRun.of)
 
 
-# Output is what a packed body ends with, whichever it is: so it is written behind the rest as it is held.
+# Every packed body ends with the output, so the output is appended as it is, without a copy.
 _OUTPUTS: Final = ("stdout", "stderr", "output")
 _NO_OUTPUT: Final = b"".join(msgspec.msgpack.encode(name) + msgspec.msgpack.encode(b"") for name in _OUTPUTS)
 
 
 def packed_pieces(body: PackedResult | PackedStatus | PackedThreadRun, result: ExecResult) -> list[bytes]:
-    """``msgpack.encode`` of a body with this result, without a second copy of the output."""
+    """The ``msgpack.encode`` of a body with this result, without a second copy of the output."""
     empty = dataclasses.replace(PackedResult.of(result), stdout=b"", stderr=b"", output=b"")
-    bare = empty if isinstance(body, PackedResult) else dataclasses.replace(body, result=empty)
-    encoded = msgspec.msgpack.encode(bare)
+    without_output = empty if isinstance(body, PackedResult) else dataclasses.replace(body, result=empty)
+    encoded = msgspec.msgpack.encode(without_output)
     assert encoded.endswith(_NO_OUTPUT)
     pieces = [encoded.removesuffix(_NO_OUTPUT)]
     for name in _OUTPUTS:
         data: bytes = getattr(result, name)
-        pieces += [msgspec.msgpack.encode(name) + _head(len(data)), data]
+        pieces += [msgspec.msgpack.encode(name) + _bin_header(len(data)), data]
     return pieces
 
 
-def _head(size: int) -> bytes:
-    """What MessagePack puts before so many bytes."""
+def _bin_header(size: int) -> bytes:
+    """The MessagePack header of ``size`` bytes."""
     if size < 1 << 8:
         return struct.pack(">BB", 0xC4, size)
     if size < 1 << 16:

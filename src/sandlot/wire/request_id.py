@@ -1,5 +1,7 @@
-"""The id under which a request is answered and logged. A coordinator gives it on to the worker that it asks:
-what a client was told is then found in the logs of both.
+"""The id that a request's response and log entries carry.
+
+A coordinator passes it on to the worker that it calls, so that the logs of both have the id that
+the client saw.
 """
 
 from __future__ import annotations
@@ -8,5 +10,5 @@ from contextvars import ContextVar
 from typing import Final
 
 REQUEST_ID_HEADER: Final = "X-Request-Id"
-# Of the request that is being served here; empty where there is none.
-served_request: Final[ContextVar[str]] = ContextVar("sandlot_served_request", default="")
+# The id of the request being served; empty outside a request.
+current_request_id: Final[ContextVar[str]] = ContextVar("sandlot_current_request_id", default="")

@@ -1,6 +1,6 @@
 """The one place that builds a worker, a coordinator, a server or a local service from settings.
 
-A fleet's members are built in ``wiring.fleet``, which needs more packages than a server does.
+``wiring.fleet`` builds the members of a fleet. It needs more packages than a single server.
 """
 
 from sandlot.wiring.local import LocalWorker, local_service

@@ -1,4 +1,4 @@
-"""The members of a fleet: workers that have joined a directory, and coordinators in front of them."""
+"""Builds and serves the members of a fleet: workers that join a directory, and coordinators."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import structlog
 
 from sandlot import __version__
 from sandlot.api import create_app
-from sandlot.api.fleet_coordinator import coordinator_routes
-from sandlot.api.fleet_worker import create_route, worker_routes
-from sandlot.client.http.connection import Connection
+from sandlot.api.fleet.coordinator import coordinator_routes
+from sandlot.api.fleet.worker import assigned_create_route, worker_routes
+from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
-from sandlot.fleet.coordinator import CoordinatorService
-from sandlot.fleet.coordinator_options import CoordinatorOptions
-from sandlot.fleet.directory import Timings, WorkerAt, WorkerCard
-from sandlot.fleet.links import WorkerLinks
-from sandlot.fleet.membership import Membership
-from sandlot.fleet.redis_directory import RedisDirectory
-from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.service import CoordinatorService
+from sandlot.fleet.coordinator.worker_links import WorkerLinks
+from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
+from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.membership.membership import Membership
+from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
-from sandlot.wiring.watchdog import watched
+from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, starting
 
 log = structlog.get_logger("sandlot.server")
@@ -57,7 +57,10 @@ def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
 
 
 async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
-    """As ``serve``, but for its fleet: it takes what coordinators send it and what they let through."""
+    """Serve a worker of a fleet, like ``serve``.
+
+    The worker accepts coordinators, and clients that have a token from a coordinator.
+    """
     configure_server_logs(settings.log_level, settings.log_format)
     keys = SigningKeys.parse(fleet.keys)
     url = advertised_url(settings, fleet)
@@ -82,10 +85,10 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         worker_id=settings.worker_id,
         gate=membership.confirm,
         routers=[worker_routes(worker)],
-        plain=[create_route(worker)],
-        allowed_hosts=None,  # nobody comes in without a token, under whatever name
+        raw_routes=[assigned_create_route(worker)],
+        allowed_hosts=None,  # every request needs a token, so the host name does not matter
         max_upload_bytes=settings.max_upload_bytes,
-        streams=stream_bounds(settings),
+        streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
     )
     try:
@@ -95,9 +98,9 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
-        log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_shown)
-        async with watched(fleet.watchdog_s):
-            await serve_app(app, listener, worker.stop, settings, over=membership.until_fenced)
+        log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_for_logs)
+        async with watchdog(fleet.watchdog_s):
+            await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
         if membership.fenced:
             raise Conflict(f"this worker was replaced: {membership.problem}")
     finally:
@@ -130,10 +133,10 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         coordinator,
         api_key=settings.key,
         access=coordinator.access,
-        routers=[coordinator_routes(coordinator)],
+        routers=[coordinator_routes(coordinator.operations)],
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
-        streams=stream_bounds(settings),
+        streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
@@ -141,12 +144,12 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         log.info(
             "coordinating",
             url=f"http://{settings.host}:{settings.port}",
-            redis=fleet.redis_shown,
-            key="asked for" if settings.key else "not asked for (loopback only)",
+            redis=fleet.redis_for_logs,
+            key="required" if settings.key else "not required (loopback only)",
             straight="clients are sent to the workers" if fleet.direct else "everything passes here",
         )
-        await coordinator.health()  # says in the log if there is no directory
-        async with watched(fleet.watchdog_s):
+        await coordinator.health()  # logs a warning if the directory is unreachable
+        async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, coordinator.stop, settings)
     finally:
         if mcp is not None:
@@ -157,10 +160,10 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
 
 
 async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draining: bool) -> None:
-    """Of the worker of this machine, asked by its own settings."""
+    """Start or stop draining the worker of this machine, found by its own settings."""
     links = WorkerLinks(access_tokens(fleet).for_member)
     try:
-        worker = WorkerAt(settings.worker_id, advertised_url(settings, fleet), epoch=0)
+        worker = WorkerRef(settings.worker_id, advertised_url(settings, fleet), epoch=0)
         await (await links.to(worker)).set_draining(draining)
     except Unauthorized as error:
         raise Conflict(

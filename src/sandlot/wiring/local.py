@@ -1,4 +1,4 @@
-"""A worker inside somebody's program."""
+"""A worker inside the caller's program."""
 
 from __future__ import annotations
 
@@ -6,46 +6,51 @@ from typing import Any
 
 import structlog
 
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.domain.errors import Conflict
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.worker import named_by_folder, starting, worker_parts
 from sandlot.worker.service import WorkerService
 
 ONE_AT_A_TIME = (
-    "Local mode is for one program at a time: let several share a server (`sandlot serve`, and Client() in "
-    "place of Client.local()), or give each a data_dir (SANDLOT_DATA_DIR) of its own"
+    "Local mode supports one program at a time. Run `sandlot serve` and use Client() in each program, or "
+    "give each program its own data_dir (SANDLOT_DATA_DIR)."
 )
 
 
 class LocalWorker(WorkerService):
-    """A worker that lives as long as the program around it; what it made ends with it, if not to be kept."""
+    """A worker that lives as long as the program around it.
+
+    It deletes the sessions that it created when it closes, unless ``keep_sessions`` is set.
+    """
 
     def __init__(self, *, keep_sessions: bool, **parts: Any) -> None:
         super().__init__(**parts)
         self._keep_sessions = keep_sessions
-        self._found: set[str] = set()
+        self._existing: set[str] = set()  # sessions of earlier programs, which stay
 
     async def open(self) -> None:
         await super().open()
-        self._found = self.session_ids
+        self._existing = self.session_ids
 
     async def close(self) -> None:
         if not self._keep_sessions:
             await self.stop_opening()
-            await self.delete_sessions(self.session_ids - self._found)
+            await self.delete_sessions(self.session_ids - self._existing)
         await super().close()
 
 
-async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWorker:
-    """``given`` are settings (``ServerSettings``), before those of the environment.
+async def local_service(*, keep_sessions: bool = False, **overrides: Any) -> LocalWorker:
+    """Start a worker in this process.
 
-    With ``keep_sessions`` the next local service finds them again. ``Conflict`` while another has the folder.
+    ``overrides`` are settings (``ServerSettings``) and take precedence over environment variables.
+    With ``keep_sessions`` the next local service finds the sessions again. Raises ``Conflict``
+    while another process uses the folder.
     """
     if not structlog.is_configured():
-        # Inside somebody's program: trouble is told, on stderr; the rest is their business.
+        # This is the caller's program, so log only warnings and errors, on stderr.
         configure_logs("warning", "text")
-    settings = server_settings(**given)
+    settings = server_settings(**overrides)
     if "data_dir" not in settings.model_fields_set:
         settings = settings.model_copy(update={"data_dir": settings.data_dir / "local"})
     settings = named_by_folder(settings)
@@ -55,7 +60,7 @@ async def local_service(*, keep_sessions: bool = False, **given: Any) -> LocalWo
             await worker.open()
     except Conflict as error:
         await worker.close()
-        raise Conflict(f"{error.message}. {ONE_AT_A_TIME}") from error
+        raise Conflict(f"{error.message.removesuffix('.')}. {ONE_AT_A_TIME}") from error
     except BaseException:
         await worker.close()
         raise

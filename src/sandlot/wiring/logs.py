@@ -1,8 +1,8 @@
-"""Logs: one event a line, as text or JSON, on stderr.
+"""Logs: one event per line, as text or JSON, on stderr.
 
-Names, paths and errors in them may be a stranger's. JSON escapes these by itself. As text, whatever could
-end a line, steer a terminal or reorder what is read is escaped; a traceback is indented, so that no line of
-it can be taken for an event.
+Names, paths and errors in logs may come from an attacker. JSON escapes them by itself. In text, we
+escape everything that could end a line, control a terminal or reorder text. We indent tracebacks,
+so that no line of one looks like an event.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from typing import Any
 import structlog
 
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.printable import harmless
+from sandlot.domain.text.printable import escape_unprintable
 
 log = structlog.get_logger("sandlot.server")
 
 _TRACES = ("exception", "stack")  # printed below their event, line by line
-_BELOW = "    "
+_INDENT = "    "
 
 
-class _AsItIs:
-    """The renderer prints the repr of what is no text, and of text only sometimes."""
+class _Verbatim:
+    """A value that the renderer prints unchanged.
+
+    structlog prints the repr of every value that is not a string, and of some strings.
+    """
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
@@ -33,34 +36,37 @@ class _AsItIs:
         return self._shown
 
 
-def _escaped(_logger: Any, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
-    return {name: _harmless_value(name, value) for name, value in event.items()}
+def _escape(_logger: Any, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    return {name: _escape_value(name, value) for name, value in event.items()}
 
 
-def _harmless_value(name: str, value: object) -> object:
+def _escape_value(name: str, value: object) -> object:
     if name in _TRACES:
-        return "\n".join(_BELOW + harmless(line) for line in str(value).splitlines())
+        return "\n".join(_INDENT + escape_unprintable(line) for line in str(value).splitlines())
     if name == "event":
-        return harmless(str(value))
+        return escape_unprintable(str(value))
     if isinstance(value, str):
-        return value if value.isprintable() else _AsItIs(repr(value))
-    return _AsItIs(harmless(repr(value)))
+        return value if value.isprintable() else _Verbatim(repr(value))
+    return _Verbatim(escape_unprintable(repr(value)))
 
 
-class _AsEvents(logging.Handler):
-    """What a library logs in its own way, as one event a line among ours."""
+class _StructlogHandler(logging.Handler):
+    """Forwards what libraries log with ``logging`` to structlog, as one event per line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell = log.error if record.levelno >= logging.ERROR else log.warning
-        tell(record.name, message=record.getMessage(), exc_info=record.exc_info)
+        write = log.error if record.levelno >= logging.ERROR else log.warning
+        write(record.name, message=record.getMessage(), exc_info=record.exc_info)
 
 
 def configure_logs(level: str, form: str) -> None:
-    """For a program of somebody else too: of libraries only those that are ours to silence are touched."""
+    """Configure logs.
+
+    Safe inside a user's program: it changes the loggers of no library but ``mcp``.
+    """
     rendering: list[Any] = (
         [structlog.processors.JSONRenderer()]
         if form == "json"
-        else [_escaped, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [_escape, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
     structlog.configure(
         processors=[
@@ -74,26 +80,32 @@ def configure_logs(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     library = logging.getLogger("mcp")
-    library.handlers, library.propagate = [_AsEvents(logging.WARNING)], False
+    library.handlers, library.propagate = [_StructlogHandler(logging.WARNING)], False
 
 
 def configure_server_logs(level: str, form: str) -> None:
-    """For a process that is ours alone: whatever writes a log, a collector gets events and nothing else."""
+    """Configure logs of a server process, so that a log collector gets nothing but events.
+
+    This includes the logs and warnings of all libraries.
+    """
     configure_logs(level, form)
-    logging.basicConfig(handlers=[_AsEvents(logging.WARNING)], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_StructlogHandler(logging.WARNING)], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
     if form == "json":
-        sys.excepthook = _log_end
+        sys.excepthook = _log_exception
 
 
-def log_end(error: SandlotError | OSError) -> bool:
-    """Why the server ends, as an event; false where people read it, who are told as by any command."""
-    if sys.excepthook is not _log_end:
+def log_exit(error: SandlotError | OSError) -> bool:
+    """Log why the server exits, if logs are JSON.
+
+    Returns false if logs are text. Then the caller prints the error for people, like any command.
+    """
+    if sys.excepthook is not _log_exception:
         return False
     log.error("the server ends", error=error.message if isinstance(error, SandlotError) else str(error))
     return True
 
 
-def _log_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Of what nobody has thought of."""
+def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Log an unexpected exception as an event."""
     log.error("the server ends", exc_info=(kind, error, trace))

@@ -8,10 +8,10 @@ from sandlot.api import create_app
 from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.service import Catalogue, SandboxService
-from sandlot.integrations.mcp.on_demand import McpOnDemand, mcp_is_installed
-from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_bounds
+from sandlot.integrations.mcp.lazy_endpoint import LazyMcpEndpoint, mcp_is_installed
+from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
-from sandlot.wiring.watchdog import watched
+from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 
 log = structlog.get_logger("sandlot.server")
@@ -20,7 +20,10 @@ MCP_PATH = "/mcp"
 
 
 async def serve(settings: ServerSettings) -> None:
-    """Until SIGTERM or SIGINT: then no new sessions, what runs is given its time, and sandboxes stay."""
+    """Serve until SIGTERM or SIGINT.
+
+    Then take no new sessions and let running commands finish in time. The sandboxes stay.
+    """
     configure_server_logs(settings.log_level, settings.log_format)
     listener = listen(settings)
     worker = await build_worker(named_by_folder(settings))
@@ -30,7 +33,7 @@ async def serve(settings: ServerSettings) -> None:
         api_key=settings.key,
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
-        streams=stream_bounds(settings),
+        streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
@@ -43,10 +46,10 @@ async def serve(settings: ServerSettings) -> None:
             "serving",
             url=f"http://{settings.host}:{settings.port}",
             environments=", ".join(e.name for e in (await worker.catalogue()).environments),
-            key="asked for" if settings.key else "not asked for (loopback only)",
+            key="required" if settings.key else "not required (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
-        async with watched():
+        async with watchdog():
             await serve_app(app, listener, worker.stop, settings)
     finally:
         if mcp is not None:
@@ -55,6 +58,6 @@ async def serve(settings: ServerSettings) -> None:
         await worker.close()
 
 
-def mcp_endpoint(service: SandboxService, catalogue: Catalogue) -> McpOnDemand | None:
-    """None where the extra is not installed: everything else is served as before."""
-    return McpOnDemand(AsyncClient(service=service), catalogue) if mcp_is_installed() else None
+def mcp_endpoint(service: SandboxService, catalogue: Catalogue) -> LazyMcpEndpoint | None:
+    """Return the MCP endpoint, or None if the ``mcp`` extra is not installed."""
+    return LazyMcpEndpoint(AsyncClient(service=service), catalogue) if mcp_is_installed() else None

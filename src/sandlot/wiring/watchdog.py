@@ -1,9 +1,9 @@
-"""Tells the outside that the event loop turns, so that a server that hangs is started again.
+"""Reports that the event loop runs, so that a supervisor restarts a server that hangs.
 
-Two ways, because two kinds of supervisors: systemd is told (``Type=notify``, ``WatchdogSec=``) and kills what
-does not tell it any more. Docker does nothing of the kind, so there the process ends itself: a timer outside
-of Python, which each turn of the loop puts off, writes what every thread is doing and exits. Sandboxes
-outlive both.
+There are two ways, for two kinds of supervisors. systemd expects regular notifications
+(``Type=notify``, ``WatchdogSec=``) and kills a service that stops sending them. Docker has nothing
+like this, so there the process exits by itself: each turn of the loop postpones a timer outside of
+Python. If the timer fires, it writes the stack of every thread and exits. Sandboxes survive both.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ import structlog
 
 log = structlog.get_logger("sandlot.server")
 
-# Of the time after which a server counts as hung, it says so often that it does not.
-TURNS = 4
+# How often the server reports within the time after which it counts as hung.
+REPORTS_PER_TIMEOUT = 4
 STDERR = 2
 
 
 @contextlib.asynccontextmanager
-async def watched(
-    ends_itself_after_s: float | None = None, environ: Mapping[str, str] = os.environ
+async def watchdog(
+    exit_after_s: float | None = None, environ: Mapping[str, str] = os.environ
 ) -> AsyncIterator[None]:
-    """While it serves."""
+    """Run the watchdog while the body serves.
+
+    ``exit_after_s``: exit if the loop hangs for this long.
+    """
     supervisor = environ.get("NOTIFY_SOCKET", "")
-    told_every_s = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000 / TURNS
+    notify_every_s = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000 / REPORTS_PER_TIMEOUT
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        told_every_s = 0.0  # another process of the service is watched
+        notify_every_s = 0.0  # systemd watches another process of the service
     if supervisor:
-        faulthandler.enable(file=STDERR)  # systemd ends what hangs by SIGABRT: then it is seen where it hung
+        faulthandler.enable(file=STDERR)  # systemd kills with SIGABRT, and this shows where it hung
     _notify(supervisor, "READY=1")
     tasks = []
-    if supervisor and told_every_s:
-        tasks.append(asyncio.create_task(_tell(supervisor, told_every_s), name="tell systemd"))
-    if ends_itself_after_s is not None:
-        tasks.append(asyncio.create_task(_put_off(ends_itself_after_s), name="watchdog"))
+    if supervisor and notify_every_s:
+        tasks.append(asyncio.create_task(_notify_regularly(supervisor, notify_every_s), name="tell systemd"))
+    if exit_after_s is not None:
+        tasks.append(asyncio.create_task(_postpone_exit(exit_after_s), name="watchdog"))
     try:
         yield
     finally:
@@ -50,28 +53,28 @@ async def watched(
         _notify(supervisor, "STOPPING=1")
 
 
-async def _tell(supervisor: str, every_s: float) -> None:
+async def _notify_regularly(supervisor: str, every_s: float) -> None:
     while True:
         _notify(supervisor, "WATCHDOG=1")
         await asyncio.sleep(every_s)
 
 
-async def _put_off(seconds: float) -> None:
+async def _postpone_exit(seconds: float) -> None:
     try:
         while True:
             faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)
-            await asyncio.sleep(seconds / TURNS)
+            await asyncio.sleep(seconds / REPORTS_PER_TIMEOUT)
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
-def _notify(supervisor: str, word: str) -> None:
+def _notify(supervisor: str, state: str) -> None:
     if not supervisor:
         return
     address = "\0" + supervisor[1:] if supervisor.startswith("@") else supervisor
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
-            to.setblocking(False)
-            to.sendto(word.encode(), address)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            sender.sendto(state.encode(), address)
     except OSError as error:
-        log.warning("systemd could not be told", word=word, error=str(error))
+        log.warning("systemd could not be told", word=state, error=str(error))

@@ -1,4 +1,4 @@
-"""A worker from settings."""
+"""Builds a worker from settings."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
+from sandlot.domain.capacity.machine import Overcommit
 from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
-from sandlot.domain.machine import Overcommit
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
-from sandlot.providers.docker.users import UserRange
+from sandlot.providers.docker.host.users import UserRange
 from sandlot.wiring.machine import this_machine
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.service import WorkerService
-from sandlot.worker.store import owner_of
+from sandlot.worker.store.database import owner_of
 
-# Seconds for the engine's word on where its sandboxes lie.
+# Seconds to wait for the engine to say where it stores its sandboxes.
 ENGINE_WITHIN_S = 5.0
 
 
 def named_by_folder(settings: ServerSettings) -> ServerSettings:
-    """A worker that was given no name gets one that stands for its data folder.
+    """Name an unnamed worker after its data folder.
 
     The name marks its containers, and a worker removes marked containers that it does not know. So two
     workers on one engine, such as those of two users, must never have the same name by default.
@@ -45,9 +45,9 @@ def database_in(data_dir: Path) -> Path:
     return data_dir / "worker.db"
 
 
-async def build_worker(settings: ServerSettings, **more: Any) -> WorkerService:
-    """Not open yet."""
-    return WorkerService(**await worker_parts(settings), **more)
+async def build_worker(settings: ServerSettings, **extra: Any) -> WorkerService:
+    """Return a worker that is not open yet."""
+    return WorkerService(**await worker_parts(settings), **extra)
 
 
 async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
@@ -62,20 +62,19 @@ async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
         "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
-        "options": worker_options(settings, await _folder_of(engine)),
+        "options": worker_options(settings, await _engine_folder(engine)),
     }
 
 
 @contextlib.contextmanager
 def starting(settings: ServerSettings) -> Iterator[None]:
-    """Around the start of a worker: what its disk refuses is told with the folder, which an error of the
-    system does not name.
-    """
+    """Wrap the start of a worker, so that disk errors name the folder. An ``OSError`` does not."""
     try:
         yield
     except (OSError, StorageFull) as error:
         folder = settings.data_dir.absolute()
         what = error.message if isinstance(error, SandlotError) else error.strerror or str(error)
+        what = what.removesuffix(".")
         if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise EngineProblem(f"the worker cannot start in {folder}: {what}") from error
         raise StorageFull(
@@ -84,8 +83,11 @@ def starting(settings: ServerSettings) -> Iterator[None]:
         ) from error
 
 
-async def _folder_of(engine: Engine) -> Path | None:
-    """Where it keeps its sandboxes. An engine that does not answer now is told of by the start."""
+async def _engine_folder(engine: Engine) -> Path | None:
+    """Return where the engine stores its sandboxes.
+
+    Returns None if the engine does not answer. The start of the worker reports that error.
+    """
     try:
         async with asyncio.timeout(ENGINE_WITHIN_S):
             root = str((await engine.info()).get("DockerRootDir") or "")

@@ -1,1 +1,1 @@
-"""The worker: sessions on real sandboxes, beside one engine."""
+"""The worker: sessions on the real sandboxes of one container engine."""

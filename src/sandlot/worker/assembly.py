@@ -1,4 +1,4 @@
-"""What a worker consists of, put together."""
+"""Builds the parts of a worker and connects them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from pathlib import Path
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
-from sandlot.worker.creates import Creates
 from sandlot.worker.disk import Disk
-from sandlot.worker.equipping import Equipping
-from sandlot.worker.opening import Opening
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.orders import Orders
-from sandlot.worker.pool import Pool
-from sandlot.worker.reaper import Reaper
+from sandlot.worker.pool.one_off import OneOffSandboxes
+from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.registrar import Registrar
-from sandlot.worker.removals import Removals
-from sandlot.worker.sandboxes import Sandboxes
-from sandlot.worker.sessions import Sessions
-from sandlot.worker.store import Store
-from sandlot.worker.transitions import Transitions
+from sandlot.worker.sessions.creates import Creates
+from sandlot.worker.sessions.fleet_moves import FleetMoves
+from sandlot.worker.sessions.lifecycle import SessionLifecycle
+from sandlot.worker.sessions.opening import Opening
+from sandlot.worker.sessions.provisioning import Provisioning
+from sandlot.worker.store.database import Store
+from sandlot.worker.store.sandboxes import Sandboxes
+from sandlot.worker.store.transitions import Transitions
+from sandlot.worker.upkeep.reaper import Reaper
+from sandlot.worker.upkeep.removals import Removals
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class WorkerParts:
     store: Store
     sandboxes: Sandboxes
-    pools: Mapping[str, Pool]
-    orders: Orders
-    sessions: Sessions
+    pools: Mapping[str, WarmPool]
+    one_off: OneOffSandboxes
+    sessions: SessionLifecycle
     opening: Opening
+    moves: FleetMoves
     creates: Creates
     disk: Disk
     capacity: Capacity
@@ -47,38 +49,39 @@ def assemble(
     registrar: Registrar,
     *,
     tenant: str,
-) -> Parts:
+) -> WorkerParts:
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
     )
     pools = {
-        name: Pool(recipe, options, make=sandboxes.make, discard=sandboxes.discard, slots=sandboxes.slots)
+        name: WarmPool(recipe, options, make=sandboxes.make, discard=sandboxes.discard, slots=sandboxes.slots)
         for name, recipe in recipes.items()
     }
-    orders = Orders(options, make=sandboxes.make, slots=sandboxes.slots)
+    one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
-    sessions = Sessions(
+    sessions = SessionLifecycle(
         store=store, removals=removals, transitions=transitions, options=options, registrar=registrar
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
     opening = Opening(
         sessions,
-        equipping=Equipping(store, sandboxes, pools, orders, options, removals, transitions),
+        provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
         transitions=transitions,
         sandboxes=sandboxes,
         recipes=recipes,
         capacity=capacity,
         registrar=registrar,
     )
-    return Parts(
+    return WorkerParts(
         store=store,
         sandboxes=sandboxes,
         pools=pools,
-        orders=orders,
+        one_off=one_off,
         sessions=sessions,
         opening=opening,
+        moves=FleetMoves(sessions.table, store, removals, transitions, options),
         creates=Creates(opening, registrar, tenant, options.queue_timeout_s),
         disk=disk,
         capacity=capacity,

@@ -1,27 +1,27 @@
-"""How much more this worker's machine can take: what is let in, and what is offered to a fleet."""
+"""How much more this worker's machine can take: admits sessions, and tells a fleet how many fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.capacity.machine import (
+    MachineUse,
+    Resources,
+    allocatable,
+    check_fits_machine,
+    count_fitting,
+    shortage,
+    total_limits,
+)
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import Unavailable
-from sandlot.domain.limits import Limits
-from sandlot.domain.machine import (
-    MachineUse,
-    Share,
-    check_one,
-    fitting,
-    for_sandboxes,
-    given_to,
-    shortage,
-)
 from sandlot.domain.session import Session, SessionState
 from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.pool import Pool
-from sandlot.worker.table import SessionTable
+from sandlot.worker.pool.warm_pool import WarmPool
+from sandlot.worker.sessions.table import SessionTable
 
 
 class Capacity:
@@ -29,67 +29,79 @@ class Capacity:
         self._options = options
         self._table = table
         self._disk = disk
-        self._total = None if options.machine is None else for_sandboxes(options.machine, options.overcommit)
-        self._promised: dict[str, Limits] = {}  # to sessions that are about to have a sandbox
+        self._total = None if options.machine is None else allocatable(options.machine, options.overcommit)
+        self._reserved: dict[str, Limits] = {}  # for sessions that are about to get a sandbox
 
     @property
     def use(self) -> MachineUse | None:
-        """None: nothing is known of the machine, and only sessions are counted."""
+        """What the machine's sandboxes use.
+
+        None if its size is unknown: then only sessions are counted.
+        """
         if self._total is None:
             return None
-        return MachineUse(self._total, given_to(self._all()), self._disk.free_bytes)
+        return MachineUse(self._total, total_limits(self._allocated_limits()), self._disk.free_bytes)
 
-    def _all(self) -> Iterator[Limits]:
-        """A lost session has no sandbox; one that is recreated is admitted again."""
-        yield from self._promised.values()
-        for live in self._table:
-            if live.session.state is SessionState.ACTIVE:
-                yield live.session.limits
+    def _allocated_limits(self) -> Iterator[Limits]:
+        """The limits of all sandboxes.
+
+        A lost session has none; recreating it reserves room again.
+        """
+        yield from self._reserved.values()
+        for live_session in self._table:
+            if live_session.session.state is SessionState.ACTIVE:
+                yield live_session.session.limits
 
     @property
-    def _free(self) -> int:
+    def _free_sessions(self) -> int:
         return max(0, self._options.max_sessions - len(self._table) - len(self._table.opening))
 
-    def room(self, pools: Mapping[str, Pool], recipes: Mapping[str, Recipe]) -> dict[str, tuple[int, int]]:
-        """By environment: warm sandboxes that are ready, and how many more sessions fit, these included."""
-        free, use = self._free, self.use
+    def room(
+        self, pools: Mapping[str, WarmPool], recipes: Mapping[str, Recipe]
+    ) -> dict[str, tuple[int, int]]:
+        """Per environment: warm sandboxes that are ready, and sessions that still fit in total."""
+        free, use = self._free_sessions, self.use
         room = {}
         for name, pool in pools.items():
-            fit = free if use is None else min(free, fitting(use, recipes[name].environment.limits))
+            fit = free if use is None else min(free, count_fitting(use, recipes[name].environment.limits))
             warm = min(pool.ready, fit)
             room[name] = (warm, warm if pool.broken else fit)
         return room
 
-    def check_count(self) -> None:
-        if self._free == 0:
+    def check_session_count(self) -> None:
+        if self._free_sessions == 0:
             raise Unavailable(
-                f"this worker holds {self._options.max_sessions} sessions and takes no more; delete some",
+                f"This worker has reached its limit of {self._options.max_sessions} sessions. Delete "
+                "some, or raise SANDLOT_MAX_SESSIONS.",
                 retry_after_s=5.0,
                 details={"reason": "capacity"},
             )
 
     @contextmanager
-    def admitted(self, session: Session) -> Iterator[None]:
-        """Against what the machine has, until the session stands in the table with its sandbox."""
+    def reserved(self, session: Session) -> Iterator[None]:
+        """Reserve room on the machine until the session is in the table with its sandbox.
+
+        Raises ``Unavailable`` if there is no room.
+        """
         self._check_room(session.limits)
-        self._promised[session.id] = session.limits
+        self._reserved[session.id] = session.limits
         try:
             yield
         finally:
-            del self._promised[session.id]
+            del self._reserved[session.id]
 
     def _check_room(self, limits: Limits) -> None:
         machine, use = self._options.machine, self.use
         if machine is None or use is None:
             return
-        check_one(machine, limits)
-        lacks = shortage(use, limits)
-        if lacks is not None:
-            passes = shortage(MachineUse(use.total, Share()), limits) is None
+        check_fits_machine(machine, limits)
+        lack = shortage(use, limits)
+        if lack is not None:
+            temporary = shortage(MachineUse(use.total, Resources()), limits) is None
             raise Unavailable(
-                f"this machine has no room for another sandbox: {lacks.why}; delete sessions, ask for less, "
-                "or add a worker",
-                retryable=passes,
-                retry_after_s=5.0 if passes else None,
-                details={"reason": "capacity", "limit": lacks.limit},
+                f"This machine has no capacity for another sandbox: {lack.why}. Delete sessions, ask for "
+                "less, or add a worker.",
+                retryable=temporary,
+                retry_after_s=5.0 if temporary else None,
+                details={"reason": "capacity", "limit": lack.limit},
             )

@@ -1,4 +1,4 @@
-"""Whether there is room on the disks that the worker writes its records to, and the engine its sandboxes."""
+"""Watches the free space on the worker's data disk and on the engine's disk."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from pathlib import Path
 
 import structlog
 
-from sandlot.domain.disk import DiskSpace, disk_problem
-from sandlot.worker.store import Store
+from sandlot.domain.capacity.disk import DiskSpace, disk_problem
+from sandlot.worker.store.database import Store
 
 log = structlog.get_logger("sandlot.disk")
 
-LOOK_EVERY_S = 2.0
-OWN = "the disk of the worker's data directory"
-ENGINES = "the engine's disk"
+CHECK_INTERVAL_S = 2.0
+DATA_DISK = "the disk of the worker's data directory"
+ENGINE_DISK = "the engine's disk"
 
 
 class Disk:
-    """``problem``: why no new sessions are taken, if so; it is looked at again and again."""
+    """``problem`` says why the worker takes no new sessions, or is None.
+
+    ``check`` updates it regularly.
+    """
 
     def __init__(
         self, store: Store, folder: Path, engine_folder: Path | None, min_free_bytes: int | None
     ) -> None:
-        """``engine_folder``: one that cannot be seen from here does not count."""
+        """``engine_folder`` is ignored while this process cannot read it."""
         self._store = store
-        self._folders = {OWN: folder}
+        self._folders = {DATA_DISK: folder}
         if engine_folder is not None:
-            self._folders[ENGINES] = engine_folder
+            self._folders[ENGINE_DISK] = engine_folder
         self._min_free = min_free_bytes
         self._low: str | None = None
-        # Of the one with least; None: not looked yet.
+        # On the disk with the least free space; None before the first check.
         self.free_bytes: int | None = None
 
     @property
     def problem(self) -> str | None:
         if self._store.full:
-            return f"{OWN} is full"
+            return f"{DATA_DISK} is full"
         return self._low
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         before = self.problem
-        spaces = await asyncio.to_thread(_seen, self._folders)
+        spaces = await asyncio.to_thread(_read_disk_spaces, self._folders)
         self.free_bytes = min((space.free_bytes for space in spaces), default=None)
         problems = (disk_problem(space, self._min_free) for space in spaces)
         self._low = next((problem for problem in problems if problem is not None), None)
@@ -53,7 +56,7 @@ class Disk:
             log.warning("disk", problem=self.problem or "has room again", folders=folders)
 
 
-def _seen(folders: Mapping[str, Path]) -> list[DiskSpace]:
+def _read_disk_spaces(folders: Mapping[str, Path]) -> list[DiskSpace]:
     spaces = []
     for disk, folder in folders.items():
         try:

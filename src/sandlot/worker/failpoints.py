@@ -1,7 +1,7 @@
-"""Named steps at which a test may end the process, to show that the next start finishes what was begun.
+"""Named steps at which a test may kill the process, to prove that the next start finishes the work.
 
-A worker that dies between two steps is not a special case: start-up is recovery. The names are the list of
-what the tests go through; in a worker that nobody tests, ``reached`` does nothing.
+A worker that dies between two steps is not a special case: start-up is recovery. The tests go
+through every step in this list. Outside tests, ``reached`` does nothing.
 """
 
 from __future__ import annotations

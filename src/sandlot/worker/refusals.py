@@ -1,4 +1,4 @@
-"""Why a worker takes no new sessions."""
+"""Errors of a worker that takes no new sessions. A create that waited in vain fails in ``pool``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sandlot.domain.errors import Unavailable
 
 def stopping() -> Unavailable:
     return Unavailable(
-        "this server is stopping and takes no new sessions",
+        "This server is shutting down and accepts no new sessions.",
         retry_after_s=2.0,
         details={"reason": "stopping"},
     )
@@ -15,7 +15,7 @@ def stopping() -> Unavailable:
 
 def no_room_on_disk(problem: str) -> Unavailable:
     return Unavailable(
-        f"this worker takes no new sessions: {problem}; free some space there",
+        f"This worker accepts no new sessions: {problem}. Free some space there.",
         retry_after_s=5.0,
         details={"reason": "storage_full"},
     )
@@ -23,7 +23,7 @@ def no_room_on_disk(problem: str) -> Unavailable:
 
 def draining() -> Unavailable:
     return Unavailable(
-        "this worker is being emptied and takes no new sessions",
+        "This worker is draining and accepts no new sessions.",
         retry_after_s=1.0,
         details={"reason": "draining"},
     )

@@ -1,4 +1,4 @@
-"""Whom a worker tells about its sessions: a fleet's directory, or nobody."""
+"""Where a worker reports its sessions: to a fleet's directory, or nowhere if it works alone."""
 
 from __future__ import annotations
 
@@ -9,33 +9,42 @@ from sandlot.domain.session import Session
 
 
 class Registrar(Protocol):
-    """``key`` is the idempotency key under which the session was made."""
+    """Records a worker's sessions.
+
+    ``key`` is the idempotency key with which a session was created.
+    """
 
     @property
     def joined(self) -> bool:
-        """Whether new sessions can be told of."""
+        """Whether new sessions can be recorded now."""
         ...
 
     @property
     def problem(self) -> str | None: ...
 
     def opening(self, session_id: str, *, new: bool) -> AbstractContextManager[None]:
-        """From before it is told until it is in the table. If that fails, a new one never was."""
+        """A context that lasts from before the session is recorded until it is in the table.
+
+        If it exits with an error, a new session counts as never created.
+        """
         ...
 
     async def opened(self, session: Session, key: str | None, reservation: str | None) -> None:
-        """Before anybody hears of the session, or of its new sandbox. If it raises, it is not opened."""
+        """Record the session before any client learns of it or of its new sandbox.
+
+        If this raises, the session is not opened.
+        """
         ...
 
     async def changed(self, session: Session, key: str | None) -> None:
-        """It was changed, lost or ended. Bounded in time; never raises: what cannot be told now
-        is told later.
+        """Record that the session was changed, lost or ended. Takes a bounded time and never
+        raises: a report that fails is sent again later.
         """
         ...
 
 
 class Unregistered:
-    """A worker on its own."""
+    """The registrar of a worker without a fleet: it records nothing."""
 
     joined = True
     problem: str | None = None

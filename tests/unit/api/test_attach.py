@@ -11,7 +11,7 @@ from tests.unit.api.conftest import KEY, Live
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from sandlot.api import streams
+from sandlot.api.responses import streams
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 

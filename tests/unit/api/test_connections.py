@@ -12,10 +12,11 @@ import pytest
 import uvicorn
 from websockets.asyncio.client import connect
 
-from sandlot.api import create_app, streams
-from sandlot.api.connections import ConnectionBounds, Connections
-from sandlot.api.protocol import BoundedWebSocketProtocol, http_protocol
-from sandlot.api.stream_places import StreamBounds
+from sandlot.api import create_app
+from sandlot.api.edge.connection_limits import ConnectionLimits, OpenConnections
+from sandlot.api.edge.stream_limits import StreamLimits
+from sandlot.api.edge.uvicorn_protocols import BoundedWebSocketProtocol, http_protocol
+from sandlot.api.responses import streams
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
@@ -26,31 +27,31 @@ class Guest:
     def __init__(self, address: str, idle_since: float | None) -> None:
         self.address, self.idle_since, self.here = address, idle_since, True
 
-    def leave(self) -> None:
+    def evict(self) -> None:
         self.here = False
 
 
 def test_s8_the_longest_idle_makes_room() -> None:
-    connections = Connections(ConnectionBounds(total=3, per_address=3))
+    connections = OpenConnections(ConnectionLimits(total=3, per_address=3))
     busy, old, young = Guest("a", None), Guest("b", 1.0), Guest("c", 2.0)
     for guest in (busy, young, old):
-        assert connections.admits(guest)
-    assert connections.admits(Guest("d", None))
+        assert connections.admit(guest)
+    assert connections.admit(Guest("d", None))
     assert (busy.here, old.here, young.here) == (True, False, True)
-    assert connections.admits(Guest("e", None))
-    assert not connections.admits(Guest("f", None))  # all are busy
+    assert connections.admit(Guest("e", None))
+    assert not connections.admit(Guest("f", None))  # all are busy
     assert len(connections) == 3
-    connections.left(busy)
-    connections.left(busy)
-    assert connections.admits(Guest("f", None))
+    connections.remove(busy)
+    connections.remove(busy)
+    assert connections.admit(Guest("f", None))
 
 
 def test_s8_one_address_makes_room_among_its_own() -> None:
-    connections = Connections(ConnectionBounds(total=100, per_address=2))
+    connections = OpenConnections(ConnectionLimits(total=100, per_address=2))
     other = Guest("b", 0.0)
-    assert connections.admits(other)
+    assert connections.admit(other)
     mine = [Guest("a", float(n)) for n in range(1, 10)]
-    assert all(connections.admits(guest) for guest in mine)
+    assert all(connections.admit(guest) for guest in mine)
     assert [guest.here for guest in mine] == [False] * 7 + [True] * 2
     assert other.here
     assert not any(guest in connections._open for guest in mine[:7])
@@ -58,13 +59,13 @@ def test_s8_one_address_makes_room_among_its_own() -> None:
 
 def test_s8_half_of_the_descriptors_are_kept_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
-    assert ConnectionBounds().within_descriptors() == ConnectionBounds(512, 512)
+    assert ConnectionLimits().within_descriptors() == ConnectionLimits(512, 512)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert ConnectionBounds().within_descriptors() == ConnectionBounds()
+    assert ConnectionLimits().within_descriptors() == ConnectionLimits()
 
 
 @asynccontextmanager
-async def serving(bounds: ConnectionBounds, **options: object) -> AsyncIterator[tuple[int, FakeService]]:
+async def serving(bounds: ConnectionLimits, **options: object) -> AsyncIterator[tuple[int, FakeService]]:
     service = FakeService()
     config = uvicorn.Config(
         create_app(service, **options),  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ async def serving(bounds: ConnectionBounds, **options: object) -> AsyncIterator[
 
 
 async def test_s8_idle_connections_keep_nobody_out() -> None:
-    async with serving(ConnectionBounds(total=20, per_address=20)) as (port, _):
+    async with serving(ConnectionLimits(total=20, per_address=20)) as (port, _):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
             assert (await http.get("/health")).status_code == 200
@@ -106,8 +107,8 @@ async def _streaming(client: httpx.AsyncClient, path: str) -> httpx.Response:
 
 
 async def test_s8_streams_are_counted_and_given_back() -> None:
-    bounds = StreamBounds(total=5, per_key=3, per_address=5)
-    async with serving(ConnectionBounds(), streams=bounds) as (port, service):
+    bounds = StreamLimits(total=5, per_key=3, per_address=5)
+    async with serving(ConnectionLimits(), streams=bounds) as (port, service):
         session = (await service.create_session(CreateSession())).session
         await service.start_exec(session.id, ExecRequest(command="yes > /dev/null", exec_id="e"))
         path = f"/v1/sessions/{session.id}/execs/e"
@@ -142,7 +143,7 @@ def _without_error(call: Callable[[], object]) -> Callable[[], object]:
 
 
 async def test_s8_websockets_count_as_connections_to_their_end() -> None:
-    async with serving(ConnectionBounds(total=2, per_address=2)) as (port, service):
+    async with serving(ConnectionLimits(total=2, per_address=2)) as (port, service):
         session = (await service.create_session(CreateSession())).session
         await service.start_exec(session.id, ExecRequest(command="yes > /dev/null", exec_id="e"))
         url = f"ws://127.0.0.1:{port}/v1/sessions/{session.id}/execs/e/attach"
@@ -160,8 +161,8 @@ async def test_s8_websockets_count_as_connections_to_their_end() -> None:
 
 
 async def test_s8_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "TAKEN_WITHIN_S", 0.3)
-    async with serving(ConnectionBounds(), streams=StreamBounds(1, 1, 1)) as (port, service):
+    monkeypatch.setattr(streams, "CLIENT_READ_TIMEOUT_S", 0.3)
+    async with serving(ConnectionLimits(), streams=StreamLimits(1, 1, 1)) as (port, service):
         session = (await service.create_session(CreateSession())).session
         await service.start_exec(session.id, ExecRequest(command="yes", exec_id="e", output_limit=None))
         path = f"/v1/sessions/{session.id}/execs/e"

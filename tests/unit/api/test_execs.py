@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.unit.api.conftest import Live
 
-from sandlot.api import streams
+from sandlot.api.responses import streams
 from sandlot.domain.errors import Unavailable
 from sandlot.testing.eventually import eventually
 

@@ -10,7 +10,7 @@ import tarfile
 import pytest
 from tests.unit.api.conftest import Live, living
 
-from sandlot.api.download import attachment, byte_range
+from sandlot.api.v1.downloads import byte_range, content_disposition
 
 
 async def written(live: Live, path: str = "f.txt", content: bytes = b"0123456789") -> str:
@@ -92,10 +92,10 @@ async def test_a_page_made_in_a_sandbox_is_never_ours(live: Live) -> None:
 
 
 def test_a_files_name_cannot_leave_its_header() -> None:
-    assert attachment('a"b\r\nSet-Cookie: x;ü.txt') == (
+    assert content_disposition('a"b\r\nSet-Cookie: x;ü.txt') == (
         "attachment; filename=\"a_b__Set-Cookie_ x__.txt\"; filename*=UTF-8''a%22b%0D%0ASet-Cookie%3A%20x%3B%C3%BC.txt"
     )
-    assert attachment("\udcff") == "attachment; filename=\"_\"; filename*=UTF-8''%FF"
+    assert content_disposition("\udcff") == "attachment; filename=\"_\"; filename*=UTF-8''%FF"
 
 
 async def test_archives(live: Live) -> None:

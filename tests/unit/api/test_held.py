@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import Live, living
 
-from sandlot.api import file_lists
-from sandlot.domain.budget import FREE_BYTES, Account, ByteBudget, holding
+from sandlot.api.responses import lists as file_lists
+from sandlot.domain.capacity.budget import FREE_BYTES, Account, ByteBudget, current_account
 from sandlot.domain.errors import Busy
 from sandlot.domain.execution import MIB, Channel, Exited, Output, ResultFold, Started
 from sandlot.domain.files import FileEntry, FileType, Walk
@@ -30,31 +30,31 @@ def entry(path: str) -> FileEntry:
 def test_s7_account_takes_before_and_gives_back_all() -> None:
     budget = ByteBudget(100)
     account, other = Account(budget), Account(budget)
-    account.add(FREE_BYTES)  # is free
-    account.add(60)
+    account.hold(FREE_BYTES)  # is free
+    account.hold(60)
     with pytest.raises(Busy):
-        other.at_least(FREE_BYTES + 41)
-    other.at_least(FREE_BYTES + 40)
-    other.at_least(10)  # less than it has
-    account.remove(30)
-    other.add(30)
+        other.hold_at_least(FREE_BYTES + 41)
+    other.hold_at_least(FREE_BYTES + 40)
+    other.hold_at_least(10)  # less than it has
+    account.release(30)
+    other.hold(30)
     account.close()
     account.close()
-    other.add(30)
-    account.add(1000)  # after its end nothing is counted
+    other.hold(30)
+    account.hold(1000)  # after its end nothing is counted
     other.close()
-    assert budget.take(100) == 100
+    assert budget.acquire(100) == 100
 
 
 def test_s7_what_is_larger_than_all_gets_all_of_it() -> None:
     budget = ByteBudget(100)
     account = Account(budget)
     for _ in range(10):
-        account.add(FREE_BYTES)
+        account.hold(FREE_BYTES)
     with pytest.raises(Busy):
-        budget.take(1)
+        budget.acquire(1)
     account.close()
-    assert budget.take(100) == 100
+    assert budget.acquire(100) == 100
 
 
 async def test_s7_what_is_reserved_is_used_first_and_the_rest_given_back() -> None:
@@ -64,14 +64,14 @@ async def test_s7_what_is_reserved_is_used_first_and_the_rest_given_back() -> No
     with pytest.raises(Busy) as caught:
         await other.reserve(FREE_BYTES + 41, within_s=0)
     assert not caught.value.may_have_executed
-    account.add(FREE_BYTES + 10)
-    account.add(20)
+    account.hold(FREE_BYTES + 10)
+    account.hold(20)
     assert account.held == FREE_BYTES + 60
-    account.settle()
+    account.release_reserved()
     assert account.held == FREE_BYTES + 30
-    other.add(FREE_BYTES + 70)
+    other.hold(FREE_BYTES + 70)
     with pytest.raises(Busy):
-        account.add(1)  # nothing is reserved any more
+        account.hold(1)  # nothing is reserved any more
 
 
 # --- folding ----------------------------------------------------------------------------------
@@ -99,14 +99,14 @@ def test_s7_output_of_one_channel_is_held_once() -> None:
 
 def test_s7_output_is_counted_while_it_is_read() -> None:
     budget = ByteBudget(2 * MIB)
-    budget.take(MIB)  # somebody else's
-    token = holding.set(Account(budget))
+    budget.acquire(MIB)  # somebody else's
+    token = current_account.set(Account(budget))
     try:
         with pytest.raises(Busy) as caught:
             fold(*((Channel.STDOUT, bytes(MIB // 2)) for _ in range(4)))
         assert (caught.value.retryable, caught.value.may_have_executed) == (True, True)
     finally:
-        holding.reset(token)
+        current_account.reset(token)
 
 
 # --- over HTTP --------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ async def test_s7_long_walk_comes_in_pieces_and_whole(live: Live, monkeypatch: p
         command = {"command": f"echo {number}", "exec_id": f"e{number}"}
         await live.client.post(f"/v1/sessions/{session}/exec", json=command)
     whole = [(await live.client.get(url, params=params)).json() for url, params in asked]
-    monkeypatch.setattr(file_lists, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(file_lists, "MAX_UNSPLIT_BYTES", 0)
     monkeypatch.setattr(file_lists, "PIECE_BYTES", 1000)
     for (url, params), expected in zip(asked, whole, strict=True):
         answer = await live.client.get(url, params=params)
@@ -138,7 +138,7 @@ async def test_s7_long_walk_comes_in_pieces_and_whole(live: Live, monkeypatch: p
 
 
 async def test_s7_walks_take_their_room_before_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lists, "ROOM_WITHIN_S", 0.1)
+    monkeypatch.setattr(file_lists, "RESERVE_TIMEOUT_S", 0.1)
     under_way = most = 0
     goes_on = asyncio.Event()
 

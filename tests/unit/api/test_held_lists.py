@@ -12,8 +12,8 @@ import pytest
 from tests.unit.api.conftest import serving
 from tests.unit.api.test_held_results import SLACK, asked, taken, traced
 
-from sandlot.api import file_lists
-from sandlot.domain.budget import Account, ByteBudget, hold, holding, memory_of
+from sandlot.api.responses import lists as file_lists
+from sandlot.domain.capacity.budget import Account, ByteBudget, current_account, hold, memory_of
 from sandlot.domain.computer import ExecSummary
 from sandlot.domain.execution import MIB
 from sandlot.domain.files import FileEntry, FileType, TextMatch, Walk
@@ -65,7 +65,7 @@ async def test_s7_ten_walks_of_a_deep_tree_stay_within_the_budget(monkeypatch: p
         return Walk(tuple(deep(number) for number in range(ENTRIES)), truncated=False)
 
     monkeypatch.setattr(FakeFiles, "walk", walk)
-    monkeypatch.setattr(file_lists, "ROOM_WITHIN_S", 0.1)
+    monkeypatch.setattr(file_lists, "RESERVE_TIMEOUT_S", 0.1)
     one = memory_of(deep(number) for number in range(ENTRIES))
     assert WALKS * one > 2 * (BUDGET + SLACK)
     await measured(get(f"/v1/sessions/x/files/walk?limit={ENTRIES}"), one)
@@ -87,7 +87,7 @@ async def test_s7_lists_of_execs_stay_within_the_budget(monkeypatch: pytest.Monk
 async def test_s7_list_that_was_counted_is_measured_once_and_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    entries = tuple(deep(number, "d") for number in range(4 * file_lists.MEASURED_AT_ONCE))
+    entries = tuple(deep(number, "d") for number in range(4 * file_lists.MEASURE_BATCH))
     turn, in_turn = 0, Counter[int]()
 
     def noted(values: Iterable[object]) -> int:
@@ -107,16 +107,16 @@ async def test_s7_list_that_was_counted_is_measured_once_and_in_turns(
 
     monkeypatch.setattr(file_lists, "memory_of", noted)
     account = Account(ByteBudget(64 * MIB))
-    others, token = asyncio.create_task(turns()), holding.set(account)
+    others, token = asyncio.create_task(turns()), current_account.set(account)
     try:
-        found = await file_lists.listed_within(walk(), len(entries))
+        found = await file_lists.list_within_budget(walk(), len(entries))
         assert account.held == memory_of(entries)
-        await file_lists.list_answer(found)
+        await file_lists.list_response(found)
     finally:
-        holding.reset(token)
+        current_account.reset(token)
         others.cancel()
     assert in_turn.total() == len(entries)
-    assert max(in_turn.values()) <= file_lists.MEASURED_AT_ONCE
+    assert max(in_turn.values()) <= file_lists.MEASURE_BATCH
 
 
 async def measured(request: bytes, one: int) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import KEY, Live, living
 
-from sandlot.api.admission import host_name
 from sandlot.api.app import create_app
+from sandlot.api.edge.admission import host_name
 from sandlot.testing.fake import FakeService
 
 pytestmark = pytest.mark.slow  # hundreds of requests to a real server

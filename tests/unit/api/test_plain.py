@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 from tests.unit.api.conftest import KEY, living
 
-from sandlot.api.plain import PlainRoute
+from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.domain.errors import InvalidRequest, Unavailable
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.session import Session
@@ -28,10 +28,10 @@ async def handle(sent: bytes) -> tuple[int, bytes]:
     return 201, b'{"bytes":%d}' % len(sent)
 
 
-ROUTE = (PlainRoute(PATH, handle),)
+ROUTE = (RawRoute(PATH, handle),)
 
 
-def listening() -> tuple[PlainRoute, list[bytes]]:
+def listening() -> tuple[RawRoute, list[bytes]]:
     """A route, and what has come to it."""
     seen = []
 
@@ -39,11 +39,11 @@ def listening() -> tuple[PlainRoute, list[bytes]]:
         seen.append(sent)
         return 200, b"{}"
 
-    return PlainRoute(PATH, heard), seen
+    return RawRoute(PATH, heard), seen
 
 
 async def test_it_is_answered_behind_the_edge() -> None:
-    async with living(plain=ROUTE, worker_id="w-7") as live:
+    async with living(raw_routes=ROUTE, worker_id="w-7") as live:
         made = await live.client.post(PATH, content=b"x" * 300_000, headers={"X-Request-Id": "req-of-mine"})
         assert (made.status_code, made.json()) == (201, {"bytes": 300_000})
         assert made.headers["content-type"] == "application/json"
@@ -55,7 +55,7 @@ async def test_it_is_answered_behind_the_edge() -> None:
 
 
 async def test_nobody_comes_in_without_the_key() -> None:
-    async with living(plain=ROUTE) as live, httpx.AsyncClient(base_url=live.url) as stranger:
+    async with living(raw_routes=ROUTE) as live, httpx.AsyncClient(base_url=live.url) as stranger:
         refused = await stranger.post(PATH, content=b"x")
         assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
         foreign = {"Authorization": f"Bearer {KEY}", "Origin": "https://elsewhere.example"}
@@ -63,7 +63,7 @@ async def test_nobody_comes_in_without_the_key() -> None:
 
 
 async def test_errors_are_problems() -> None:
-    async with living(plain=ROUTE) as live:
+    async with living(raw_routes=ROUTE) as live:
         refused = await live.client.post(PATH, content=b"refuse")
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
         assert refused.json()["detail"] == "not like this"
@@ -77,7 +77,7 @@ async def test_errors_are_problems() -> None:
 
 
 async def test_other_methods_and_paths_are_not_its_own() -> None:
-    async with living(plain=ROUTE) as live:
+    async with living(raw_routes=ROUTE) as live:
         refused = await live.client.get(PATH)
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         assert (await live.client.post(PATH + "/more", content=b"x")).status_code == 404
@@ -89,7 +89,7 @@ async def test_a_body_is_bounded_in_size_and_time() -> None:
             yield b"x" * 512 * 1024
 
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
-    async with living(plain=ROUTE, body_timeout_s=0.3) as live:
+    async with living(raw_routes=ROUTE, body_timeout_s=0.3) as live:
         large = await live.client.post(PATH, content=endless())
         assert (large.status_code, large.json()["code"]) == (413, "too_large")
         slow = await live.raw(f"{head}Content-Length: 10\r\n\r\nabc".encode())
@@ -98,7 +98,7 @@ async def test_a_body_is_bounded_in_size_and_time() -> None:
 
 async def test_who_leaves_in_the_middle_is_not_served() -> None:
     route, seen = listening()
-    async with living(plain=(route,)) as live:
+    async with living(raw_routes=(route,)) as live:
         _, writer = await asyncio.open_connection("127.0.0.1", live.port)
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         writer.write(f"{head}Content-Length: 10\r\n\r\nabc".encode())
@@ -116,7 +116,7 @@ async def test_the_gate_is_asked_first() -> None:
     async def gate() -> None:
         raise Unavailable("replaced by another worker")
 
-    async with living(plain=(route,), gate=gate) as live:
+    async with living(raw_routes=(route,), gate=gate) as live:
         refused = await live.client.post(PATH, content=b"x")
         assert (refused.status_code, refused.json()["detail"]) == (503, "replaced by another worker")
         assert seen == []
@@ -131,7 +131,7 @@ async def test_creates_are_taken_from_members_alone() -> None:
     of_session = tokens.for_session(session, "http://w1", "w1")
     assert of_session is not None
     bearers = {of_session.token: 401, tokens.for_member("w2"): 401, KEY: 401, tokens.for_member("w1"): 200}
-    async with living(plain=(route,), tokens=gate) as live:
+    async with living(raw_routes=(route,), tokens=gate) as live:
         for bearer, status in bearers.items():
             headers = {"Authorization": f"Bearer {bearer}"}
             assert (await live.client.post(PATH, content=b"x", headers=headers)).status_code == status
@@ -146,7 +146,7 @@ async def test_a_server_that_stops_says_that_it_may_have_been_done() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with living(plain=(PlainRoute(PATH, hangs),)) as live:
+    async with living(raw_routes=(RawRoute(PATH, hangs),)) as live:
         before = asyncio.all_tasks()
         asking = asyncio.create_task(live.client.post(PATH, content=b"x"))
         await begun.wait()

@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
-from sandlot.api import create_app, protocol
+from sandlot.api import create_app
+from sandlot.api.edge import uvicorn_protocols as protocol
 from sandlot.testing.fake import FakeService
 
 
@@ -31,7 +32,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def test_a_head_that_never_ends_in_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 1.5)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 1.5)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
     for _ in range(3):
@@ -43,7 +44,7 @@ async def test_a_head_that_never_ends_in_time(port: int, monkeypatch: pytest.Mon
 
 
 async def test_a_connection_that_says_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 408 ")
     writer.close()
@@ -70,7 +71,7 @@ async def test_a_head_that_never_ends_in_bytes(port: int) -> None:
 
 async def test_ordinary_requests_on_one_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause between requests is not a slow head, and a large body is not a large head."""
-    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.3)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         session = (await http.post("/v1/sessions", json={})).json()["id"]
         await asyncio.sleep(0.5)

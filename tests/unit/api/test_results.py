@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.api.conftest import Live, serving
 
-from sandlot.api import file_lists, result_pieces, results
-from sandlot.api.answers import encoded
+from sandlot.api.responses import large_results as result_pieces
+from sandlot.api.responses import lists as file_lists
+from sandlot.api.responses import results
+from sandlot.api.responses.json import encode_json
 from sandlot.client.http import HttpService
-from sandlot.domain.budget import ByteBudget
+from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import Busy
 from sandlot.domain.execution import MIB, ExecRequest, ExecResult, Exited, Verdict
 from sandlot.domain.service import ExecStatus
@@ -90,7 +92,7 @@ def test_pieces_are_the_whole(stdout: bytes, stderr: bytes, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result_pieces, "PIECE_BYTES", size)
         pieces = asyncio.run(joined(result))
-    assert json.loads(pieces) == json.loads(encoded(ResultBody.of(result)))
+    assert json.loads(pieces) == json.loads(encode_json(ResultBody.of(result)))
 
 
 async def test_pieces_take_little_memory_and_leave_turns_to_others() -> None:
@@ -181,7 +183,7 @@ async def test_http_1_0_knows_no_pieces(live: Live) -> None:
 async def test_http_1_0_gets_files_programs_and_lists_in_one_piece(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_lists, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(file_lists, "MAX_UNSPLIT_BYTES", 0)
     session = await live.session()
     files = f"/v1/sessions/{session}/files"
     text = "z" * 40_000
@@ -211,7 +213,7 @@ async def in_one_piece(live: Live, path: str, body: bytes = b"") -> bytes:
 
 async def test_too_many_at_once_are_asked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until its client has taken it, has gone or was given up, a large result is held."""
-    monkeypatch.setattr(results, "SLOWEST_BYTES_PER_S", 1e9)
+    monkeypatch.setattr(results, "MIN_SEND_BYTES_PER_S", 1e9)
     service = FakeService()
     huge = result_of(bytes(16 * MIB))
 
@@ -240,7 +242,7 @@ async def test_too_many_at_once_are_asked_for_later(monkeypatch: pytest.MonkeyPa
             assert b" 200 " in await status_of_another()
             assert b" 429 " in await status_of_another()
             writers[0].transport.abort()
-            monkeypatch.setattr(results, "SEND_S", 0.2)
+            monkeypatch.setattr(results, "SEND_TIMEOUT_S", 0.2)
             await eventually(is_free, 10, "who has gone holds nothing")
             await eventually(is_free, 10, "who does not read is cut off")
         finally:
@@ -257,12 +259,12 @@ async def test_the_sdk_comes_back_for_it(monkeypatch: pytest.MonkeyPatch) -> Non
     async with serving(service, api_key=None, worker_id="of-that-test") as port:
         client = HttpService(f"http://127.0.0.1:{port}")
         opened = await client.create_session(CreateSession())
-        others = budget.take(4 * ZEROS)
+        others = budget.acquire(4 * ZEROS)
         request = ExecRequest("cat", stdin=True)
         running = asyncio.create_task(client.execute(opened.session.id, request, data))
         await asyncio.sleep(1.5)  # refused, asked for by its id, refused again
         assert not running.done()
-        budget.give_back(others)
+        budget.release(others)
         assert (await running).stdout == data
         assert [call.request.exec_id for call in service.calls] == [request.exec_id]
         await client.close()
@@ -271,24 +273,24 @@ async def test_the_sdk_comes_back_for_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_a_budget() -> None:
     budget = ByteBudget(10)
-    first = budget.take(6)
+    first = budget.acquire(6)
     with pytest.raises(Busy, match="ask for it by its exec id") as refused:
-        budget.take(5)
+        budget.acquire(5)
     assert (refused.value.retryable, refused.value.may_have_executed) == (True, True)
     with pytest.raises(Busy):
-        async with budget.held(5, within_s=0.01):
+        async with budget.acquired(5, within_s=0.01):
             pass
     waiting = asyncio.create_task(_held(budget, 99))  # more than all of it: all of it
     await asyncio.sleep(0)
-    budget.give_back(first)
+    budget.release(first)
     await waiting
-    assert budget.take(10) == 10
+    assert budget.acquire(10) == 10
 
 
 async def _held(budget: ByteBudget, size: int) -> None:
-    async with budget.held(size, within_s=5):
+    async with budget.acquired(size, within_s=5):
         with pytest.raises(Busy):
-            budget.take(1)
+            budget.acquire(1)
 
 
 @given(DATA, DATA, st.integers(0, 70_000))

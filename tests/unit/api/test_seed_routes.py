@@ -131,11 +131,11 @@ async def test_wrong_bodies(live: Live, path: str, body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({"environment": "gVisor"}, "did you mean 'gvisor'?"),
-        ({"environment": "gvizor"}, "did you mean 'gvisor'?"),
+        ({"environment": "gVisor"}, "Did you mean 'gvisor'?"),
+        ({"environment": "gvizor"}, "Did you mean 'gvisor'?"),
         ({"environment": "runsc"}, "runsc is the tier of gvisor"),
         ({"enviroment": "gvisor"}, "unknown field 'enviroment'; did you mean 'environment'?"),
-        ({"environment": "qqq"}, "there is no environment 'qqq' among base, gvisor"),
+        ({"environment": "qqq"}, "Unknown environment 'qqq'. Available: base, gvisor"),
     ],
 )
 async def test_s4_a_typo_never_gives_the_default_environment(

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from sandlot.api import create_app
-from sandlot.api.admission import Admission
+from sandlot.api.edge.admission import Admission
 from sandlot.domain.errors import NotFound, SandlotError, Unauthorized, Unavailable
 from sandlot.domain.service import Access
 from sandlot.domain.session import Session

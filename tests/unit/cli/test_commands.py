@@ -84,11 +84,11 @@ async def test_who_interrupts_does_not_wait_for_a_server_that_is_away(served: Se
     began = time.monotonic()
     assert process.stderr is not None
     process.send_signal(signal.SIGINT)
-    assert b"interrupt again to leave it" in await asyncio.to_thread(process.stderr.readline)
+    assert b"Press Ctrl-C again to leave it running." in await asyncio.to_thread(process.stderr.readline)
     process.send_signal(signal.SIGTERM)
     _, said = await asyncio.to_thread(process.communicate, timeout=SECONDS)
     assert process.returncode == 128 + signal.SIGTERM
-    assert b"may go on running" in said
+    assert b"may still be running" in said
     assert time.monotonic() - began < 20  # of the 30 s for which it would wait
 
 
@@ -99,13 +99,14 @@ def test_run_json_is_the_whole_result(served: Served) -> None:
 
 def test_a_timeout_is_said(served: Served) -> None:
     message = failed(served, "run", "--timeout", "0.2", "sleep 60", code=128 + signal.SIGTERM)
-    assert "its time was over" in message
+    assert "Command timed out after " in message
 
 
 def test_a_kept_session_is_named_and_lives(served: Served) -> None:
     process = served.start("run", "--keep", "echo x > /workspace/x")
     _, err = process.communicate(timeout=SECONDS)
-    session_id = err.split()[2].decode()
+    session_id = err.split()[-1].decode()
+    assert f"sandlot: Kept session {session_id}. " in err.decode()
     assert served.sandlot("files", "cat", f"{session_id}:x") == b"x\n"
     assert served.sandlot("sessions", "delete", session_id).split() == [session_id.encode()]
     assert session_id not in ids(served)
@@ -188,7 +189,7 @@ def test_show_extend_recreate(served: Served) -> None:
     before = json.loads(served.sandlot("sessions", "show", "--json", session_id))
     after = json.loads(served.sandlot("sessions", "extend", "--json", session_id, "2h"))
     assert after["lifetime_s"] > before["lifetime_s"]
-    assert "give a time" in failed(served, "sessions", "extend", session_id, "never", code=2)
+    assert "Invalid time" in failed(served, "sessions", "extend", session_id, "never", code=2)
     assert "is not a time" in failed(served, "sessions", "extend", session_id, "²")
     served.service.lose(session_id)
     assert "sessions recreate" in failed(served, "exec", session_id, "true")
@@ -261,12 +262,12 @@ def test_a_copy_is_bounded_and_leaves_nothing(
     session_id = served.create()
     served.sandlot("exec", session_id, "printf 12345 > /workspace/five")
     options = ["--url", served.url, "--api-key", KEY, "files", "get", f"{session_id}:five"]
-    monkeypatch.setattr(files, "_MOST_BYTES", 4)
+    monkeypatch.setattr(files, "_MAX_DOWNLOAD_BYTES", 4)
     refused = CliRunner().invoke(app, [*options, str(tmp_path / "copy")])
     assert isinstance(refused.exception, FileProblem)
-    assert refused.exception.message.startswith("five exceeds 4 bytes")
+    assert refused.exception.message.startswith("five is larger than 4 bytes")
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(files, "_MOST_BYTES", 5)
+    monkeypatch.setattr(files, "_MAX_DOWNLOAD_BYTES", 5)
     assert CliRunner().invoke(app, [*options, str(tmp_path / "copy")]).exit_code == 0
     assert (tmp_path / "copy").read_bytes() == b"12345"
 
@@ -283,7 +284,7 @@ def test_hostile_names_do_not_steer_the_terminal(served: Served) -> None:
 
 @pytest.mark.parametrize("remote", ["nothing", ":path", "ses_1:"])
 def test_a_place_needs_a_session_and_a_path(served: Served, remote: str) -> None:
-    assert "SESSION:path" in failed(served, "files", "cat", remote, code=2)
+    assert "Write SESSION:PATH" in failed(served, "files", "cat", remote, code=2)
 
 
 # --- catalogue --------------------------------------------------------------------------------
@@ -296,14 +297,14 @@ def test_environments_and_registry(served: Served) -> None:
         "gvisor",
     }
     assert "runsc" in served.sandlot("env", "show", "gvisor").decode()
-    assert "among base, gvisor, slim" in failed(served, "env", "show", "windows")
+    assert "Available: base, gvisor, slim" in failed(served, "env", "show", "windows")
     assert "environment\tbase" in served.sandlot("registry", "list").decode()
 
 
 def test_bench_of_what_is_not_there(served: Served, tmp_path: Path) -> None:
     (tmp_path / "docker").touch(0o755)  # asked for, never run
     told = failed(served, "bench", "--environment", "typo", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert told.startswith("sandlot: there is no environment 'typo'")
+    assert told.startswith("sandlot: Unknown environment 'typo'")
     assert len([line for line in told.splitlines() if not line.startswith("  request ")]) == 1
 
 
@@ -341,9 +342,15 @@ def test_usage_errors_end_with_2(served: Served) -> None:
     failed(served, "shell", "--session", "x", "--thread", "y", code=2)
 
 
+def test_exec_without_a_command_says_so(served: Served) -> None:
+    session_id = served.create()
+    for words in ([session_id], [session_id, "--"]):
+        assert "Missing command." in failed(served, "exec", *words)
+
+
 def test_a_terminal_is_asked_for_where_none_is(served: Served) -> None:
     session_id = served.create()
-    assert "leave out -t" in failed(served, "exec", "-t", session_id, "bash")
+    assert "`sandlot exec` without -t" in failed(served, "exec", "-t", session_id, "bash")
 
 
 # --- U13: variables and threads ----------------------------------------------------------------
@@ -375,4 +382,4 @@ def test_u13_a_thread_in_place_of_a_session(served: Served, tmp_path: Path) -> N
     deleted = served.sandlot("sessions", "delete", *thread).decode().strip()
     assert deleted.startswith("ses_")
     assert "has no session" in failed(served, "exec", *thread, "true")
-    assert "say which" in failed(served, "sessions", "delete", code=2)
+    assert "Pass a SESSION or --thread" in failed(served, "sessions", "delete", code=2)

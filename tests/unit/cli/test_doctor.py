@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import SANDLOT, Served, environment
 
-from sandlot.cli import checks
-from sandlot.cli.checks import GIB, Status
+from sandlot.cli.doctor import checks
+from sandlot.cli.doctor.checks import GIB, Status
 from sandlot.config.recipes import RecipeDefaults
 from sandlot.config.registry import load_registry
+from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.environment import Tier
-from sandlot.domain.machine import Machine, Overcommit
 
 pytestmark = pytest.mark.slow  # each case starts a process of its own
 
@@ -132,20 +132,23 @@ def test_disk(free: int | None, status: Status) -> None:
 def test_room() -> None:
     """O9: as many as the worker lets in, and what there is least of."""
     base = RECIPES["base"]
-    many = checks.check_room(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 1000)
+    many = checks.check_capacity(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 1000)
     assert many.status is Status.OK
-    assert "for 45 sessions of base: 16 GiB of memory for 45 (given 1.5 times)" in many.message
-    assert "4 cores for 64 (given 8 times)" in many.message
-    assert checks.check_room(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 7).message.startswith(
-        "for 7 "
+    assert "enough for 45 base sessions. Memory: 16 GiB (overcommit 1.5), 45 fit." in many.message
+    assert "Cores: 4 (overcommit 8), 64 fit." in many.message
+    assert checks.check_capacity(Machine(16 * GIB, 4, 4_194_304), Overcommit(), base, 7).message.startswith(
+        "enough for 7 "
     )
-    little = checks.check_room(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), base, 1000)
+    little = checks.check_capacity(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), base, 1000)
     assert little.status is Status.WARN
     assert "SANDLOT_OVERCOMMIT_MEMORY" in little.fix
-    few = checks.check_room(Machine(64 * GIB, 16, 1024), Overcommit(), base, 1000)
+    few = checks.check_capacity(Machine(64 * GIB, 16, 1024), Overcommit(), base, 1000)
     assert "kernel.pid_max" in few.fix
     small = replace(base, pool=replace(base.pool, size=1, min=0))
-    assert checks.check_room(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), small, 1000).status is Status.OK
+    assert (
+        checks.check_capacity(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), small, 1000).status
+        is Status.OK
+    )
 
 
 def test_runtimes() -> None:

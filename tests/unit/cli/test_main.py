@@ -12,16 +12,19 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.conftest import SANDLOT, SECONDS, environment, needs
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from sandlot.cli import attach, display
 from sandlot.cli.main import app, report
+from sandlot.cli.terminal import attach, display
 from sandlot.client.async_exec import AsyncExec
-from sandlot.client.http.problems import unreachable
-from sandlot.config.settings import server_settings
+from sandlot.client.http.transport.problems import unreachable
+from sandlot.config.reading import server_settings
 from sandlot.domain.errors import (
     UNREACHABLE,
     Busy,
@@ -32,8 +35,8 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import Channel, ExecEvent, Exited, Output
-from sandlot.domain.printable import harmless
 from sandlot.domain.service import ExecStatus
+from sandlot.domain.text.printable import escape_unprintable
 from sandlot.wiring.http import listen
 
 pytestmark = pytest.mark.slow  # each case starts a process of its own
@@ -60,6 +63,39 @@ def test_every_command_has_help() -> None:
         shown = runner.invoke(app, [*command.split(), "--help"])
         assert shown.exit_code == 0, command
         assert len(shown.stdout.splitlines()) > 4
+
+
+def test_help_lists_every_command_with_a_whole_sentence() -> None:
+    def check(group: TyperGroup) -> None:
+        for command in group.commands.values():
+            summary = (command.help or "").splitlines()[0]
+            assert summary.endswith("."), command.name
+            assert len(summary) <= 50, command.name
+            if isinstance(command, TyperGroup):
+                check(command)
+
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    check(root)
+    assert "..." not in CliRunner().invoke(app, ["--help"]).stdout.partition("Commands:")[2]
+
+
+def test_help_names_values_in_upper_case_and_options_in_lower_case() -> None:
+    def check(command: Any) -> None:
+        for parameter in command.params:
+            if parameter.name in ("install_completion", "show_completion"):
+                continue  # typer's own
+            if isinstance(parameter, TyperOption):
+                # Typer takes a metavar that equals the name for the option's name: --THREAD.
+                names = [name for name in parameter.opts if name.startswith("--")]
+                assert names == [name.lower() for name in names]
+            if not getattr(parameter, "is_flag", False):
+                assert parameter.metavar, (command.name, parameter.name)
+                assert parameter.metavar == parameter.metavar.upper()
+        for below in getattr(command, "commands", {}).values():
+            check(below)
+
+    check(get_command(app))
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -116,7 +152,7 @@ def test_without_the_servers_packages_it_says_how_to_install_them(command: list[
 
 def test_an_empty_command_is_called_so() -> None:
     for command in (["run", ""], ["run", "", "x"], ["exec", "ses_1", ""]):
-        assert run(*command, code=1).stderr == "sandlot: the command is empty\n"
+        assert run(*command, code=1).stderr == "sandlot: The command is empty.\n"
 
 
 def test_a_second_local_program_is_told_what_to_do(short_tmp: Path) -> None:
@@ -126,7 +162,7 @@ def test_a_second_local_program_is_told_what_to_do(short_tmp: Path) -> None:
         ran = run(
             "run", "--local", "true", code=1, SANDLOT_DATA_DIR=str(short_tmp), SANDLOT_WORKER_ID="test-cli"
         )
-    assert "another worker uses the data directory" in ran.stderr
+    assert "Another worker is using the data folder" in ran.stderr
     assert "one program at a time" in ran.stderr  # U6
     assert "`sandlot serve`" in ran.stderr
     assert "SANDLOT_DATA_DIR" in ran.stderr
@@ -154,15 +190,15 @@ def test_help_of_a_workers_command_needs_no_fleet() -> None:
 
 def test_a_taken_port_and_an_address_of_another_machine_are_told_apart() -> None:
     def told(host: str, port: int) -> str:
-        with pytest.raises(Conflict, match="cannot listen") as caught:
+        with pytest.raises(Conflict, match="Cannot listen") as caught:
             listen(server_settings(host=host, port=port, api_key="a-key-for-the-tests"))
         return caught.value.message
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert "is a server running there already" in told("127.0.0.1", port)
+        assert "Is another server running there?" in told("127.0.0.1", port)
     elsewhere = told("192.0.2.1", port)
-    assert "is a server running there already" not in elsewhere
+    assert "Is another server running there?" not in elsewhere
     assert "an address of this machine" in elsewhere
 
 
@@ -232,8 +268,8 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 def test_harmless_text() -> None:
-    assert harmless("plain ünïcode 文") == "plain ünïcode 文"
-    assert harmless("\x1b[2J\n\u202e\udc80") == "\\x1b[2J\\n\\u202e\\udc80"
+    assert escape_unprintable("plain ünïcode 文") == "plain ünïcode 文"
+    assert escape_unprintable("\x1b[2J\n\u202e\udc80") == "\\x1b[2J\\n\\u202e\\udc80"
 
 
 def test_json_carries_no_terminal_controls_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +297,7 @@ def test_fields_notes_and_errors_do_not_steer_the_terminal(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("error", "beside"),
     [
-        (unreachable("http://h:1", "refused"), "  --url or SANDLOT_URL names another server"),
+        (unreachable("http://h:1", "refused"), "  To use another server, pass --url or set SANDLOT_URL."),
         (Unavailable("stopping", details={"reason": "stopping", "request_id": "req_1"}), "  request req_1"),
         # A coordinator's word about a worker that it does not reach.
         (Unavailable("cut off", details={"reason": UNREACHABLE, "request_id": "req_1"}), "  request req_1"),
@@ -306,7 +342,7 @@ async def test_output_that_is_missing_is_noted(capfd: pytest.CaptureFixture[str]
         )
     )
     out, err = capfd.readouterr()
-    assert (code, out, err) == (3, "one\ntwo\nthree\n", "sandlot: 1000 bytes of the output are lost here\n")
+    assert (code, out, err) == (3, "one\ntwo\nthree\n", "sandlot: 1000 bytes of output were lost here.\n")
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -315,13 +351,13 @@ async def test_input_that_does_not_pass_is_noted_while_the_command_runs(
 ) -> None:
     await attach._forward_input(Scripted(running=running))
     err = capfd.readouterr().err
-    assert ("the input could not be passed on: the connection broke\\x1b[2J" in err) is running
+    assert ("Could not forward stdin: the connection broke\\x1b[2J" in err) is running
 
 
 async def test_a_failure_beside_the_output_does_not_steer_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with attach._tasks() as background:
+    with attach._background_tasks() as background:
         background(Scripted().close_stdin())
         await asyncio.sleep(0.01)
     assert capsys.readouterr().err == "sandlot: the connection broke\\x1b[2J\n"
@@ -384,9 +420,9 @@ async def test_u12_who_waits_is_told_what_for(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(display, "SLOW_S", 0.02)
-    with display.said_if_slow("not so slow"):
+    with display.note_if_slow("not so slow"):
         await asyncio.sleep(0)
-    with display.said_if_slow("preparing"):
+    with display.note_if_slow("preparing"):
         await asyncio.sleep(0.1)
     assert capfd.readouterr().err == "sandlot: preparing\n"
 

@@ -98,7 +98,7 @@ def cutting(server: Server) -> Callable[[Cuts], contextlib.AbstractAsyncContextM
     @contextlib.asynccontextmanager
     async def make(cuts: Cuts) -> AsyncIterator[CutClient]:
         async with CuttingProxy(server.port, cuts) as proxy:
-            service = HttpService(proxy.url, away_s=0, patience_s=0)
+            service = HttpService(proxy.url, max_outage_s=0, patience_s=0)
             try:
                 yield CutClient(proxy, service, server.fake)
             finally:

@@ -11,12 +11,14 @@ import pytest
 from tests.cutting_proxy import CuttingProxy
 
 from sandlot import AsyncClient, Exited, Output, Started
-from sandlot.client.http import execution as http_execution
-from sandlot.client.http import lines, retries, until_result
-from sandlot.client.http import service as http_service
-from sandlot.client.http.lines import WebSocketLine
-from sandlot.client.http.retries import Patience
+from sandlot.client.http import execs as http_execs
+from sandlot.client.http.retries import results as until_result
+from sandlot.client.http.retries import rules as retries
+from sandlot.client.http.retries.rules import Patience
 from sandlot.client.http.service import HttpService
+from sandlot.client.http.streams import event_streams as lines
+from sandlot.client.http.streams import execution as http_execution
+from sandlot.client.http.streams.event_streams import WebSocketEventStream
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, SandlotError, Unavailable
 from sandlot.domain.execution import Channel, ExecEvent, ExecRequest
 from sandlot.domain.service import Opened
@@ -108,8 +110,8 @@ async def test_a_silent_execute_is_asked_about(
     server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a proxy that holds no request for long."""
-    monkeypatch.setattr(http_service, "EXECUTE_READ_S", 0.1)
-    monkeypatch.setattr(http_service, "WAIT_PIECE_S", 0.2)
+    monkeypatch.setattr(http_execs, "EXECUTE_READ_S", 0.1)
+    monkeypatch.setattr(http_execs, "WAIT_PIECE_S", 0.2)
     session = await new_session(server)
     request = ExecRequest(command="sleep 0.7; echo late")
     async with cutting(lambda n: None) as cut:
@@ -159,7 +161,7 @@ async def test_a_silent_stream_outlives_more_than_one_outage(
     server: Any, cutting: Cutting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that stood for a while ends an outage, also where the command has said nothing on it."""
-    monkeypatch.setattr(http_execution, "STOOD_S", 0.05)
+    monkeypatch.setattr(http_execution, "STABLE_AFTER_S", 0.05)
     monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.01)
     session = await new_session(server)
     async with cutting(lambda n: None) as cut:
@@ -178,7 +180,7 @@ async def test_a_silent_stream_outlives_more_than_one_outage(
 async def test_a_closed_client_keeps_nobody(server: Any, streamed: bool) -> None:
     session = await new_session(server)
     request = ExecRequest(command="sleep 60")
-    client = http_service.HttpService(server.url)
+    client = HttpService(server.url)
     if streamed:
         execution = await client.start_exec(session, request)
         waiting: asyncio.Task[Any] = asyncio.create_task(execution.result())
@@ -237,13 +239,13 @@ async def test_nothing_is_lost_before_the_websocket_is_there(
 ) -> None:
     """Without a limit, output that has no reader is dropped; so somebody holds it from the start."""
     monkeypatch.setattr(fake_execs, "KEPT_BYTES", 12 * 1024 * 1024)  # more than sockets hold, as the agent's
-    connect = WebSocketLine.open
+    connect = WebSocketEventStream.open
 
-    async def slow(*args: Any) -> WebSocketLine:
+    async def slow(*args: Any) -> WebSocketEventStream:
         await asyncio.sleep(0.5)
         return await connect(*args)
 
-    monkeypatch.setattr(WebSocketLine, "open", slow)
+    monkeypatch.setattr(WebSocketEventStream, "open", slow)
     size = 24_000_000
     async with AsyncClient(server.url) as client:
         session = await client.create()
@@ -344,7 +346,7 @@ async def test_a_start_that_broke_may_run_although_nobody_answers_any_more(serve
     session = await new_session(server)
     request = ExecRequest(command="sleep 0.1")
     async with CuttingProxy(server.port, lambda n: 0) as proxy:
-        service = HttpService(proxy.url, away_s=0, patience_s=0)
+        service = HttpService(proxy.url, max_outage_s=0, patience_s=0)
         starting = asyncio.create_task(service.start_exec(session, request))
         while not proxy.connections:
             await asyncio.sleep(0.001)
@@ -401,7 +403,7 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
     """Lines that confirm the exec, repeat what is known and break: not for ever."""
     monkeypatch.setattr(http_execution, "backoff", lambda tries: 0.0)
 
-    class RepeatingLine:
+    class RepeatingStream:
         async def events(self) -> AsyncIterator[ExecEvent]:
             yield Started(1, False)
             yield Output(Channel.STDOUT, 0, b"abc")
@@ -413,14 +415,14 @@ async def test_being_told_the_same_again_is_no_progress(monkeypatch: pytest.Monk
 
     dials = []
 
-    async def dial(offset: int) -> RepeatingLine:
+    async def dial(offset: int) -> RepeatingStream:
         dials.append(offset)
-        return RepeatingLine()
+        return RepeatingStream()
 
-    async def turn(error: SandlotError, **_: bool) -> bool:
+    async def reroute_after(error: SandlotError, **_: bool) -> bool:
         return False
 
-    execution = http_execution.HttpExecution("ses_1", "e1", dial, turn, 0, set(), Patience(0))
+    execution = http_execution.HttpExecution("ses_1", "e1", dial, reroute_after, 0, set(), Patience(0))
     await execution.open(dial)
     events = execution.events()
     assert [await anext(events), await anext(events)] == [
@@ -460,7 +462,7 @@ async def test_a_websocket_that_goes_silent_is_left(server: Any, monkeypatch: py
     monkeypatch.setattr(lines, "SILENCE_S", 0.2)
     monkeypatch.setattr(retries, "MAX_BREAKS", 2)
     session = await new_session(server)
-    async with AsyncClient(service=http_service.HttpService(server.url, away_s=0, patience_s=0)) as client:
+    async with AsyncClient(service=HttpService(server.url, max_outage_s=0, patience_s=0)) as client:
         held = await client.service.start_exec(session, ExecRequest("read line", stdin=True))
         with pytest.raises(LinkInterrupted, match="gone silent"):
             async for _ in held.events():
@@ -490,10 +492,10 @@ async def test_reader_that_comes_back_to_a_lost_sandbox_is_told_that_its_command
     async def again(_: int) -> Any:
         return Broken(error=SandboxLost("gone", may_have_executed=False))
 
-    async def turn(error: SandlotError, *, repeatable: bool, again: bool) -> bool:
+    async def reroute_after(error: SandlotError, *, repeatable: bool, again: bool) -> bool:
         return True
 
-    reader = http_execution.HttpExecution("ses", "e", again, turn, 0, set(), Patience(30))
+    reader = http_execution.HttpExecution("ses", "e", again, reroute_after, 0, set(), Patience(30))
     await reader.open(first)
     with pytest.raises(SandboxLost) as lost:
         await reader.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandlot.client.callbacks import Followed
+from sandlot.client.callbacks import OutputDispatcher
 from sandlot.domain.execution import Channel, ExecRequest, Exited, Output
 from sandlot.domain.session import Session
 
@@ -13,11 +13,11 @@ def heard(*events: Output) -> tuple[str, str]:
     out: list[str] = []
     err: list[str] = []
     session = Session(id="ses_1", environment="base", created_at=0, last_active_at=0)
-    followed = Followed(session, ExecRequest(command="true"), out.append, err.append)
+    dispatcher = OutputDispatcher(session, ExecRequest(command="true"), out.append, err.append)
     for event in events:
-        followed.see(event)
-    followed.see(Exited(0, 0, "exited", output_bytes=100))
-    assert followed.result().exit_code == 0
+        dispatcher.dispatch(event)
+    dispatcher.dispatch(Exited(0, 0, "exited", output_bytes=100))
+    assert dispatcher.result().exit_code == 0
     return "".join(out), "".join(err)
 
 

@@ -20,7 +20,7 @@ from sandlot import (
     Verdict,
 )
 from sandlot.client.http import HttpService
-from sandlot.client.http.connection import Connection
+from sandlot.client.http.transport.connection import Connection
 from sandlot.domain.errors import (
     Conflict,
     FileProblem,
@@ -164,7 +164,7 @@ class TestExecs:
         result = await running.wait(timeout_s=60)
         assert result.stdout.endswith("99999\n100000\n")
         endless = await session.start("sleep 30", output_limit=None)
-        with pytest.raises(TimeoutError, match=rf"{endless.id} still runs after 0.05 seconds"):
+        with pytest.raises(TimeoutError, match=rf"{endless.id} is still running after 0.05 s"):
             await endless.wait(timeout_s=0.05)
         await endless.kill()
 
@@ -290,12 +290,12 @@ class TestRefusals:
     def test_headers_are_made_once_for_a_key(self) -> None:
         present = ["one"]
         connection = Connection("http://127.0.0.1:1", lambda: present[0])
-        first = connection._dressed()
-        assert connection._dressed() is first
+        first = connection._current_headers()
+        assert connection._current_headers() is first
         present[0] = "two"
-        assert connection.own_headers == {"Authorization": "Bearer two"}
+        assert connection.identity_headers == {"Authorization": "Bearer two"}
         fixed = connection.with_key("three")
-        assert (fixed.own_headers, connection.own_headers) == (
+        assert (fixed.identity_headers, connection.identity_headers) == (
             {"Authorization": "Bearer three"},
             {"Authorization": "Bearer two"},
         )
@@ -358,7 +358,7 @@ class TestRefusals:
 
         other = await asyncio.start_server(page, "127.0.0.1", 0)
         async with other, AsyncClient(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}") as client:
-            with pytest.raises(SandlotError, match="is it a Sandlot server"):
+            with pytest.raises(SandlotError, match="Is it a Sandlot server"):
                 await client.health()
 
     async def test_a_refusal_is_not_tried_again(self, client: AsyncClient, server: Any) -> None:

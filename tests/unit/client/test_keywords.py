@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandlot import AsyncClient, AsyncSession, Client, Session
-from sandlot.client.callbacks import Followed
+from sandlot.client.callbacks import OutputDispatcher
 from sandlot.domain.execution import Channel, ExecRequest, Output
 from sandlot.testing.fake import FakeService
 
@@ -38,7 +38,7 @@ class TestSessions:
             ({"enviroment": "gvisor"}, "did you mean 'environment'?"),
             ({"Env": {}}, "did you mean 'env'?"),
             ({"lifetime": 60}, "did you mean 'lifetime_s'?"),
-            ({"timeout": 60}, "idle_timeout_s and lifetime_s say when a session ends"),
+            ({"timeout": 60}, "use idle_timeout_s and lifetime_s for a session"),
             ({"template": "base"}, "the environment says"),
             ({"qqq": 1}, "unexpected keyword argument 'qqq'"),
         ],
@@ -97,7 +97,7 @@ class TestCommands:
         assert fake.calls == []
 
     async def test_the_methods_without_callbacks_say_which_have_them(self, session: AsyncSession) -> None:
-        with pytest.raises(TypeError, match=r"start\(\) got .*'on_stdout': run\(\) and shell"):
+        with pytest.raises(TypeError, match=r"start\(\) got .*'on_stdout': only run\(\) and shell"):
             await session.start("true", on_stdout=print)  # type: ignore[call-arg]
 
     async def test_timeout_is_timeout_s(self, fake: FakeService, session: AsyncSession) -> None:
@@ -139,9 +139,9 @@ class TestCallbacks:
         first, second = "é".encode()[:1], "é".encode()[1:]
         out: list[str] = []
         request = ExecRequest(command="true")
-        followed = Followed(session.info, request, out.append, None)
-        followed.see(Output(Channel.STDOUT, 0, first))
-        followed.see(Output(Channel.STDOUT, 1, second))
+        dispatcher = OutputDispatcher(session.info, request, out.append, None)
+        dispatcher.dispatch(Output(Channel.STDOUT, 0, first))
+        dispatcher.dispatch(Output(Channel.STDOUT, 1, second))
         assert out == ["é"]
 
     async def test_what_a_callback_raises_is_raised(self, session: AsyncSession) -> None:

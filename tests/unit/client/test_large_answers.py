@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandlot.client.http import connection as connection_module
-from sandlot.client.http.connection import LARGE_ANSWER_BYTES, Connection
-from sandlot.domain.budget import ByteBudget
+from sandlot.client.http.transport import connection as connection_module
+from sandlot.client.http.transport.connection import LARGE_ANSWER_BYTES, Connection
+from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import Busy, LinkInterrupted
 
 SIZE = LARGE_ANSWER_BYTES
@@ -59,7 +59,7 @@ async def slow() -> AsyncIterator[Slow]:
 
 @pytest.fixture
 async def connection(slow: Slow) -> AsyncIterator[Connection]:
-    connection = Connection(slow.url, large=ByteBudget(SIZE))
+    connection = Connection(slow.url, large_answers=ByteBudget(SIZE))
     yield connection
     await connection.close()
 
@@ -68,7 +68,7 @@ async def begun(connection: Connection, path: str) -> asyncio.Task[tuple[int, by
     """A call that has the whole budget, and whose body does not come."""
     reading = asyncio.create_task(connection.call_once("GET", path))
     async with asyncio.timeout(20):
-        while connection._large is None or not connection._large._held:
+        while connection._large_answers is None or not connection._large_answers._held:
             await asyncio.sleep(0.01)
     return reading
 
@@ -80,10 +80,10 @@ async def test_only_what_is_large_waits(
     reading = await begun(connection, path)
     assert await connection.call_once("GET", "/small") == (200, b"hi")
     assert await connection.call_once("DELETE", "/nothing") == (204, b"")
-    monkeypatch.setattr(connection_module, "LARGE_ROOM_WITHIN_S", 0.1)
+    monkeypatch.setattr(connection_module, "LARGE_BUDGET_WAIT_S", 0.1)
     with pytest.raises(Busy, match="ask for it by its exec id"):
         await connection.call_once("GET", "/large")
-    monkeypatch.setattr(connection_module, "LARGE_ROOM_WITHIN_S", 30.0)
+    monkeypatch.setattr(connection_module, "LARGE_BUDGET_WAIT_S", 30.0)
     waiting = asyncio.create_task(connection.call_once("GET", path))
     await asyncio.sleep(0.05)
     slow.may_come.set()
@@ -102,7 +102,7 @@ async def test_what_comes_too_slowly_is_given_up(
 ) -> None:
     monkeypatch.setattr(connection_module, "LARGE_READ_S", 0.1)
     monkeypatch.setattr(connection_module, "SLOWEST_BYTES_PER_S", 1e9)
-    with pytest.raises(LinkInterrupted, match="did not come to its end in time") as given_up:
+    with pytest.raises(LinkInterrupted, match="did not arrive completely in time") as given_up:
         await connection.call_once("GET", "/large")
     assert given_up.value.may_have_executed
     monkeypatch.undo()  # a busy machine is slow too, and what it sends is awaited

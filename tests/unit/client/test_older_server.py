@@ -53,7 +53,9 @@ async def sent_bodies(request: ExecRequest, create: CreateSession) -> list[dict[
 
 def assigned(create: CreateSession) -> dict[str, Any]:
     """What a coordinator sends to a worker."""
-    body: dict[str, Any] = json.loads(msgspec.json.encode(AssignedCreateBody.of(create, Assignment()).sent()))
+    body: dict[str, Any] = json.loads(
+        msgspec.json.encode(AssignedCreateBody.of(create, Assignment()).to_wire())
+    )
     return body
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from sandlot import AsyncClient
-from sandlot.client.http import HttpService, opening, until_result
-from sandlot.client.http.connection import Connection
-from sandlot.client.http.opening import Waiting
+from sandlot.client.http import HttpService
+from sandlot.client.http.retries import creates as opening
+from sandlot.client.http.retries import results as until_result
+from sandlot.client.http.retries.creates import RecoveryWait
+from sandlot.client.http.transport.connection import Connection
 from sandlot.domain.errors import (
     Busy,
     EngineTimeout,
@@ -25,7 +27,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.session import CreateSession
-from sandlot.fleet import rules
+from sandlot.fleet.directory import rules
 
 HEALS_AFTER_S = 5.0  # longer than any other call is tried for
 
@@ -41,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     for module in (opening, until_result):
         monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(opening.Waiting.__init__, "__defaults__", (lambda: now[0],))
+    monkeypatch.setattr(opening.RecoveryWait.__init__, "__defaults__", (lambda: now[0],))
     return now
 
 
@@ -87,8 +89,8 @@ async def test_a_directory_that_settles_is_waited_for(
         await make(client)
     told = [record.getMessage() for record in caplog.records if record.name == "sandlot.client"]
     assert "filled again from the workers" in told[0]
-    assert f"waiting for {server.url}" in told[0]
-    assert "answers again" in told[-1]
+    assert f"{server.url} is not available. Retrying for up to" in told[0]
+    assert "is available again" in told[-1]
     assert len(told) == 2, "once is enough"
 
 
@@ -156,7 +158,7 @@ def test_which_errors_are_waited_for() -> None:
         connection = Connection("http://127.0.0.1:1")
         connection.has_answered = answered
         now = [0.0]
-        waiting = Waiting(connection, 30, lambda: now[0])
+        waiting = RecoveryWait(connection, 30, lambda: now[0])
         for _ in range(10):
             if waiting.pause_after(error) is None:
                 return False

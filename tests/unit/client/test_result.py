@@ -8,8 +8,8 @@ import json
 import pytest
 
 from sandlot import CommandFailed, Result, Verdict, errors
-from sandlot.client.http.problems import error_of_answer
-from sandlot.client.http.retries import MAX_BREAKS, TRIES, Patience, backoff, pause_before_retry
+from sandlot.client.http.retries.rules import MAX_BREAKS, TRIES, Patience, backoff, pause_before_retry
+from sandlot.client.http.transport.problems import error_of_answer
 from sandlot.domain.execution import ExecResult, Exited
 
 
@@ -78,18 +78,18 @@ class TestRetries:
         now = 100.0
         patience = Patience(30, lambda: now)
         cut = errors.LinkInterrupted("x")
-        assert [patience.over(cut) for _ in range(2 * MAX_BREAKS)] == [False] * 2 * MAX_BREAKS
+        assert [patience.exhausted(cut) for _ in range(2 * MAX_BREAKS)] == [False] * 2 * MAX_BREAKS
         now += 29
-        assert not patience.over(cut)
-        assert patience.over(cut, hurried=True)
-        assert patience.over(errors.Unavailable("closed", retryable=False))
-        patience.renew()
+        assert not patience.exhausted(cut)
+        assert patience.exhausted(cut, interactive=True)
+        assert patience.exhausted(errors.Unavailable("closed", retryable=False))
+        patience.reset()
         now += 29
-        assert not patience.over(cut)
+        assert not patience.exhausted(cut)
         now += 31
-        assert patience.over(cut)
+        assert patience.exhausted(cut)
         hasty = Patience(0, lambda: now)
-        assert [hasty.over(cut) for _ in range(MAX_BREAKS)] == [False] * (MAX_BREAKS - 1) + [True]
+        assert [hasty.exhausted(cut) for _ in range(MAX_BREAKS)] == [False] * (MAX_BREAKS - 1) + [True]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ class TestRetries:
 def test_what_a_proxy_says(status: int, kind: type[errors.SandlotError]) -> None:
     told = error_of_answer("http://x", status, b"<h1>Oh\n no</h1>" * 1000, {"retry-after": "7"})
     assert type(told) is kind
-    assert "http://x answered" in told.message
+    assert "http://x returned" in told.message
     assert len(told.message) < 400
     assert told.retry_after_s == 7
     moved = error_of_answer("http://x", 301, b"", {"location": "https://x"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.client.http.sse import EventParser, ServerEvent
+from sandlot.client.http.streams.sse import EventParser, ServerEvent
 from sandlot.domain.errors import TooLarge
 
 

@@ -90,7 +90,7 @@ def test_a_blocking_call_on_its_own_loop_is_refused(client: Client) -> None:
     async def call() -> None:
         client.health()
 
-    with pytest.raises(RuntimeError, match="would wait for itself"):
+    with pytest.raises(RuntimeError, match="would deadlock"):
         asyncio.run_coroutine_threadsafe(call(), client._loop._loop).result(timeout=10)
 
 
@@ -182,7 +182,7 @@ from sandlot import Client
 from sandlot.client.sync import background
 from sandlot.testing.fake import FakeService
 
-background.LAST_S = 4.0 if sys.argv[2] == "hangs" else 25.0
+background.CLEANUP_S = 4.0 if sys.argv[2] == "hangs" else 25.0
 
 class Local(FakeService):
     async def close(self):

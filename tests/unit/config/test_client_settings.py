@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings
 from sandlot.config.client_settings import DEFAULT_URL, client_settings
 from sandlot.config.fleet_settings import FleetSettings
 from sandlot.config.settings import ServerSettings, variables
-from sandlot.config.variable_names import OF_DEPLOY
+from sandlot.config.variable_names import DEPLOY_VARIABLES
 from sandlot.domain.errors import InvalidRequest
 
 
@@ -49,7 +49,9 @@ def test_the_sdk_gets_no_server_library_by_it() -> None:
 @pytest.mark.parametrize("variable", ["SANDLOT_APIKEY", "SANDLOT_API_KEYS", "SANDLOT_KEY", "SANDLOT_URI"])
 def test_u1_a_near_miss_is_an_error(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "x")
-    with pytest.raises(InvalidRequest, match=f"{variable} is set.*did you mean SANDLOT_(API_KEY|URL)"):
+    with pytest.raises(
+        InvalidRequest, match=rf"Unknown client setting {variable}\. Did you mean SANDLOT_(API_KEY|URL)"
+    ):
         client_settings()
     assert client_settings("http://x", "given").api_key == "given"
     monkeypatch.setenv(variable, "")
@@ -62,7 +64,7 @@ def test_u1_servers_variables_and_those_of_the_program_are_none(monkeypatch: pyt
         for field in kind.model_fields:
             for variable in variables(field, kind):
                 monkeypatch.setenv(variable, "x")
-    for variable in ("SANDLOT_TENANT_PREFIX", *OF_DEPLOY):
+    for variable in ("SANDLOT_TENANT_PREFIX", *DEPLOY_VARIABLES):
         monkeypatch.setenv(variable, "x")
     monkeypatch.delenv("SANDLOT_URL", raising=False)
     assert client_settings().url == DEFAULT_URL

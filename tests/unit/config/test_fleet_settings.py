@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from redis.asyncio import ConnectionPool
 
-from sandlot.config.fleet_settings import FleetSettings, fleet_settings
+from sandlot.config.fleet_settings import FleetSettings
+from sandlot.config.reading import fleet_settings
 from sandlot.domain.errors import InvalidRequest
 
 KEYS = "k1:" + "s" * 40
@@ -36,14 +37,14 @@ def test_the_password_of_redis_from_a_file(url: str, user: str | None, tmp_path:
     assert (found["password"], found.get("username") or None) == (WORD, user)
     assert (found["host"], found["port"], found["db"]) == ("10.0.0.5", 6379, 2)
     assert WORD not in repr(read)
-    assert "p@ss" not in read.redis_shown
+    assert "p@ss" not in read.redis_for_logs
     assert settings(redis_url=url, redis_password=WORD).redis == read.redis
 
 
 def test_by_host_and_port_too() -> None:
     read = settings(redis_host="10.0.0.5", redis_port=6380, redis_password="word")
     assert read.redis == "redis://:word@10.0.0.5:6380/0"
-    assert read.redis_shown == "redis://10.0.0.5:6380/0"
+    assert read.redis_for_logs == "redis://10.0.0.5:6380/0"
 
 
 def test_the_sentinels_password_from_a_file(tmp_path: Path) -> None:

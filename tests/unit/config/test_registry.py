@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from sandlot.config.recipes import RecipeDefaults, bytes_of_size, seconds_of_duration
 from sandlot.config.registry import KINDS, MAX_FILE_BYTES, load_registry
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest, SandlotError
-from sandlot.domain.limits import DEFAULT_CEILINGS, Limits
-from sandlot.domain.pool import PoolPolicy
 
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.config.settings import ServerSettings, is_loopback, server_settings, variables
+from sandlot.config.reading import server_settings
+from sandlot.config.settings import ServerSettings, is_loopback, variables
 from sandlot.config.settings_doc import settings_doc
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import DEFAULT_CEILINGS
-from sandlot.domain.pool import PoolPolicy
 
 DOC = Path(__file__).parents[3] / "docs/reference/settings.md"
 KEY = "0123456789abcdef"
@@ -186,7 +187,7 @@ def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("SANDLOT_POOL_SISE", "did you mean 'SANDLOT_POOL_SIZE'?"),
         ("SANDLOT_REDIS_ULR", "did you mean 'SANDLOT_REDIS_URL'?"),
-        ("SANDLOT_XYZ", "unset it if it is not meant for Sandlot"),
+        ("SANDLOT_XYZ", "unset it if it belongs to another program"),
     ],
 )
 def test_u1_a_misspelled_variable_is_an_error(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sandlot.domain import errors
-from sandlot.providers.docker import floors
-from sandlot.providers.docker.engine import Engine, _asked
+from sandlot.providers.docker import engine_requirements
+from sandlot.providers.docker.engine import Engine, _engine_call
 from sandlot.providers.docker.engine_errors import translate
-from sandlot.providers.docker.floors import runsc_version, warnings
+from sandlot.providers.docker.engine_requirements import runsc_version, warnings
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_u7_an_address_that_cannot_be_one(host: str) -> None:
 
 async def test_u7_an_error_without_text_is_named() -> None:
     with pytest.raises(errors.EngineProblem, match="BrokenPipeError"):
-        async with _asked("version", 5):
+        async with _engine_call("version", 5):
             raise BrokenPipeError
 
 
@@ -117,5 +117,5 @@ async def test_s14_runsc_is_asked_for_its_version(tmp_path: Path, monkeypatch: p
     said = await runsc_version(registered(program("good", 'echo "runsc version release-20260105.0 $*"')))
     assert said == "runsc version release-20260105.0 --version\n"
     assert await runsc_version(registered(tmp_path / "missing")) == ""
-    monkeypatch.setattr(floors, "RUNSC_SECONDS", 0.1)
+    monkeypatch.setattr(engine_requirements, "RUNSC_SECONDS", 0.1)
     assert await runsc_version(registered(program("hangs", "exec sleep 60"))) == ""

@@ -11,7 +11,7 @@ import pytest
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.providers.docker.hostdir import HostDirectory
+from sandlot.providers.docker.host.folder import HostFolder
 
 
 def mode(path: Path) -> int:
@@ -19,10 +19,10 @@ def mode(path: Path) -> int:
 
 
 def test_epochs_grow_and_one_life_at_a_time(short_tmp: Path) -> None:
-    first, second = HostDirectory(short_tmp / "d"), HostDirectory(short_tmp / "d")
+    first, second = HostFolder(short_tmp / "d"), HostFolder(short_tmp / "d")
     assert first.open() == 1
     assert mode(short_tmp / "d") == 0o700
-    with pytest.raises(Conflict, match="another worker uses the data directory"):
+    with pytest.raises(Conflict, match="Another worker is using the data folder"):
         second.open()
     first.close()
     assert second.open() == 2
@@ -30,7 +30,7 @@ def test_epochs_grow_and_one_life_at_a_time(short_tmp: Path) -> None:
 
 
 def test_a_sandboxs_folder(short_tmp: Path) -> None:
-    host = HostDirectory(short_tmp / "d")
+    host = HostFolder(short_tmp / "d")
     host.open()
     sandbox_id = new_sandbox_id()
     old_mask = os.umask(0o077)
@@ -51,7 +51,7 @@ def test_a_sandboxs_folder(short_tmp: Path) -> None:
 
 
 def test_a_half_written_secret_is_none(short_tmp: Path) -> None:
-    host = HostDirectory(short_tmp / "d")
+    host = HostFolder(short_tmp / "d")
     host.open()
     sandbox_id = new_sandbox_id()
     (host.make(sandbox_id).path / "secret").write_text("abcd")
@@ -62,17 +62,17 @@ def test_a_half_written_secret_is_none(short_tmp: Path) -> None:
 
 def test_too_long_a_path_is_refused_at_once(short_tmp: Path) -> None:
     with pytest.raises(InvalidRequest, match="bytes too long"):
-        HostDirectory(short_tmp / ("x" * 100))
+        HostFolder(short_tmp / ("x" * 100))
 
 
 @pytest.mark.parametrize("sandbox_id", ["", "../../etc", "sbx_..", "sbx_" + "g" * 32, "sbx_" + "0" * 33])
 def test_only_ids_become_paths(short_tmp: Path, sandbox_id: str) -> None:
     with pytest.raises(InvalidRequest):
-        HostDirectory(short_tmp).make(sandbox_id)
+        HostFolder(short_tmp).make(sandbox_id)
 
 
 def test_the_agents_copy_can_be_executed(short_tmp: Path) -> None:
-    host = HostDirectory(short_tmp / "d")
+    host = HostFolder(short_tmp / "d")
     host.open()
     program = short_tmp / "agent"
     program.write_bytes(b"elf")

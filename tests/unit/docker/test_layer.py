@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandlot.domain.errors import InvalidRequest
-from sandlot.providers.docker.layer import Survey, survey, write_layer
+from sandlot.providers.docker.images.layer import Survey, survey, write_layer
 
 MIB = 1024 * 1024
 
@@ -152,7 +152,7 @@ def test_what_the_image_has_in_its_workspace_moves() -> None:
 
 @pytest.mark.parametrize("name", [".sandlot/x", "sandbox", "./sandbox/data"])
 def test_reserved_names_are_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="sandboxes need for themselves"):
+    with pytest.raises(InvalidRequest, match="reserved for Sandlot"):
         look(PASSWD, entry(name))
 
 
@@ -161,7 +161,7 @@ def test_odd_images_are_refused() -> None:
         look(entry("a/../../b", b"x"))
     with pytest.raises(InvalidRequest, match="setuid file, into /workspace"):
         look(entry("bin/su", b"x", mode=0o4755), link("workspace/su", "bin/su", tarfile.LNKTYPE, mode=0o4755))
-    with pytest.raises(InvalidRequest, match="exceeds"):
+    with pytest.raises(InvalidRequest, match="larger than"):
         prepare(
             entry("workspace"), entry("workspace/a", b"x" * MIB), entry("workspace/b", b""), max_bytes=MIB
         )
@@ -176,7 +176,7 @@ def test_names_that_are_not_utf8_survive() -> None:
 def test_a_large_file_is_refused_before_it_is_written() -> None:
     exported = image(entry("workspace"), entry("workspace/a", b"x" * (4 * MIB)))
     output = io.BytesIO()
-    with pytest.raises(InvalidRequest, match="keep large data elsewhere"):
+    with pytest.raises(InvalidRequest, match="Move large data"):
         write_layer(io.BytesIO(exported), survey(io.BytesIO(exported)), output, max_bytes=MIB)
     assert len(output.getvalue()) < MIB
     prepare(entry("data", b"x" * (4 * MIB)), max_bytes=MIB)  # elsewhere it is not copied

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.unit.config.test_registry import DEFAULTS
 
-from sandlot.cli import checks
+from sandlot.cli.doctor import checks
 from sandlot.config.registry import load_registry
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import ImageMissing, InvalidRequest
-from sandlot.providers.docker.pinned import check_digest
+from sandlot.providers.docker.images.pinned import check_digest
 
 ID, OF_REGISTRY, OTHER = (f"sha256:{letter * 64}" for letter in "abc")
 IMAGE: dict[str, Any] = {"Id": ID, "RepoDigests": [f"team/tools@{OF_REGISTRY}"]}

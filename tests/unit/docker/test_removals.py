@@ -9,8 +9,8 @@ import pytest
 
 from sandlot.domain.errors import Conflict, EngineProblem, LinkInterrupted, SandlotError, StorageFull
 from sandlot.providers.docker import removals
-from sandlot.providers.docker.host_errors import host_errors
-from sandlot.providers.docker.provider import DockerProvider
+from sandlot.providers.docker.agent_setup import wait_for_agent
+from sandlot.providers.docker.host.errors import host_errors
 from sandlot.providers.docker.removals import Removals
 
 
@@ -20,7 +20,7 @@ async def _nothing(_: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removals, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(removals, "FIRST_RETRY_DELAY_S", 0.001)
 
 
 async def test_beside_a_create_it_is_repeated_until_all_is_gone() -> None:
@@ -75,7 +75,7 @@ class _Link:
 )
 async def test_why_an_agent_is_not_waited_for(failure: SandlotError | None, said: str) -> None:
     with pytest.raises(EngineProblem, match=said) as caught:
-        await DockerProvider._wait_for_agent(None, _Link(failure), 30.0)  # type: ignore[arg-type]
+        await wait_for_agent(_Link(failure), 30.0)  # type: ignore[arg-type]
     assert ("within" in caught.value.message) == (failure is None)
     assert caught.value.retryable
 

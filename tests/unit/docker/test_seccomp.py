@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandlot.domain.errors import Unsupported
 from sandlot.providers.docker.seccomp import (
-    _refuse_contradictions,
+    _check_duplicates,
     load_source,
     seccomp_json,
     seccomp_profile,
@@ -115,7 +115,7 @@ def test_a_call_named_twice_is_noticed() -> None:
     source = load_source()
     source["removed"].append({"group": "mistake", "why": "", "syscalls": ["read"]})
     with pytest.raises(ValueError, match="names read in 'files' and in 'mistake'"):
-        _refuse_contradictions(source)
+        _check_duplicates(source)
 
 
 def test_clone3_says_that_it_does_not_exist() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sandlot.domain.errors import EngineProblem
-from sandlot.providers.docker.engine import shared
-from sandlot.providers.docker.images import _in_thread
+from sandlot.providers.docker.engine import wait_shared
+from sandlot.providers.docker.images.preparing import _run_in_thread
 
 
 class Stalled:
@@ -26,7 +26,7 @@ class Stalled:
 
 async def test_a_stalled_export_can_be_given_up() -> None:
     content: Any = Stalled()
-    reading = asyncio.create_task(_in_thread(content, lambda stream: stream.read(10)))
+    reading = asyncio.create_task(_run_in_thread(content, lambda stream: stream.read(10)))
     await content.asked.wait()
     reading.cancel()
     await asyncio.sleep(0)
@@ -38,7 +38,7 @@ async def test_a_stalled_export_can_be_given_up() -> None:
 async def test_one_caller_that_gives_up_leaves_it_to_the_others() -> None:
     release = asyncio.Event()
     work = asyncio.create_task(release.wait())
-    first, second = asyncio.create_task(shared(work)), asyncio.create_task(shared(work))
+    first, second = asyncio.create_task(wait_shared(work)), asyncio.create_task(wait_shared(work))
     await asyncio.sleep(0)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -49,7 +49,7 @@ async def test_one_caller_that_gives_up_leaves_it_to_the_others() -> None:
 
 async def test_work_that_is_called_off_is_an_error_to_its_callers() -> None:
     work = asyncio.create_task(asyncio.Event().wait(), name="prepare x")
-    caller = asyncio.create_task(shared(work))
+    caller = asyncio.create_task(wait_shared(work))
     await asyncio.sleep(0)
     work.cancel()
     with pytest.raises(EngineProblem, match="prepare x: the provider was closed"):

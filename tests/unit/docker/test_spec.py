@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.spec import HostPaths, container_name, container_spec, resource_limits
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandlot.domain.capacity.limits import MIB, LimitChange, Limits
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.limits import MIB, LimitChange, Limits
 
 MEMORY = st.integers(32 * MIB, 4096 * MIB)
 CPUS = st.floats(0.05, 64)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.domain.limits import MIB, Limits
-from sandlot.domain.machine import (
+from sandlot.domain.capacity.limits import MIB, Limits
+from sandlot.domain.capacity.machine import (
     GIB,
     Machine,
     MachineUse,
     Overcommit,
-    Share,
-    fitting,
-    for_sandboxes,
-    given_to,
+    Resources,
+    allocatable,
+    count_fitting,
     shortage,
+    total_limits,
     units,
 )
 
@@ -35,30 +35,30 @@ MACHINES = st.builds(
 
 
 def use(machine: Machine, *sandboxes: Limits) -> MachineUse:
-    return MachineUse(for_sandboxes(machine, Overcommit()), given_to(sandboxes))
+    return MachineUse(allocatable(machine, Overcommit()), total_limits(sandboxes))
 
 
 def test_by_default() -> None:
     """O9: of a machine with 16 GiB and 4 cores some dozens, by what there is least of."""
     machine = Machine(16 * GIB, 4, 4_194_304)
-    assert for_sandboxes(machine, Overcommit()) == Share(int(22.5 * GIB), 32.0, 4_194_304 - 2048)
-    assert fitting(use(machine), Limits()) == 45  # by memory
-    assert fitting(use(machine), Limits(cpus=1.0)) == 32  # by cores
-    assert fitting(use(Machine(256 * GIB, 64, 32768)), Limits()) == 120  # by processes
-    assert fitting(use(machine, *[Limits()] * 45), Limits()) == 0
+    assert allocatable(machine, Overcommit()) == Resources(int(22.5 * GIB), 32.0, 4_194_304 - 2048)
+    assert count_fitting(use(machine), Limits()) == 45  # by memory
+    assert count_fitting(use(machine), Limits(cpus=1.0)) == 32  # by cores
+    assert count_fitting(use(Machine(256 * GIB, 64, 32768)), Limits()) == 120  # by processes
+    assert count_fitting(use(machine, *[Limits()] * 45), Limits()) == 0
 
 
 def test_a_small_machine_keeps_a_part_for_the_rest() -> None:
-    assert for_sandboxes(Machine(GIB, 1, 32768), Overcommit(1.0, 1.0)).memory_bytes == 0.75 * GIB
+    assert allocatable(Machine(GIB, 1, 32768), Overcommit(1.0, 1.0)).memory_bytes == 0.75 * GIB
 
 
 @given(MACHINES, LIMITS)
 def test_as_many_as_fit_and_not_one_more(machine: Machine, limits: Limits) -> None:
-    count = min(fitting(use(machine), limits), 300)
+    count = min(count_fitting(use(machine), limits), 300)
     held = [limits] * count
     if count:
         assert shortage(use(machine, *held[1:]), limits) is None
-    assert fitting(use(machine, *held), limits) == fitting(use(machine), limits) - count
+    assert count_fitting(use(machine, *held), limits) == count_fitting(use(machine), limits) - count
     if count < 300:
         assert shortage(use(machine, *held), limits) is not None
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.pool import (
+from sandlot.domain.capacity.pool import (
     DEMAND_WINDOW_S,
     FIRST_BACKOFF_S,
     HEADROOM,
@@ -22,6 +21,7 @@ from sandlot.domain.pool import (
     to_drop,
     to_make,
 )
+from sandlot.domain.errors import InvalidRequest
 
 COUNTS = st.integers(0, 200)
 OCCUPANCIES = st.builds(Occupancy, ready=COUNTS, making=COUNTS, waiting=COUNTS)
@@ -46,7 +46,7 @@ def test_peak_is_what_counting_naively_gives(gaps: list[float], span_s: float, l
     demand, now, claims = Demand(), 5000.0, []
     for gap in gaps:
         now += gap
-        demand.claimed(now)
+        demand.record_claim(now)
         claims.append(int(now))
     now += later
     remembered = [second for second in claims if second >= int(now) - DEMAND_WINDOW_S]
@@ -58,7 +58,7 @@ def test_peak_is_what_counting_naively_gives(gaps: list[float], span_s: float, l
 def test_claims_are_forgotten_after_the_window() -> None:
     demand = Demand()
     for _ in range(40):
-        demand.claimed(1000.0)
+        demand.record_claim(1000.0)
     assert demand.peak(1000.0 + DEMAND_WINDOW_S, 1) == 40
     assert demand.peak(1001.0 + DEMAND_WINDOW_S, 1) == 0
 
@@ -67,7 +67,7 @@ def test_claims_are_forgotten_after_the_window() -> None:
 def test_memory_is_bounded_whatever_the_clock_does(times: list[float]) -> None:
     demand = Demand()
     for now in times:
-        demand.claimed(now)
+        demand.record_claim(now)
     assert len(demand._seconds) <= DEMAND_WINDOW_S + 1
     assert demand.peak(max(times, default=0.0), 10) <= len(times)
 
@@ -75,7 +75,7 @@ def test_memory_is_bounded_whatever_the_clock_does(times: list[float]) -> None:
 def test_years_of_claims_take_one_window_of_memory() -> None:
     demand = Demand()
     for second in range(5 * DEMAND_WINDOW_S):
-        demand.claimed(float(second))
+        demand.record_claim(float(second))
     assert len(demand._seconds) == DEMAND_WINDOW_S + 1
 
 

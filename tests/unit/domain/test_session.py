@@ -22,16 +22,18 @@ from sandlot.domain.session import (
     Session,
     SessionChange,
     SessionState,
-    due,
+)
+from sandlot.domain.session_states import (
     end,
     ended_error,
-    latest,
+    expiry_reason,
+    latest_predecessor,
     lose,
-    loss_of_worker,
     loss_report,
+    mark_worker_lost,
     recreate,
     resolve_timeout,
-    without_worker,
+    worker_loss_report,
 )
 
 SECONDS = st.floats(0.001, MAX_TIMEOUT_S)
@@ -145,12 +147,12 @@ def test_due_exactly_from_its_expiry_on(
     created: float, active: float, idle: float | None, lifetime: float | None, now: float
 ) -> None:
     it = session(created_at=created, last_active_at=active, idle_timeout_s=idle, lifetime_s=lifetime)
-    assert (due(it, now) is not None) == (it.expires_at is not None and now >= it.expires_at)
+    assert (expiry_reason(it, now) is not None) == (it.expires_at is not None and now >= it.expires_at)
 
 
 def test_lifetime_is_named_when_both_are_over() -> None:
     it = session(idle_timeout_s=10.0, lifetime_s=20.0)
-    assert [due(it, 1000.0 + seconds) for seconds in (9.9, 10.0, 19.9, 20.0)] == [
+    assert [expiry_reason(it, 1000.0 + seconds) for seconds in (9.9, 10.0, 19.9, 20.0)] == [
         None,
         EndReason.IDLE,
         EndReason.IDLE,
@@ -159,11 +161,11 @@ def test_lifetime_is_named_when_both_are_over() -> None:
 
 
 def test_what_has_ended_is_never_due() -> None:
-    assert due(end(session(lifetime_s=1.0), EndReason.DELETED, 1000.5), 1e9) is None
+    assert expiry_reason(end(session(lifetime_s=1.0), EndReason.DELETED, 1000.5), 1e9) is None
 
 
 def test_clock_an_hour_back_ends_nothing() -> None:
-    assert due(session(), 1000.0 - 3600) is None
+    assert expiry_reason(session(), 1000.0 - 3600) is None
 
 
 @given(SECONDS, TIMEOUTS, st.booleans())
@@ -176,7 +178,7 @@ def test_asked_timeout_goes_before_the_configured(
 
 def test_never_only_where_it_is_allowed() -> None:
     assert resolve_timeout(NEVER, 5.0, never_allowed=True) is None
-    with pytest.raises(InvalidRequest, match="for ever"):
+    with pytest.raises(InvalidRequest, match="without an end"):
         resolve_timeout(NEVER, 5.0, never_allowed=False)
 
 
@@ -194,7 +196,7 @@ def test_ended_error_says_why(reason: EndReason, says: str) -> None:
 
 
 def test_recreate_says_why_not() -> None:
-    with pytest.raises(Conflict, match="living"):
+    with pytest.raises(Conflict, match="still running"):
         recreate(session(), "sbx_2", 2000.0)
     with pytest.raises(SessionEnded, match="deleted"):
         recreate(end(session(), EndReason.DELETED, 1500.0), "sbx_2", 2000.0)
@@ -205,20 +207,20 @@ def test_recreate_says_why_not() -> None:
 
 def test_loss_of_a_worker_says_that_the_variables_are_lost() -> None:
     session = Session("ses_1", "base", 0.0, 0.0, sandbox_id="sbx_1", generation=2)
-    lost = without_worker(session, 50.0, "w1")
+    lost = mark_worker_lost(session, 50.0, "w1")
     assert (lost.state, lost.sandbox_id, lost.generation) == (SessionState.LOST, None, 2)
-    assert lost.loss == loss_of_worker(session, 50.0, "w1")
+    assert lost.loss == worker_loss_report(session, 50.0, "w1")
     assert lost.loss is not None
     assert (lost.loss.reason, lost.loss.at) == ("its worker w1 is gone", 50.0)
     assert not any("variables" in kept for kept in lost.loss.kept)
     assert any("variables" in gone for gone in lost.loss.lost)
-    assert without_worker(lost, 60.0, "w1") == lost, "said once"
+    assert mark_worker_lost(lost, 60.0, "w1") == lost, "said once"
 
 
 def test_loss_before_the_worker_was_gone_stays_the_reason() -> None:
     session = Session("ses_1", "base", 0.0, 0.0, sandbox_id="sbx_1")
     before = lose(session, loss_report(session, "out of memory", 10.0))
-    lost = without_worker(before, 50.0)
+    lost = mark_worker_lost(before, 50.0)
     assert lost.loss is not None
     assert (lost.loss.reason, lost.loss.at) == ("out of memory; then its worker is gone", 10.0)
     assert not any("variables" in kept for kept in lost.loss.kept)
@@ -226,11 +228,11 @@ def test_loss_before_the_worker_was_gone_stays_the_reason() -> None:
 
 def test_ended_session_has_no_worker_to_lose() -> None:
     session = end(Session("ses_1", "base", 0.0, 0.0), EndReason.DELETED, 5.0)
-    assert without_worker(session, 50.0) is session
+    assert mark_worker_lost(session, 50.0) is session
 
 
 def test_latest_predecessor() -> None:
     early, late = (Predecessor(f"ses_{at}", EndReason.IDLE, float(at)) for at in (1, 2))
-    assert latest(early, None, late) == late
-    assert latest(late, early) == late
-    assert latest(None, None) is None
+    assert latest_predecessor(early, None, late) == late
+    assert latest_predecessor(late, early) == late
+    assert latest_predecessor(None, None) is None

@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sandlot.domain.errors import Conflict, SessionEnded
-from sandlot.domain.session import (
-    EndReason,
-    LossReport,
-    Session,
-    SessionState,
-    end,
-    lose,
-    recreate,
-    touch,
-)
+from sandlot.domain.session import EndReason, LossReport, Session, SessionState
+from sandlot.domain.session_states import end, lose, recreate, touch
 
 TIMEOUTS = st.none() | st.floats(0.5, 10_000)
 

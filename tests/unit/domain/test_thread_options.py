@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import InvalidRequest, ThreadDiffers
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, Session
-from sandlot.domain.thread_options import check_same, differences
+from sandlot.domain.thread_options import check_thread_options, differences
 
 SESSION = Session("ses_" + "0" * 32, "base", created_at=0, last_active_at=0, thread="t")
 ENV = {"TOKEN": "old", "OTHER": "x"}
@@ -32,17 +32,17 @@ def test_what_is_different(asked: dict[str, Any], different: list[str]) -> None:
     request = CreateSession(thread="t", **asked)
     assert list(differences(request, SESSION, ENV)) == different
     if not different:
-        check_same(request, SESSION, ENV)
+        check_thread_options(request, SESSION, ENV)
         return
     with pytest.raises(ThreadDiffers) as refused:
-        check_same(request, SESSION, ENV)
+        check_thread_options(request, SESSION, ENV)
     assert refused.value.details == {"session_id": SESSION.id, "different": different}
     assert "if_different='keep'" in refused.value.message
-    check_same(CreateSession(thread="t", if_different="keep", **asked), SESSION, ENV)
+    check_thread_options(CreateSession(thread="t", if_different="keep", **asked), SESSION, ENV)
 
 
 def test_variables_that_nobody_has_any_more_are_not_compared() -> None:
-    check_same(CreateSession(thread="t", env={"TOKEN": "new"}), SESSION, None)
+    check_thread_options(CreateSession(thread="t", env={"TOKEN": "new"}), SESSION, None)
 
 
 def test_another_word_is_refused() -> None:

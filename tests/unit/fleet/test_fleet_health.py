@@ -6,23 +6,23 @@ import pytest
 
 from sandlot.domain.errors import Unavailable
 from sandlot.fleet.access import SigningKeys
-from sandlot.fleet.directory import (
+from sandlot.fleet.coordinator.health import MAX_PROBLEMS, FleetHealth, fleet_body, health_of
+from sandlot.fleet.directory.contract import (
     DirectoryStatus,
-    WorkerAt,
     WorkerCard,
+    WorkerRef,
     WorkerReport,
     WorkerState,
     WorkerStatus,
 )
-from sandlot.fleet.fleet_health import MAX_NAMED, FleetHealth, fleet_body, health_of
-from sandlot.fleet.memory import MemoryDirectory
+from sandlot.fleet.directory.memory import MemoryDirectory
 
 KEY = SigningKeys.parse("k2:" + "s" * 40).fingerprints[0]
 
 
 def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
     return [
-        WorkerStatus(WorkerAt(f"w{number}", f"http://w{number}", 1, state), "1.0", -5.0, None, 0)
+        WorkerStatus(WorkerRef(f"w{number}", f"http://w{number}", 1, state), "1.0", -5.0, None, 0)
         for number in range(count)
     ]
 
@@ -30,9 +30,9 @@ def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
 @pytest.mark.parametrize("settled", [True, False])
 def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: bool) -> None:
     status = DirectoryStatus("g", settled, sessions=3, reservations=0)
-    health = health_of("c", status, workers(2 * MAX_NAMED, WorkerState.LATE), ["http://missing"], KEY)
+    health = health_of("c", status, workers(2 * MAX_PROBLEMS, WorkerState.LATE), ["http://missing"], KEY)
     assert (health.ready, health.creates) == (False, False)
-    assert len(health.problems) == MAX_NAMED
+    assert len(health.problems) == MAX_PROBLEMS
     assert health.problems[0] == "no worker is alive"
     assert ("the directory is being filled again from the workers" in health.problems) is not settled
 
@@ -68,23 +68,23 @@ async def test_an_outage_of_the_directory_takes_no_coordinator_out() -> None:
     lease = await directory.join(WorkerCard("w1", "http://w1", "1.0"), "p")
     now[0] += directory.timings.lease_s
     await directory.report(lease, WorkerReport())
-    assert ((await health.now()).ready, (await health.now()).creates) == (True, True)
+    assert ((await health.current()).ready, (await health.current()).creates) == (True, True)
     answers, directory.status = directory.status, _away  # type: ignore[method-assign]
     for _ in range(3):
         now[0] += 2
-        away = await health.now()
+        away = await health.current()
         assert (away.ready, away.creates, away.workers) == (True, False, 1)
         assert away.problems == ("Redis is away",)
     # One that is started meanwhile has nothing to serve; one that stops goes out, whatever it knows.
-    fresh = await FleetHealth(directory, "c", (), KEY, lambda: now[0]).now()
+    fresh = await FleetHealth(directory, "c", (), KEY, lambda: now[0]).current()
     assert (fresh.ready, fresh.creates) == (False, False)
     health.stopping = True
-    assert not (await health.now()).ready
+    assert not (await health.current()).ready
     health.stopping = False
     directory.status = answers  # type: ignore[method-assign]
     now[0] += 2
     await directory.report(lease, WorkerReport())
-    assert (await health.now()).creates
+    assert (await health.current()).creates
 
 
 async def _away() -> DirectoryStatus:

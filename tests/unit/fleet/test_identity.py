@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from sandlot.domain.errors import Conflict
-from sandlot.fleet.identity import KEPT, LOCK, Identity
+from sandlot.fleet.membership.identity import LOCK_FILE, STATE_FILE, Identity
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from sandlot.fleet.identity import Identity
+from sandlot.fleet.membership.identity import Identity
 identity = Identity(Path(sys.argv[1]))
 identity.claim()
-identity.keep_epoch(7)
+identity.save_epoch(7)
 print(identity.token, flush=True)
 time.sleep(60)
 """
@@ -68,11 +68,11 @@ def test_child_does_not_inherit_the_lock(folder: Path) -> None:
 
 def test_damaged_memory_is_no_reason_not_to_start(folder: Path) -> None:
     folder.mkdir()
-    (folder / KEPT).write_bytes(b'{"token": "a", "ep')
+    (folder / STATE_FILE).write_bytes(b'{"token": "a", "ep')
     identity = Identity(folder)
     identity.claim()
     assert identity.epoch == 0
-    identity.keep_epoch(3)
+    identity.save_epoch(3)
     identity.release()
     again = Identity(folder)
     again.claim()
@@ -83,7 +83,7 @@ def test_damaged_memory_is_no_reason_not_to_start(folder: Path) -> None:
 def test_copy_of_a_folder_has_the_epoch_but_not_the_name(folder: Path) -> None:
     first = Identity(folder)
     first.claim()
-    first.keep_epoch(3)
+    first.save_epoch(3)
     clone = folder.parent / "clone"
     shutil.copytree(folder, clone)
     second = Identity(clone)
@@ -97,9 +97,9 @@ def test_copy_of_a_folder_has_the_epoch_but_not_the_name(folder: Path) -> None:
 def test_files_are_the_owners_alone(folder: Path) -> None:
     identity = Identity(folder)
     identity.claim()
-    identity.keep_epoch(1)
-    modes = {name: os.stat(folder / name).st_mode & 0o777 for name in (LOCK, KEPT)}
-    assert modes == {LOCK: 0o600, KEPT: 0o600}
+    identity.save_epoch(1)
+    modes = {name: os.stat(folder / name).st_mode & 0o777 for name in (LOCK_FILE, STATE_FILE)}
+    assert modes == {LOCK_FILE: 0o600, STATE_FILE: 0o600}
     identity.release()
 
 
@@ -118,7 +118,7 @@ def test_release_waits_for_a_write_and_nothing_is_written_after_it(
 
     monkeypatch.setattr(os, "fsync", slow_fsync)
     with ThreadPoolExecutor() as threads:
-        kept = threads.submit(identity.keep_epoch, 3)
+        kept = threads.submit(identity.save_epoch, 3)
         assert writing.wait(20)
         released = threads.submit(identity.release)
         with pytest.raises(TimeoutError):
@@ -126,7 +126,7 @@ def test_release_waits_for_a_write_and_nothing_is_written_after_it(
         go_on.set()
         released.result(20)
         kept.result(20)
-    before = (folder / KEPT).read_bytes()
-    identity.keep_epoch(4)
-    assert (folder / KEPT).read_bytes() == before
-    assert not (folder / f"{KEPT}.new").exists()
+    before = (folder / STATE_FILE).read_bytes()
+    identity.save_epoch(4)
+    assert (folder / STATE_FILE).read_bytes() == before
+    assert not (folder / f"{STATE_FILE}.new").exists()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandlot.domain.session import Session
-from sandlot.fleet.directory import SessionEntry
-from sandlot.fleet.outbox import Outbox
+from sandlot.fleet.directory.contract import SessionEntry
+from sandlot.fleet.membership.outbox import Outbox
 from sandlot.testing.directory_suite.harness import a_session
 
 
@@ -69,5 +69,5 @@ async def test_what_cannot_be_written_goes_behind_the_others() -> None:
     outbox, one, two = Outbox(), a_session(), a_session()
     outbox.put(said(one))
     outbox.put(said(two))
-    outbox.last(outbox.first(1))
+    outbox.move_to_end(outbox.first(1))
     assert [item.session_id for item in outbox.first(10)] == [two.id, one.id]

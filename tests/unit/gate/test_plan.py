@@ -65,7 +65,7 @@ def test_ranks() -> None:
     assert rank(RUNSC, "tests/docker/test_conformance.py") is Rank.CHANGED_TESTS
     assert rank(FAULTS, "tests/faults/rig.py") is Rank.CHANGED_CODE
     assert rank(FAULTS, "tests/faults/test_load.py") is Rank.ROTATED
-    assert rank(STRAIGHT, "src/sandlot/fleet/scripts/place.lua") is Rank.CHANGED_CODE
+    assert rank(STRAIGHT, "src/sandlot/fleet/directory/scripts/place.lua") is Rank.CHANGED_CODE
     assert rank(STRAIGHT, "docs/benchmarks.md") is Rank.ROTATED
     assert rank(STRAIGHT, "tests/conftest.py", "tests/durations.json") is Rank.ROTATED
     assert (

@@ -6,8 +6,8 @@ import pytest
 
 from sandlot.client.result import marked_bytes
 from sandlot.domain.kept_output import Omitted
-from sandlot.integrations.deepagents.execution import _within
-from sandlot.integrations.toolbox.commands import DATA_BYTES, _text
+from sandlot.integrations.deepagents.execution import _fit_marker
+from sandlot.integrations.toolbox.commands import MAX_DATA_BYTES, _channel_text
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from sandlot.integrations.toolbox.commands import DATA_BYTES, _text
 )
 def test_the_line_fits_into_the_bound(missing: int) -> None:
     output = b"a" * 500 + b"z" * 500
-    within = _within(output, Omitted(500, missing))
+    within = _fit_marker(output, Omitted(500, missing))
     assert len(within) <= len(output)
     head, line, tail = within.decode().split("\n")
     assert (head, tail) == ("a" * 500, "z" * len(tail))
@@ -25,23 +25,25 @@ def test_the_line_fits_into_the_bound(missing: int) -> None:
 
 
 def test_where_there_is_no_room_for_the_line_nothing_is_changed() -> None:
-    assert _within(b"az", Omitted(1, 7)) == b"az"
-    assert _within(b"az", None) == b"az"
+    assert _fit_marker(b"az", Omitted(1, 7)) == b"az"
+    assert _fit_marker(b"az", None) == b"az"
 
 
-HALF = DATA_BYTES // 2
+HALF = MAX_DATA_BYTES // 2
 
 
-@pytest.mark.parametrize("at", [0, 10, HALF, HALF + 10, DATA_BYTES, 2 * DATA_BYTES - 10, 2 * DATA_BYTES])
+@pytest.mark.parametrize(
+    "at", [0, 10, HALF, HALF + 10, MAX_DATA_BYTES, 2 * MAX_DATA_BYTES - 10, 2 * MAX_DATA_BYTES]
+)
 def test_data_is_cut_where_something_was_missing(at: int) -> None:
     """All before it is "a", all behind it "z"; an end with both would have a gap that nobody marks."""
-    data = b"a" * at + b"z" * (2 * DATA_BYTES - at)
+    data = b"a" * at + b"z" * (2 * MAX_DATA_BYTES - at)
     head, tail = b"a" * min(at, HALF), b"z" * min(len(data) - at, HALF)
     missing = Omitted(len(head), 7 + len(data) - len(head) - len(tail))
-    assert _text(data, Omitted(at, 7)) == marked_bytes(head + tail, missing).decode()
+    assert _channel_text(data, Omitted(at, 7)) == marked_bytes(head + tail, missing).decode()
 
 
 def test_data_without_a_gap_has_both_ends() -> None:
-    data = b"a" * DATA_BYTES + b"z"
-    assert _text(data[:DATA_BYTES], None) == "a" * DATA_BYTES
-    assert _text(data, None) == marked_bytes(data[:HALF] + data[-HALF:], Omitted(HALF, 1)).decode()
+    data = b"a" * MAX_DATA_BYTES + b"z"
+    assert _channel_text(data[:MAX_DATA_BYTES], None) == "a" * MAX_DATA_BYTES
+    assert _channel_text(data, None) == marked_bytes(data[:HALF] + data[-HALF:], Omitted(HALF, 1)).decode()

@@ -51,7 +51,7 @@ async def test_what_could_not_be_had_is_not_called_nothing(
         await asyncio.Event().wait()
 
     job = (await toolbox.bash(session, "echo written", background=True)).data["job"]
-    monkeypatch.setattr(commands, "NEWS_S", 0.1)
+    monkeypatch.setattr(commands, "READ_TIMEOUT_S", 0.1)
     with monkeypatch.context() as patched:
         patched.setattr(service, "attach_exec", never)
         answer = await toolbox.read_output(session, job)
@@ -68,7 +68,7 @@ async def test_what_has_not_ended_is_not_called_stopped(
     job = (await toolbox.bash(session, "sleep 60", background=True)).data["job"]
     with monkeypatch.context() as patched:
         patched.setattr(service, "kill_exec", deaf)
-        patched.setattr(commands, "STOP_S", 0.1)
+        patched.setattr(commands, "STOP_TIMEOUT_S", 0.1)
         answer = await toolbox.stop(session, job)
-    assert "has not ended yet" in answer.text
+    assert "may still be running" in answer.text
     assert "is stopped" in (await toolbox.stop(session, job)).text

@@ -12,8 +12,15 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.execution import ExecResult, Exited, verdict_of
 from sandlot.domain.kept_output import Omitted
-from sandlot.domain.session import Session, SessionState, lose, loss_report, lost_error
-from sandlot.integrations.model_text import for_model, for_model_error, plain, shortened, shown
+from sandlot.domain.session import Session, SessionState
+from sandlot.domain.session_states import lose, loss_report, lost_error
+from sandlot.integrations.model_text import (
+    format_error,
+    format_output,
+    format_result,
+    shorten,
+    strip_terminal_codes,
+)
 
 
 def result(output: str, **exited: object) -> Result:
@@ -37,19 +44,21 @@ def result(output: str, **exited: object) -> Result:
     ],
 )
 def test_a_result(given: Result, text: str) -> None:
-    assert for_model(given) == text
+    assert format_result(given) == text
 
 
 def test_why_it_ended_is_said() -> None:
-    assert "its time was over" in for_model(result("begun\n", code=143, reason="timeout", duration_ms=2000.0))
-    assert "more memory" in for_model(result("", code=137, oom=True))
-    assert "disk is full" in for_model(result("", code=1, disk_full=True))
-    assert "with its variables" in for_model(result("", shell_ended=True))
-    assert "had died" in for_model(result("", shell_restarted=True))
+    assert "timed out after 2 s" in format_result(
+        result("begun\n", code=143, reason="timeout", duration_ms=2000.0)
+    )
+    assert "more memory" in format_result(result("", code=137, oom=True))
+    assert "disk is full" in format_result(result("", code=1, disk_full=True))
+    assert "its variables and background jobs are gone" in format_result(result("", shell_ended=True))
+    assert "had died" in format_result(result("", shell_restarted=True))
 
 
 def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
-    text = for_model(result("a" * 60_000 + "z" * 60_000, code=1), limit=1000, path="/tmp/all.txt")
+    text = format_result(result("a" * 60_000 + "z" * 60_000, code=1), limit=1000, path="/tmp/all.txt")
     assert text.startswith("a" * 500)
     assert "[… 119000 characters left out; all of it is in /tmp/all.txt …]" in text
     assert text.endswith("z" * 500 + "\n[exit code 1]")
@@ -58,10 +67,10 @@ def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
 def test_both_ends_are_shown_with_what_is_missing_between_them() -> None:
     short = result("begin\nend\n", truncated=True, output_bytes=10**9).raw
     raw = replace(short, output_omitted=Omitted(6, 10**9 - 10))
-    text = for_model(Result(raw))
+    text = format_result(Result(raw))
     assert text.startswith("begin\n\n[… 999,999,990 bytes left out …]\nend\n")
     long = replace(raw, output=b"a" * 10**6 + b"z" * 10**6, output_omitted=Omitted(10**6, 10**9 - 2 * 10**6))
-    text = for_model(Result(long), limit=1000, path="/tmp/all.txt")
+    text = format_result(Result(long), limit=1000, path="/tmp/all.txt")
     assert text.startswith("a" * 500 + "\n[… about 999,999,000 bytes left out; ")
     assert "z" * 500 + "\n[the command wrote 1,000,000,000 bytes" in text
     assert "/tmp/all.txt, as far as it was kept" in text
@@ -78,17 +87,17 @@ def test_both_ends_are_shown_with_what_is_missing_between_them() -> None:
 def test_what_is_left_out_is_never_less_than_what_is_missing(
     output: bytes, at: int, limit: int, left_out: int
 ) -> None:
-    assert f"[… about {left_out} bytes left out …]" in shown(output, limit, None, Omitted(at, 7))
+    assert f"[… about {left_out} bytes left out …]" in format_output(output, limit, None, Omitted(at, 7))
 
 
 def test_output_that_was_not_kept_is_counted() -> None:
-    text = for_model(result("begin", truncated=True, output_bytes=10**9))
+    text = format_result(result("begin", truncated=True, output_bytes=10**9))
     assert "wrote 1,000,000,000 bytes" in text
 
 
 @given(st.text(), st.integers(2, 100))
 def test_shortened_is_bounded_and_honest(text: str, limit: int) -> None:
-    short = shortened(text, limit)
+    short = shorten(text, limit)
     if len(text) <= limit:
         assert short == text
     else:
@@ -100,31 +109,33 @@ def test_shortened_is_bounded_and_honest(text: str, limit: int) -> None:
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
 def test_nothing_that_steers_a_terminal_is_left(text: str) -> None:
-    assert not {chr(code) for code in range(32)} - {"\n", "\t"} & set(plain(text + "\x1b[2J\x1b"))
-    assert "\x1b" not in plain(text + "\x1b[2J\x1b")
+    assert not {chr(code) for code in range(32)} - {"\n", "\t"} & set(
+        strip_terminal_codes(text + "\x1b[2J\x1b")
+    )
+    assert "\x1b" not in strip_terminal_codes(text + "\x1b[2J\x1b")
 
 
 def test_a_loss_says_what_is_gone_and_that_nothing_replaces_it() -> None:
     session = Session(id="ses_1", environment="base", created_at=0, last_active_at=0)
     session = lose(session, loss_report(session, "the container was removed", 5.0))
     assert session.state is SessionState.LOST
-    text = for_model_error(lost_error(session, may_have_executed=False))
+    text = format_error(lost_error(session, may_have_executed=False))
     assert "sandbox_lost" in text
     assert "the container was removed" in text
     assert "files in /workspace" in text
-    assert "Nothing replaces it unasked" in text
+    assert "It is not replaced automatically" in text
 
 
 @pytest.mark.parametrize(
     ("error", "said", "not_said"),
     [
         (errors.Busy("too many"), ["busy", "Trying again later may help"], "may have run"),
-        (errors.LinkInterrupted("cut"), ["may have run nevertheless", "later may help"], "will not help"),
+        (errors.LinkInterrupted("cut"), ["may have run anyway", "later may help"], "will not help"),
         (errors.TooLarge("too much"), ["too_large", "will not help"], "may have run"),
     ],
 )
 def test_an_error_says_what_to_do(error: errors.SandlotError, said: list[str], not_said: str) -> None:
-    text = for_model_error(error)
+    text = format_error(error)
     assert all(part in text for part in said)
     assert not_said not in text
 
@@ -138,12 +149,12 @@ def test_an_error_says_what_to_do(error: errors.SandlotError, said: list[str], n
     ],
 )
 def test_nothing_is_hidden(text: str, read: str) -> None:
-    assert plain(text) == read
+    assert strip_terminal_codes(text) == read
 
 
 def test_of_megabytes_only_the_ends_are_read() -> None:
     output = b"head\n" + b"\n" * 8_000_000 + b"tail\n"
-    text = shown(output, 1000, "/tmp/all.txt")
+    text = format_output(output, 1000, "/tmp/all.txt")
     assert text.startswith("head\n")
     assert text.endswith("tail\n")
     assert "bytes left out; all of it is in /tmp/all.txt" in text
@@ -151,6 +162,6 @@ def test_of_megabytes_only_the_ends_are_read() -> None:
 
 
 def test_an_ended_session_is_no_dead_end() -> None:
-    text = for_model_error(errors.SessionEnded("session ses_1 was deleted; create a new one"))
+    text = format_error(errors.SessionEnded("Session ses_1 was deleted. Create a new one."))
     assert "will not help" not in text
     assert "a new one is empty" in text

@@ -7,7 +7,7 @@ from deepagents.backends.protocol import WriteResult
 
 from sandlot import AsyncClient
 from sandlot.integrations import model_text, toolbox
-from sandlot.integrations.deepagents.operation import tell
+from sandlot.integrations.deepagents.operation import add_note
 from sandlot.testing.fake import FakeService
 
 SAID = "this is a new, empty sandbox"
@@ -33,7 +33,9 @@ async def test_u4_file_tools_say_it_once(client: AsyncClient) -> None:
 
 async def test_u4_also_in_another_process(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SAID in (await toolbox.list_files(await client.thread("t"), ".")).text
-    monkeypatch.setattr(model_text, "_used", set())  # which a process of its own would not know
+    monkeypatch.setattr(
+        model_text, "_sandboxes_with_execs", set()
+    )  # which a process of its own would not know
     assert SAID not in (await toolbox.list_files(await client.thread("t"), ".")).text
 
 
@@ -52,7 +54,7 @@ async def test_u4_each_predecessor_is_told_of(client: AsyncClient) -> None:
 
 
 def test_u4_what_has_no_place_for_it_is_not_taken_for_told() -> None:
-    assert tell(WriteResult(path="/note"), "a word") is False
+    assert add_note(WriteResult(path="/note"), "a word") is False
     failed = WriteResult(error="permission_denied")
-    assert tell(failed, "a word") is True
+    assert add_note(failed, "a word") is True
     assert failed.error == "permission_denied\na word"

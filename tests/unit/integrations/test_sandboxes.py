@@ -79,7 +79,7 @@ async def test_an_async_client_is_used_on_the_callers_loop_alone() -> None:
     async with AsyncClient(service=FakeService()) as client:
         sandboxes = Sandboxes(client)
         assert await sandboxes.arun("t", session_id) == await sandboxes.arun("t", session_id)
-        with pytest.raises(InvalidRequest, match=r"needs a sandlot\.Client"):
+        with pytest.raises(InvalidRequest, match=r"need a sandlot\.Client"):
             sandboxes.run("t", session_id)
 
 

@@ -8,7 +8,7 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import ExecOptions
 from sandlot.client.result import Result
 from sandlot.domain.errors import Unsupported
-from sandlot.integrations.toolbox.commands import in_shell
+from sandlot.integrations.toolbox.commands import run_in_shell
 from sandlot.testing.fake import FakeService
 
 
@@ -32,7 +32,7 @@ async def test_a_command_is_run_as_far_as_the_sandbox_can(
             return await session.run(f"echo {options['shell']} {options['merge_output']}", **options)
 
         options: ExecOptions = {"shell": "main", "merge_output": True}
-        result = await in_shell(session, "exec-1", options, run)
+        result = await run_in_shell(session, "exec-1", options, run)
         assert result.stdout == "{} {}\n".format(*used)
 
 
@@ -43,4 +43,4 @@ async def test_what_no_way_can_do_is_told() -> None:
             raise Unsupported("not here")
 
         with pytest.raises(Unsupported):
-            await in_shell(session, "exec-1", {"shell": "main", "merge_output": True}, run)
+            await run_in_shell(session, "exec-1", {"shell": "main", "merge_output": True}, run)

@@ -14,7 +14,7 @@ import pytest
 
 from sandlot.providers.link.handshake import PROTOCOL, Role, agent_proof, worker_proof
 from sandlot.providers.link.link import AgentLink
-from sandlot.providers.link.sandbox_agent import AgentClient
+from sandlot.providers.link.sandbox_agent import SandboxAgent
 from sandlot.wire import frames
 from sandlot.wire.frames import Frame, FrameDecoder, Kind
 
@@ -149,7 +149,7 @@ class Scene:
     def __init__(self, folder: Path, *, first_contact: bool = False) -> None:
         self.folder = folder
         self.link = AgentLink(folder, secret=SECRET, epoch=7, setup=SETUP, first_contact=first_contact)
-        self.agent = AgentClient(self.link)
+        self.agent = SandboxAgent(self.link)
         self.peers: list[Peer] = []
         self._serving: list[asyncio.Task[None]] = []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandlot.domain.errors import SandboxQuarantined
 from sandlot.providers.link import link as link_module
 from sandlot.providers.link.allowance import Allowance
-from sandlot.providers.link.connection import TURN_FRAMES
+from sandlot.providers.link.connection import MAX_FRAMES_PER_TURN
 from sandlot.providers.link.mux import AGENT_STREAMS_BURST, NEEDLESS_BURST, STRAY_BYTES
 from sandlot.providers.link.stream import WINDOW_BYTES
 from sandlot.testing.eventually import eventually
@@ -123,7 +123,7 @@ async def test_dialling_without_end(scene, monkeypatch) -> None:
 async def test_flood_leaves_every_turn_to_others(scene) -> None:
     peer = await scene.core()
     stream = await (await scene.link.core()).open({"op": "x"})
-    sent = 20 * TURN_FRAMES
+    sent = 20 * MAX_FRAMES_PER_TURN
     peer.raw(encode(Kind.MESSAGE, stream.id, b"{}") * sent)
     await peer.drain()
     handled, most = 0, 0
@@ -131,7 +131,7 @@ async def test_flood_leaves_every_turn_to_others(scene) -> None:
         await asyncio.sleep(0)  # one turn of the loop
         most = max(most, len(stream._queue) - handled)
         handled = len(stream._queue)
-    assert 0 < most <= TURN_FRAMES
+    assert 0 < most <= MAX_FRAMES_PER_TURN
 
 
 async def test_flood_waits_for_its_allowance_and_is_delivered(scene) -> None:
@@ -147,4 +147,4 @@ async def test_flood_waits_for_its_allowance_and_is_delivered(scene) -> None:
         got += 1
     assert got == 400
     assert mux.loop.time() - began > 0.25, "400 frames at 1,000 a second, less the last turn"
-    await eventually(lambda: not mux._connection._next_turn, what="reading goes on")
+    await eventually(lambda: not mux._connection._resume_handle, what="reading goes on")

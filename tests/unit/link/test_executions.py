@@ -341,14 +341,14 @@ async def test_lost_while_it_ran(scene) -> None:
     await peer.request()
     peer.close()
     await asyncio.sleep(0.01)  # the run waits for a redial that does not come
-    scene.link.lose("gone")
+    scene.link.mark_lost("gone")
     with pytest.raises(SandboxLost) as caught:
         await running
     assert caught.value.may_have_executed
 
 
 async def test_lost_before_it_was_asked(scene) -> None:
-    scene.link.lose("gone")
+    scene.link.mark_lost("gone")
     for asking in (scene.agent.run(ExecRequest(command="x")), scene.agent.kill("e1"), scene.agent.health()):
         with pytest.raises(SandboxLost) as caught:
             await asking
@@ -384,7 +384,7 @@ def test_output_in_single_bytes_costs_what_it_weighs() -> None:
 
 async def test_links_that_break_again_and_again(scene) -> None:
     running = asyncio.create_task(scene.agent.run(ExecRequest(command="x")))
-    for _ in range(executions.MAX_FRUITLESS_BREAKS):
+    for _ in range(executions.MAX_BREAKS_WITHOUT_PROGRESS):
         peer = await scene.core()
         await peer.request()
         peer.close()

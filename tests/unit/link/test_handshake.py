@@ -33,7 +33,7 @@ async def test_first_contact_hands_over_the_secret(make_scene) -> None:
     peer.ready(welcome)
     await scene.link.wait_ready()
     assert not scene.link.first_contact
-    assert scene.link.agreed.boot == "ab" * 16
+    assert scene.link.handshake_result.boot == "ab" * 16
 
 
 async def test_secret_taken_over_but_never_confirmed(make_scene) -> None:
@@ -110,7 +110,7 @@ async def test_the_smaller_minor_is_used(scene, minor, used) -> None:
     peer = await scene.dial()
     peer.ready(await peer.hello(known=True, protocol=[1, minor]))
     await scene.link.wait_ready()
-    assert scene.link.agreed.minor == used
+    assert scene.link.handshake_result.minor == used
 
 
 async def test_unknown_role_is_refused(scene) -> None:
@@ -159,7 +159,7 @@ async def test_silent_stranger_is_dropped(scene, monkeypatch) -> None:
 
 
 async def test_strangers_are_few(scene) -> None:
-    first = [await scene.dial() for _ in range(link_module.MAX_STRANGERS)]
+    first = [await scene.dial() for _ in range(link_module.MAX_PENDING_PEERS)]
     await asyncio.wait_for((await scene.dial()).eof(), 5)
     first[0].close()
     await asyncio.sleep(0.01)

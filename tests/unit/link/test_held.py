@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.link.test_files import entry
 
-from sandlot.domain.budget import FREE_BYTES, Account, ByteBudget, holding
+from sandlot.domain.capacity.budget import FREE_BYTES, Account, ByteBudget, current_account
 from sandlot.domain.errors import Busy, SandboxQuarantined
 from sandlot.providers.link import sandbox_agent
 
@@ -22,11 +22,11 @@ BUDGET = 600 * KIB
 @pytest.fixture
 async def account() -> AsyncIterator[Account]:
     budget = ByteBudget(BUDGET)
-    budget.take(100 * KIB)  # somebody else's: who is alone gets all, and is never refused
+    budget.acquire(100 * KIB)  # somebody else's: who is alone gets all, and is never refused
     account = Account(budget)
-    token = holding.set(account)
+    token = current_account.set(account)
     yield account
-    holding.reset(token)
+    current_account.reset(token)
 
 
 async def listing(scene: Any, core: Any) -> Any:

@@ -146,7 +146,7 @@ async def test_known_loss_is_told(scene) -> None:
     await scene.core()
     asking = asyncio.create_task(scene.agent.kill("e1"))
     await asyncio.sleep(0)
-    scene.link.lose("the container ended")
+    scene.link.mark_lost("the container ended")
     with pytest.raises(SandboxLost, match="the container ended"):
         await asking
     assert await scene.agent.wait_lost() == "the container ended"
@@ -244,7 +244,7 @@ async def test_given_up_while_it_begins_to_listen(tmp_path, how: str) -> None:
     assert not opening.done()
     if how == "cancelled":
         opening.cancel()
-    link.lose("gone")
+    link.mark_lost("gone")
     await asyncio.wait([opening])
     assert not (tmp_path / "l" / "agent.sock").exists()
     assert link._server is not None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sandlot.domain.capacity.limits import MIB, LimitChange, Limits
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import (
     Channel,
@@ -24,7 +25,6 @@ from sandlot.domain.execution import (
     Verdict,
     verdict_of,
 )
-from sandlot.domain.limits import MIB, LimitChange, Limits
 from sandlot.domain.service import ExecStatus, Opened, SessionPage, ThreadRun
 from sandlot.domain.session import (
     MAX_TIMEOUT_S,
@@ -36,15 +36,13 @@ from sandlot.domain.session import (
     SessionChange,
     SessionState,
 )
+from sandlot.wire.event_bodies import EVENT_BODIES, event_body, event_of
 from sandlot.wire.exec_bodies import (
-    EVENT_BODIES,
     ExecBody,
     ExecStatusBody,
     ResultBody,
     ThreadRunBody,
     bytes_of,
-    event_body,
-    event_of,
     text_and_base64,
 )
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
@@ -52,11 +50,11 @@ from sandlot.wire.packed import (
     RESULT,
     STATUS,
     THREAD_RUN,
+    DecodedThreadRun,
     PackedResult,
     PackedStatus,
     PackedThreadRun,
     ResultDecoder,
-    ToldRun,
 )
 
 T = TypeVar("T")
@@ -207,7 +205,7 @@ def test_session_page(page: SessionPage) -> None:
 @LARGE
 @given(EXECS, st.none() | DATA, st.booleans())
 def test_exec(request: ExecRequest, stdin: bytes | None, background: bool) -> None:
-    sent = msgspec.json.encode(ExecBody.of(request, stdin, background=background).sent())
+    sent = msgspec.json.encode(ExecBody.of(request, stdin, background=background).to_wire())
     body = msgspec.json.decode(sent, type=ExecBody)
     assert body.stdin_bytes == stdin
     assert body.background is background
@@ -244,7 +242,10 @@ def test_exec_status(status: ExecStatus) -> None:
 def test_thread_run(run: ThreadRun) -> None:
     packed = PackedThreadRun.of(run)
     assert_read(
-        THREAD_RUN, msgspec.msgpack.encode(packed), ThreadRunBody.of(run), ToldRun(packed.session, run)
+        THREAD_RUN,
+        msgspec.msgpack.encode(packed),
+        ThreadRunBody.of(run),
+        DecodedThreadRun(packed.session, run),
     )
 
 

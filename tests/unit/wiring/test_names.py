@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.config.settings import ServerSettings, server_settings
+from sandlot.config.reading import server_settings
+from sandlot.config.settings import ServerSettings
 from sandlot.wiring.worker import database_in, named_by_folder
-from sandlot.worker.store import Store
+from sandlot.worker.store.database import Store
 
 
 def _name(folder: Path, **given: str) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.config.settings import server_settings
+from sandlot.config.reading import server_settings
 from sandlot.domain.errors import EngineProblem, StorageFull
-from sandlot.fleet.identity import Identity
+from sandlot.fleet.membership.identity import Identity
 from sandlot.wiring.worker import starting
 
 

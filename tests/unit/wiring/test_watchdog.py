@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandlot.testing.eventually import eventually
-from sandlot.wiring.watchdog import TURNS, watched
+from sandlot.wiring.watchdog import REPORTS_PER_TIMEOUT, watchdog
 
 pytestmark = pytest.mark.slow  # processes that hang until they are found out
 
@@ -47,8 +47,11 @@ def folder() -> Iterator[Path]:
 async def test_systemd_is_told(folder: Path, abstract: bool) -> None:
     name = f"{folder}/notify"
     systemd = Systemd("\0" + name if abstract else name)
-    environ = {"NOTIFY_SOCKET": "@" + name if abstract else name, "WATCHDOG_USEC": str(40_000 * TURNS)}
-    async with watched(environ=environ):
+    environ = {
+        "NOTIFY_SOCKET": "@" + name if abstract else name,
+        "WATCHDOG_USEC": str(40_000 * REPORTS_PER_TIMEOUT),
+    }
+    async with watchdog(environ=environ):
         await eventually(lambda: systemd.hear().count("WATCHDOG=1") >= 3)
         assert systemd.told[0] == "READY=1"
     count = systemd.hear().count("WATCHDOG=1")
@@ -60,8 +63,8 @@ async def test_systemd_is_told(folder: Path, abstract: bool) -> None:
 
 async def test_a_loop_that_hangs_tells_nobody(folder: Path) -> None:
     systemd = Systemd(f"{folder}/notify")
-    environ = {"NOTIFY_SOCKET": f"{folder}/notify", "WATCHDOG_USEC": str(40_000 * TURNS)}
-    async with watched(environ=environ):
+    environ = {"NOTIFY_SOCKET": f"{folder}/notify", "WATCHDOG_USEC": str(40_000 * REPORTS_PER_TIMEOUT)}
+    async with watchdog(environ=environ):
         await eventually(lambda: "WATCHDOG=1" in systemd.hear())
         before = len(systemd.hear())
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
@@ -82,16 +85,16 @@ async def test_a_loop_that_hangs_tells_nobody(folder: Path) -> None:
     ],
 )
 async def test_without_systemd_nothing_is_in_the_way(environ: dict[str, str]) -> None:
-    async with watched(environ=environ):
+    async with watchdog(environ=environ):
         await asyncio.sleep(0.05)
 
 
 HANGS = """
     import asyncio, time
-    from sandlot.wiring.watchdog import watched
+    from sandlot.wiring.watchdog import watchdog
 
     async def serve():
-        async with watched(0.5):
+        async with watchdog(0.5):
             await asyncio.sleep(1.5)
             print("turns", flush=True)
             {hang}

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from tests.unit.worker.scripted import Engine
 
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.service import Catalogue
-from sandlot.worker import reaper, startup
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.service import WorkerService
+from sandlot.worker.upkeep import reaper, startup
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
 

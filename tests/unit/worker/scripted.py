@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ExecSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
@@ -26,7 +27,6 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.domain.limits import Limits
 from sandlot.providers.base import FoundSandbox, SandboxSpec
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.unit.worker.conftest import Scene
 
+from sandlot.domain.capacity.limits import LimitChange
+from sandlot.domain.capacity.machine import Machine, Overcommit, Resources
 from sandlot.domain.errors import EngineTimeout, InvalidRequest, SandlotError, Unavailable
-from sandlot.domain.limits import LimitChange
-from sandlot.domain.machine import Machine, Overcommit, Share
 from sandlot.domain.service import Opened
 from sandlot.domain.session import CreateSession
 from sandlot.wiring.machine import this_machine
@@ -35,7 +35,7 @@ async def test_a_machine_takes_as_many_as_fit(scene: Scene) -> None:
     assert full.value.retryable
     large = (await worker.create_session(CreateSession(limits=LimitChange(memory_bytes=GIB)))).session
     assert worker.room()["base"][1] == 0
-    with pytest.raises(Unavailable, match="no room"):
+    with pytest.raises(Unavailable, match="no capacity"):
         await worker.create_session(CreateSession())
     await worker.delete_session(large.id)
     await worker.delete_session(held[0].id)
@@ -48,7 +48,7 @@ async def test_a_full_machine_still_finds_what_it_has(scene: Scene) -> None:
     for _ in range(5):
         await worker.create_session(CreateSession())
     assert (await worker.create_session(CreateSession(thread="mine"))).session.id == mine.id
-    with pytest.raises(Unavailable, match="no room"):
+    with pytest.raises(Unavailable, match="no capacity"):
         await worker.create_session(CreateSession(thread="another"))
 
 
@@ -57,14 +57,14 @@ async def test_cores_are_shared_out_too(scene: Scene) -> None:
     await worker.create_session(CreateSession(limits=LimitChange(cpus=2.0)))
     await worker.create_session(CreateSession(limits=LimitChange(cpus=1.0)))
     assert worker.room()["base"][1] == 2
-    with pytest.raises(Unavailable, match=r"3 of 4 cores.*asks for 2.*SANDLOT_OVERCOMMIT_CPUS") as full:
+    with pytest.raises(Unavailable, match=r"3 of 4 cores.*needs 2.*SANDLOT_OVERCOMMIT_CPUS") as full:
         await worker.create_session(CreateSession(limits=LimitChange(cpus=2.0)))
     assert (full.value.details["limit"], full.value.retryable) == ("cpus", True)
 
 
 async def test_what_would_not_fit_on_the_empty_machine_is_not_to_be_tried_again(scene: Scene) -> None:
     worker = await scene.start(**SMALL)
-    with pytest.raises(Unavailable, match="no room") as full:
+    with pytest.raises(Unavailable, match="no capacity") as full:
         await worker.create_session(CreateSession(limits=LimitChange(memory_bytes=4 * GIB)))
     assert (full.value.retryable, full.value.retry_after_s) == (False, None)
 
@@ -75,7 +75,7 @@ async def test_what_is_given_is_reported(scene: Scene) -> None:
     use = worker.condition().use
     assert use is not None
     assert (use.total.memory_bytes, use.total.cpus) == (3 * GIB, 4.0)
-    assert use.given == Share(GIB // 2, 0.5, 256)
+    assert use.given == Resources(GIB // 2, 0.5, 256)
     assert use.disk_free_bytes
 
 
@@ -95,12 +95,12 @@ async def test_those_that_are_being_opened_count(scene: Scene) -> None:
         await worker.create_session(CreateSession())
     use = worker.condition().use
     assert use is not None
-    assert use.given == Share()
+    assert use.given == Resources()
 
 
 async def test_an_environment_that_there_is_not_is_told_as_such(scene: Scene) -> None:
     worker = await scene.start(**SMALL)
-    with pytest.raises(InvalidRequest, match="no environment"):
+    with pytest.raises(InvalidRequest, match="Unknown environment"):
         await worker.create_session(CreateSession(environment="none"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.worker.conftest import Scene, full_disk
 
-from sandlot.domain.disk import FREE_BYTES, DiskSpace, disk_problem
+from sandlot.domain.capacity.disk import MIN_FREE_BYTES, DiskSpace, disk_problem
 from sandlot.domain.errors import StorageFull, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession
@@ -23,7 +23,7 @@ Usage = namedtuple("Usage", "total used free")
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(disk, "CHECK_INTERVAL_S", 0.02)
 
 
 async def _refused(worker: WorkerService) -> Unavailable:
@@ -83,8 +83,8 @@ async def test_o5_the_engines_disk(scene: Scene) -> None:
 
 
 def test_when_a_disk_is_full() -> None:
-    assert disk_problem(DiskSpace("d", FREE_BYTES, 100 * GIB), None) is None
-    assert "d has 1023 MiB left" in str(disk_problem(DiskSpace("d", FREE_BYTES - 1, 100 * GIB), None))
+    assert disk_problem(DiskSpace("d", MIN_FREE_BYTES, 100 * GIB), None) is None
+    assert "d has 1023 MiB left" in str(disk_problem(DiskSpace("d", MIN_FREE_BYTES - 1, 100 * GIB), None))
     # A small one need not have as much as a large one: otherwise it would never take anything.
     assert disk_problem(DiskSpace("d", GIB // 10, GIB), None) is None
     assert disk_problem(DiskSpace("d", GIB // 100, GIB), None) is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandlot.domain.errors import Unavailable
-from sandlot.worker.queue import FairQueue
+from sandlot.worker.pool.fair_queue import FairQueue
 
 
 def served(queue: FairQueue[int], count: int) -> None:
@@ -59,7 +59,7 @@ async def test_nothing_is_kept_of_those_who_left() -> None:
     queue: FairQueue[int] = FairQueue()
     for number in range(100):
         queue.leave(f"tenant-{number}", queue.join(f"tenant-{number}"))
-    assert queue._lines == {}
+    assert queue._queues == {}
 
 
 async def test_failure_is_told_to_all_who_wait() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.worker.conftest import Scene
 
+from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, MIB, LimitChange, Limits
+from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.errors import InvalidRequest, SandboxLost, Unavailable
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import DEFAULT_CEILINGS, MIB, LimitChange, Limits
-from sandlot.domain.machine import Machine, Overcommit
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.testing.eventually import eventually
 
@@ -33,7 +33,7 @@ SMALL = Machine(memory_bytes=2048 * MIB, cpus=2, pids=2048)
 )
 async def test_s3_more_than_the_ceiling_is_refused(scene: Scene, change: LimitChange) -> None:
     worker = await scene.start()
-    with pytest.raises(InvalidRequest, match="at most") as caught:
+    with pytest.raises(InvalidRequest, match="exceeds the maximum") as caught:
         await worker.create_session(CreateSession(limits=change))
     assert not caught.value.retryable
     assert scene.engine.creating.calls == 0
@@ -44,7 +44,7 @@ async def test_s3_an_environment_has_ceilings_of_its_own(scene: Scene) -> None:
     worker = await scene.start(recipe={"ceilings": ceilings})
     opened = await worker.create_session(CreateSession(limits=LimitChange(memory_bytes=600 * MIB)))
     assert opened.session.limits.memory_bytes == 600 * MIB
-    with pytest.raises(InvalidRequest, match="at most 629145600"):
+    with pytest.raises(InvalidRequest, match="maximum of 629145600"):
         await worker.create_session(CreateSession(limits=LimitChange(memory_bytes=601 * MIB)))
 
 
@@ -75,7 +75,7 @@ async def test_s3_limits_add_up_to_no_more_than_the_machine_may_promise(scene: S
     worker = await scene.start(machine=SMALL)
     sessions = [(await worker.create_session(CreateSession())).session for _ in range(4)]  # 4 of 512 MiB
     assert worker.room()["base"] == (0, 0)
-    with pytest.raises(Unavailable, match="no room") as caught:
+    with pytest.raises(Unavailable, match="no capacity") as caught:
         await worker.create_session(CreateSession())
     assert (caught.value.details["reason"], caught.value.retryable) == ("capacity", True)
     await worker.delete_session(sessions[0].id)
@@ -101,7 +101,7 @@ async def test_s3_a_recreate_is_admitted_as_a_create_is(scene: Scene) -> None:
     await eventually(lambda: lost.sandbox_id in scene.engine.destroyed)
     for _ in range(4):
         await worker.create_session(CreateSession())
-    with pytest.raises(Unavailable, match="no room"):
+    with pytest.raises(Unavailable, match="no capacity"):
         await worker.recreate_session(lost.id)
     assert (await worker.get_session(lost.id)).state is SessionState.LOST
 

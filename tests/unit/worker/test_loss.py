@@ -9,6 +9,7 @@ import pytest
 from tests.unit.worker.conftest import Scene, full_disk
 from tests.unit.worker.scripted import ScriptedSandbox
 
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
     Conflict,
     EngineTimeout,
@@ -20,7 +21,6 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
 from sandlot.worker.service import WorkerService

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from tests.unit.worker.conftest import Scene
 
+from sandlot.domain.capacity.limits import MIB, LimitChange
 from sandlot.domain.environment import Environment
 from sandlot.domain.errors import EngineProblem, Unavailable
-from sandlot.domain.limits import MIB, LimitChange
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.orders import Orders
+from sandlot.worker.pool.one_off import OneOffSandboxes
 
 OWN = CreateSession(limits=LimitChange(shm_bytes=8 * MIB))
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
@@ -41,7 +41,7 @@ async def test_r5_tenants_take_turns() -> None:
         await gate.wait()
         return object()
 
-    orders = Orders(WorkerOptions(create_concurrency=1), make=make, slots=asyncio.Semaphore(1))
+    orders = OneOffSandboxes(WorkerOptions(create_concurrency=1), make=make, slots=asyncio.Semaphore(1))
 
     async def ask(tenant: str) -> None:
         await orders.claim(tenant, ENVIRONMENT)
@@ -76,7 +76,7 @@ async def test_r5_who_waits_is_told_when_the_worker_closes(scene: Scene) -> None
     first, second = (asyncio.create_task(worker.create_session(OWN)) for _ in range(2))
     await eventually(lambda: scene.engine.creating.at_once == 1)
     closing = asyncio.create_task(worker.close())
-    with pytest.raises(Unavailable, match="stopping"):
+    with pytest.raises(Unavailable, match="shutting down"):
         await asyncio.wait_for(second, 10)
     scene.engine.creating.release()
     await first

@@ -11,15 +11,15 @@ import pytest
 from tests.unit.worker.conftest import ENVIRONMENT
 from tests.unit.worker.scripted import Engine, ScriptedSandbox
 
-from sandlot.domain import pool as policy
+from sandlot.domain.capacity import pool as policy
+from sandlot.domain.capacity.pool import DEMAND_WINDOW_S, QUIET_S, PoolPolicy, backoff_s
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import EngineTimeout, ImageMissing, Unavailable
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.domain.pool import DEMAND_WINDOW_S, QUIET_S, PoolPolicy, backoff_s
 from sandlot.providers.base import SandboxSpec
 from sandlot.testing.eventually import eventually
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.pool import Pool
+from sandlot.worker.pool.warm_pool import WarmPool
 
 NONE_WARM = PoolPolicy(size=0, min=0)
 
@@ -38,15 +38,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def pool_of(engine: Engine) -> AsyncIterator[Callable[..., Pool]]:
+async def pool_of(engine: Engine) -> AsyncIterator[Callable[..., WarmPool]]:
     pools = []
     provider = engine.provider()
 
     def build(
         sizes: PoolPolicy = NONE_WARM, clock: Callable[[], float] = time.monotonic, **options: Any
-    ) -> Pool:
+    ) -> WarmPool:
         chosen = WorkerOptions(**options)
-        pool = Pool(
+        pool = WarmPool(
             Recipe(ENVIRONMENT, pool=sizes),
             chosen,
             make=lambda environment: provider.create(SandboxSpec(new_sandbox_id(), environment)),
@@ -63,7 +63,7 @@ async def pool_of(engine: Engine) -> AsyncIterator[Callable[..., Pool]]:
         await pool.close()
 
 
-async def filled(pool: Pool, ready: int) -> None:
+async def filled(pool: WarmPool, ready: int) -> None:
     pool.fill()
     await eventually(lambda: pool.stats().ready == ready)
 
@@ -183,7 +183,7 @@ async def test_one_that_gave_up_gets_nothing_and_others_do(pool_of, engine: Engi
 # neither lose it nor hand it out twice.
 
 
-async def waiting_claim(pool: Pool, engine: Engine) -> tuple[asyncio.Task[Any], ScriptedSandbox]:
+async def waiting_claim(pool: WarmPool, engine: Engine) -> tuple[asyncio.Task[Any], ScriptedSandbox]:
     engine.creating.hold()
     claiming = asyncio.create_task(pool.claim("a"))
     await asyncio.sleep(0.01)
@@ -387,7 +387,7 @@ async def test_close_tells_those_who_wait_and_those_who_come_late(pool_of, engin
     claiming, _ = await waiting_claim(pool, engine)
     closing = asyncio.create_task(pool.close())
     for claim in (claiming, asyncio.wait_for(pool.claim("a"), 20)):
-        with pytest.raises(Unavailable, match="stopping"):
+        with pytest.raises(Unavailable, match="shutting down"):
             await claim
     engine.creating.release()
     await closing

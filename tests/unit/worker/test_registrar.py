@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.unit.worker.conftest import Scene
 
+from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import (
     ImageMissing,
     InvalidRequest,
@@ -22,8 +24,6 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.limits import Limits
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import (
     KEPT_WITHOUT_A_WORKER,
     Assignment,
@@ -228,7 +228,7 @@ async def test_session_that_is_taken_in_as_lost_does_not_end_as_idle(scene: Scen
     worker = await start(scene, clerk)
     began = time.time()
     left = lost_elsewhere(created_at=began - 2000, last_active_at=began - 2000)
-    lost = await worker.take_in_lost(left)
+    lost = await worker.adopt_lost_session(left)
     assert lost is not None
     assert lost.last_active_at >= began
     found = await worker.create_session(THREAD)
@@ -404,7 +404,7 @@ async def test_who_waited_while_it_was_given_up_is_sent_back_to_the_fleet(scene:
     worker = await start(scene, clerk)
     session = (await worker.create_session(THREAD)).session
     live = worker._sessions.table.get("default", session.id)
-    async with live.changing:
+    async with live.transition_lock:
         giving_up = asyncio.create_task(worker.give_up([session.id]))
         await asyncio.sleep(0.02)
         calls = [

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.worker.conftest import Scene
 
+from sandlot.domain.capacity.limits import LimitChange
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import (
     EngineProblem,
     EngineTimeout,
@@ -19,12 +21,10 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.domain.limits import LimitChange
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import CreateSession, SessionChange, SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.worker import live as live_module
+from sandlot.worker.sessions import live_session as live_module
 
 THREAD = CreateSession(thread="t-1", env={"A": "1"}, metadata={"k": "v"}, idempotency_key="key")
 

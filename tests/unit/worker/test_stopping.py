@@ -8,9 +8,9 @@ import time
 import pytest
 from tests.unit.worker.conftest import Scene, full_disk
 
+from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import EngineTimeout, LinkInterrupted, Unavailable
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.pool import PoolPolicy
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
 from sandlot.worker import service
@@ -105,7 +105,7 @@ async def test_o2_a_thread_that_is_here_is_found_while_the_worker_stops(scene: S
     assert (found.session.id, found.created) == (session.id, False)
     run = await worker.execute_in_thread(CreateSession(thread="t"), ExecRequest(command="x"))
     assert run.result.exit_code == 0
-    with pytest.raises(Unavailable, match="stopping"):
+    with pytest.raises(Unavailable, match="shutting down"):
         await worker.create_session(CreateSession(thread="another"))
 
 
@@ -150,7 +150,7 @@ async def test_recreate_on_a_closing_worker_does_not_hang(scene: Scene) -> None:
     recreating = asyncio.create_task(worker.recreate_session(session.id))
     await asyncio.sleep(0.02)
     closing = asyncio.create_task(worker.close())
-    with pytest.raises(Unavailable, match="stopping"):
+    with pytest.raises(Unavailable, match="shutting down"):
         await asyncio.wait_for(recreating, 20)
     scene.engine.creating.release()
     await closing

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from tests.unit.worker.conftest import full_disk
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import Conflict, EngineProblem, StorageFull, StorageProblem
-from sandlot.domain.limits import Limits
 from sandlot.domain.recovery import Purpose, SandboxRecord
-from sandlot.domain.session import EndReason, LossReport, Session, SessionState, end, lose
-from sandlot.worker.store import SCHEMA_VERSION, SessionRecord, Store
+from sandlot.domain.session import EndReason, LossReport, Session, SessionState
+from sandlot.domain.session_states import end, lose
+from sandlot.worker.store.database import SCHEMA_VERSION, SessionRecord, Store
 
 SANDBOX = SandboxRecord("sbx_1", "base", Purpose.SESSION)
 RECORD = SessionRecord(
@@ -277,7 +278,7 @@ class TestOtherProblems:
             store._database.execute("PRAGMA query_only = ON")
 
         await store._on_thread(broken)
-        with pytest.raises(StorageProblem, match="cannot write its memory") as caught:
+        with pytest.raises(StorageProblem, match="cannot write its records") as caught:
             await store.save([other(2)])
         assert not isinstance(caught.value, StorageFull)
         assert not caught.value.retryable

@@ -59,6 +59,6 @@ async def test_variables_that_were_lost_with_their_worker_are_not_compared(scene
     worker = await scene.start()
     session = (await worker.create_session(FIRST)).session
     await worker.give_up({session.id})
-    assert await worker.take_in_lost(session) is not None
+    assert await worker.adopt_lost_session(session) is not None
     again = await worker.create_session(CreateSession(thread="t", env={"TOKEN": "one"}, recreate_lost=True))
     assert (again.session.id, again.session.generation) == (session.id, 2)

@@ -15,14 +15,15 @@ from sandlot.domain.errors import SandboxUnresponsive
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.worker import options, pulse
+from sandlot.worker import options
 from sandlot.worker.service import WorkerService
+from sandlot.worker.sessions import responsiveness
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "ASK_EVERY_S", 0.02)
-    monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr(responsiveness, "ASK_EVERY_S", 0.02)
+    monkeypatch.setattr(responsiveness, "ANSWER_WITHIN_S", 0.05)
 
 
 async def _session(scene: Scene, worker: WorkerService) -> tuple[Session, ScriptedSandbox]:
@@ -38,7 +39,7 @@ async def _state(worker: WorkerService, session: Session) -> SessionState:
 async def test_o1_exec_ends_after_its_timeout_and_the_grace(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "UNANSWERED", 10**6)  # nobody finds out before
+    monkeypatch.setattr(responsiveness, "UNANSWERED", 10**6)  # nobody finds out before
     worker = await scene.start(exec_grace_s=0.2)
     session, sandbox = await _session(scene, worker)
     sandbox.awake.clear()
@@ -62,7 +63,7 @@ async def test_o1_exec_whose_timeout_is_over_waits_for_no_silent_sandbox(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One unanswered question is enough by then: the grace is for sandboxes that answer, and are slow."""
-    monkeypatch.setattr(pulse, "UNANSWERED", 10**6)
+    monkeypatch.setattr(responsiveness, "UNANSWERED", 10**6)
     monkeypatch.setattr(options, "OVERDUE_S", 0.2)
     worker = await scene.start(exec_grace_s=600)
     session, sandbox = await _session(scene, worker)
@@ -73,7 +74,7 @@ async def test_o1_exec_whose_timeout_is_over_waits_for_no_silent_sandbox(
         )
     assert (caught.value.retryable, caught.value.may_have_executed) == (True, True)
     # A slow one, which answers all questions, is waited for.
-    monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 5)
+    monkeypatch.setattr(responsiveness, "ANSWER_WITHIN_S", 5)
     sandbox.awake.set()
     live = next(iter(worker._sessions.table))
     await eventually(lambda: live.unanswered == 0)  # what it left before is not held against it any more
@@ -84,7 +85,7 @@ async def test_o1_exec_whose_timeout_is_over_waits_for_no_silent_sandbox(
     await asyncio.wait([waiting], timeout=1)
     assert not waiting.done()
     # Until it leaves one without an answer.
-    monkeypatch.setattr(pulse, "ANSWER_WITHIN_S", 0.05)
+    monkeypatch.setattr(responsiveness, "ANSWER_WITHIN_S", 0.05)
     sandbox.awake.clear()
     with pytest.raises(SandboxUnresponsive, match="any more"):
         await asyncio.wait_for(waiting, 30)

@@ -1,4 +1,4 @@
-"""The contract over HTTP: ``HttpService`` calls a server and behaves like the service behind it."""
+"""``HttpService``: implements the service contract by calling a server over HTTP."""
 
 from sandlot.client.http.service import HttpService
 

@@ -1,4 +1,4 @@
-"""A session's files over HTTP: contents and archives are streamed both ways, the rest is JSON."""
+"""A session's files over HTTP. Contents and archives are streamed both ways; the rest is JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from sandlot.client.http.connection import READ_TIMEOUT_S, SLOWEST_BYTES_PER_S, Connection
-from sandlot.client.http.lines import SILENCE_S
-from sandlot.client.http.problems import error_of_problem, error_of_transport, interrupted, unreadable
-from sandlot.client.http.request import encode, query
-from sandlot.client.http.session_way import SessionWay
-from sandlot.client.http.sse import EventParser, ServerEvent
+from sandlot.client.http.routing.session_calls import SessionCalls
+from sandlot.client.http.streams.event_streams import SILENCE_S
+from sandlot.client.http.streams.sse import EventParser, ServerEvent
+from sandlot.client.http.transport.connection import READ_TIMEOUT_S, SLOWEST_BYTES_PER_S, Connection
+from sandlot.client.http.transport.problems import (
+    error_of_problem,
+    error_of_transport,
+    interrupted,
+    unreadable,
+)
+from sandlot.client.http.transport.request import encode, query
 from sandlot.domain.errors import FileProblem, InvalidRequest
 from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
 from sandlot.wire.http_bodies import MkdirBody, MoveBody, RemovedBody
 
-# An upload is answered once the sandbox has all of it on its disk.
+# The server answers an upload once the sandbox has written all of it to disk.
 UPLOAD_ANSWER_S: Final = 600.0
 
 _ENTRY: Final = msgspec.json.Decoder(FileEntry)
@@ -33,10 +38,10 @@ _CHANGE: Final = msgspec.json.Decoder(FileChange)
 
 
 class HttpFiles:
-    """Implements ``Files``."""
+    """Implements ``Files`` by calling a server."""
 
-    def __init__(self, way: SessionWay, path: str) -> None:
-        self._way = way
+    def __init__(self, calls: SessionCalls, path: str) -> None:
+        self._calls = calls
         self._path = path
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
@@ -60,10 +65,10 @@ class HttpFiles:
         glob: str | None = None,
         limit: int = 1000,
     ) -> Search:
-        asked = query(
+        params = query(
             path=path, pattern=pattern, regex=regex, ignore_case=ignore_case, glob=glob, limit=limit
         )
-        search: Search = await self._get(_SEARCH, "/search" + asked)
+        search: Search = await self._get(_SEARCH, "/search" + params)
         return search
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
@@ -77,20 +82,20 @@ class HttpFiles:
         if offset or length is not None:
             headers = {"Range": f"bytes={offset}-{'' if length is None else offset + length - 1}"}
         try:
-            async with self._way.stream(target, headers=headers) as response:
+            async with self._calls.stream(target, headers=headers) as response:
                 if headers is not None and response.status_code != 206:
                     raise unreadable(str(response.url), "a whole file where a part was asked for")
                 async for piece in response.aiter_raw():
                     yield piece
         except InvalidRequest:
-            # A part that begins behind the end is refused, and here it is an empty part.
+            # The server refuses a range that starts after the end. Here that means an empty part.
             if offset < (await self.stat(path)).size:
                 raise
 
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         pieces: builtins.list[bytes] = []
         total = 0
-        async with self._way.stream(self._path + "/content" + query(path=path)) as response:
+        async with self._calls.stream(self._path + "/content" + query(path=path)) as response:
             length = response.headers.get("content-length", "")
             if length.isdecimal() and int(length) > max_bytes:
                 raise _too_large("the file", max_bytes, path)
@@ -113,9 +118,11 @@ class HttpFiles:
         target = self._path + "/content" + query(path=path, mode=mode, parents=parents, exclusive=exclusive)
         headers = {"Content-Type": "application/octet-stream"}
         if isinstance(content, AsyncIterable):
-            answer = await self._way.upload(target, content, headers=headers, read_timeout_s=UPLOAD_ANSWER_S)
+            answer = await self._calls.upload(
+                target, content, headers=headers, read_timeout_s=UPLOAD_ANSWER_S
+            )
         else:
-            answer = await self._way.call(
+            answer = await self._calls.call(
                 "PUT",
                 target,
                 bytes(content),
@@ -123,11 +130,11 @@ class HttpFiles:
                 headers=headers,
                 read_timeout_s=min(UPLOAD_ANSWER_S, READ_TIMEOUT_S + len(content) / SLOWEST_BYTES_PER_S),
             )
-        entry: FileEntry = self._way.decode(_ENTRY, answer)
+        entry: FileEntry = self._calls.decode(_ENTRY, answer)
         return entry
 
     async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
-        # With parents a folder that is there already is fine, so it may be asked for twice.
+        # With ``parents`` an existing folder is no error, so the request can be repeated.
         return await self._entry("POST", "/mkdir", MkdirBody(path, parents, mode), repeatable=parents)
 
     async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
@@ -135,8 +142,8 @@ class HttpFiles:
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
         target = self._path + query(path=path, recursive=recursive, missing_ok=missing_ok)
-        answer = await self._way.call("DELETE", target, repeatable=missing_ok)
-        removed: int = self._way.decode(_REMOVED, answer).removed
+        answer = await self._calls.call("DELETE", target, repeatable=missing_ok)
+        removed: int = self._calls.decode(_REMOVED, answer).removed
         return removed
 
     def watch(
@@ -147,21 +154,21 @@ class HttpFiles:
     @asynccontextmanager
     async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
         target = self._path + "/watch" + query(path=path, recursive=recursive)
-        connection, response = await self._way.open(
+        connection, response = await self._calls.open(
             target, headers={"Accept": "text/event-stream"}, read_timeout_s=SILENCE_S
         )
         try:
-            async with aclosing(_told(connection, response)) as told:
-                async for event in told:
+            async with aclosing(_server_events(connection, response)) as events:
+                async for event in events:
                     if event.name == "ready":
                         break
-                yield _changes(connection, told)
+                yield _changes(connection, events)
         finally:
             await response.aclose()
 
     async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
         total = 0
-        async with self._way.stream(self._path + "/archive" + query(path=path)) as response:
+        async with self._calls.stream(self._path + "/archive" + query(path=path)) as response:
             async for piece in response.aiter_raw():
                 total += len(piece)
                 if max_bytes is not None and total > max_bytes:
@@ -177,26 +184,28 @@ class HttpFiles:
         max_files: int | None = None,
     ) -> ArchiveSummary:
         target = self._path + "/archive" + query(path=path, max_bytes=max_bytes, max_files=max_files)
-        answer = await self._way.upload(
+        answer = await self._calls.upload(
             target, tar, headers={"Content-Type": "application/x-tar"}, read_timeout_s=UPLOAD_ANSWER_S
         )
-        summary: ArchiveSummary = self._way.decode(_SUMMARY, answer)
+        summary: ArchiveSummary = self._calls.decode(_SUMMARY, answer)
         return summary
 
-    # one call
+    # single calls
 
     async def _get(self, decoder: msgspec.json.Decoder[Any], path: str) -> Any:
-        answer = await self._way.call("GET", self._path + path, repeatable=True)
-        return self._way.decode(decoder, answer)
+        answer = await self._calls.call("GET", self._path + path, repeatable=True)
+        return self._calls.decode(decoder, answer)
 
     async def _entry(self, method: str, path: str, body: Any = None, *, repeatable: bool) -> FileEntry:
         content = None if body is None else encode(body)
-        answer = await self._way.call(method, self._path + path, content, repeatable=repeatable)
-        entry: FileEntry = self._way.decode(_ENTRY, answer)
+        answer = await self._calls.call(method, self._path + path, content, repeatable=repeatable)
+        entry: FileEntry = self._calls.decode(_ENTRY, answer)
         return entry
 
 
-async def _told(connection: Connection, response: httpx.Response) -> AsyncGenerator[ServerEvent, None]:
+async def _server_events(
+    connection: Connection, response: httpx.Response
+) -> AsyncGenerator[ServerEvent, None]:
     parser = EventParser()
     try:
         async for chunk in response.aiter_raw():
@@ -206,12 +215,12 @@ async def _told(connection: Connection, response: httpx.Response) -> AsyncGenera
                 yield event
     except (httpx.HTTPError, httpx.StreamError) as error:
         raise error_of_transport(connection.url, error) from error
-    # A watch has no end of its own.
+    # A watch does not end by itself.
     raise interrupted(connection.url, "the server ended the watch")
 
 
-async def _changes(connection: Connection, told: AsyncIterator[ServerEvent]) -> AsyncIterator[FileChange]:
-    async for event in told:
+async def _changes(connection: Connection, events: AsyncIterator[ServerEvent]) -> AsyncIterator[FileChange]:
+    async for event in events:
         if event.name == "change":
             yield connection.decode(_CHANGE, event.data)
 

@@ -1,4 +1,4 @@
-"""What an operator asks of a fleet, at one of its coordinators."""
+"""An operator's requests to a fleet, sent to one of its coordinators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from sandlot.client.http.request import encode, query, segment
 from sandlot.client.http.service import HttpService
+from sandlot.client.http.transport.request import encode, query, segment
 from sandlot.domain.errors import NotFound, Unsupported
 from sandlot.wire.fleet_bodies import DrainBody, FleetBody, PlacedSessionBody, PlacedSessionsBody
 
@@ -17,15 +17,17 @@ _PLACED: Final = msgspec.json.Decoder(PlacedSessionsBody)
 
 
 class FleetOperator(HttpService):
+    """``HttpService`` plus the requests that only a fleet's operator makes."""
+
     async def fleet(self) -> FleetBody:
-        fleet: FleetBody = self._connection.decode(_FLEET, await self._asked("GET", "/v1/fleet"))
+        fleet: FleetBody = self._connection.decode(_FLEET, await self._request("GET", "/v1/fleet"))
         return fleet
 
     async def placed_sessions(self) -> AsyncIterator[PlacedSessionBody]:
-        """All of them, oldest first, page by page."""
+        """Iterate over all sessions with their workers, oldest first, page by page."""
         after: str | None = None
         while True:
-            body = await self._asked("GET", "/v1/fleet/sessions" + query(after=after, limit=1000))
+            body = await self._request("GET", "/v1/fleet/sessions" + query(after=after, limit=1000))
             page: PlacedSessionsBody = self._connection.decode(_PLACED, body)
             for placed in page.sessions:
                 yield placed
@@ -34,11 +36,11 @@ class FleetOperator(HttpService):
             after = page.next
 
     async def set_draining(self, worker_id: str, draining: bool) -> None:
-        word = "drain" if draining else "undrain"
-        path = f"/v1/fleet/workers/{segment(worker_id)}/{word}"
-        await self._asked("POST", path, encode(DrainBody()))
+        action = "drain" if draining else "undrain"
+        path = f"/v1/fleet/workers/{segment(worker_id)}/{action}"
+        await self._request("POST", path, encode(DrainBody()))
 
-    async def _asked(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
             return await self._call(method, path, body, repeatable=True)
         except NotFound as error:

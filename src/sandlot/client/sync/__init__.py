@@ -1,1 +1,1 @@
-"""The same names without await: a thin facade over the async classes, never a second implementation."""
+"""The blocking SDK: the same names without ``await``, as a thin facade over the async classes."""

@@ -1,14 +1,14 @@
-"""An event loop in a thread of its own, and the way from plain calls into it.
+"""Runs an event loop in its own thread, so that blocking code can call async code.
 
-So a blocking call works anywhere, also on the thread of a running event loop. The thread is a daemon and is
-stopped at the latest when the interpreter ends; before that, the loop has a last thing to do.
+Blocking calls therefore work anywhere, also on the thread of a running event loop. The thread is a
+daemon and stops at the latest when the interpreter exits. Before that, the loop runs a cleanup.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import concurrent.futures.thread  # before our hook below, which then runs before its own
+import concurrent.futures.thread  # imported before our hook below, so that ours runs before its own
 import contextlib
 import os
 import sys
@@ -18,38 +18,44 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
-LAST_S: Final = 8.0  # for the last thing
-STOP_S: Final = 10.0  # until the thread is left to itself
+CLEANUP_S: Final = 8.0  # time limit of the cleanup
+STOP_S: Final = 10.0  # how long to wait for the thread to stop
 
 T = TypeVar("T")
-Last = Callable[[], Coroutine[Any, Any, None]]
-Calls = weakref.WeakSet[Any]  # the coroutines that somebody outside waits for
+Cleanup = Callable[[], Coroutine[Any, Any, None]]
+Calls = weakref.WeakSet[Any]  # the coroutines that callers outside the loop wait for
 
 
 class BackgroundLoop:
-    def __init__(self, last: Last | None = None) -> None:
-        """``last`` is run before the loop stops. It must not hold this object, or that would never end."""
-        self._made_in = os.getpid()
-        self._start(last)
-        _running.add(self)
+    """An event loop in its own thread, with blocking methods to run coroutines on it."""
 
-    def _start(self, last: Last | None) -> None:
+    def __init__(self, cleanup: Cleanup | None = None) -> None:
+        """``cleanup`` runs before the loop stops.
+
+        It must not refer to this object, or the object would never be garbage-collected.
+        """
+        self._created_in_pid = os.getpid()
+        self._start(cleanup)
+        _loops.add(self)
+
+    def _start(self, cleanup: Cleanup | None) -> None:
         self._loop = asyncio.new_event_loop()
         self._calls = Calls()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="sandlot", daemon=True)
         self._thread.start()
         pid = os.getpid()
-        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, pid, self._calls, last)
-        self._pid = pid  # the last of all: who finds it to be his own uses the others
+        self._stop = weakref.finalize(self, _stop, self._loop, self._thread, pid, self._calls, cleanup)
+        # Set last: another thread that finds its own pid here uses the other attributes.
+        self._pid = pid
 
     def _start_after_fork(self) -> None:
-        """A fork takes no thread along; connections are made anew for the new loop."""
-        with _starting:
+        """Start a new loop: a fork does not copy threads. Connections are recreated for it."""
+        with _start_lock:
             if self._pid != os.getpid() and self.alive:
-                self._start(None)  # the last thing is the parent's to do
+                self._start(None)  # the cleanup is the parent's job
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begins it, and waits for nothing."""
+        """Start a coroutine on the loop without waiting for it."""
         if self._pid != os.getpid():
             self._start_after_fork()
         if not self.alive:
@@ -59,17 +65,21 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for its result."""
         if self._on_own_thread:
             coroutine.close()
-            raise RuntimeError("a blocking call from the client's own event loop would wait for itself")
+            raise RuntimeError(
+                "A blocking call from the client's own event loop would deadlock. Use AsyncClient."
+            )
         future = self.submit(coroutine)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # an interrupt of the caller ends the call too; one that is done is not changed
+            future.cancel()  # an interrupted caller cancels its call; no effect if it is done
             raise
 
     def iterate(self, events: AsyncIterator[T]) -> Generator[T, None, None]:
+        """Iterate over an async iterator with a plain ``for``."""
         pid = os.getpid()
         try:
             while True:
@@ -83,6 +93,7 @@ class BackgroundLoop:
 
     @contextlib.contextmanager
     def enter(self, context: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
+        """Enter an async context with a plain ``with``."""
         pid = os.getpid()
         events = self.run(context.__aenter__())
         try:
@@ -91,11 +102,12 @@ class BackgroundLoop:
             self._finish(lambda: context.__aexit__(None, None, None), pid)
 
     def _finish(self, finish: Callable[[], Coroutine[Any, Any, Any]], pid: int) -> None:
-        """Of an iterator that is left. The garbage collector may be who leaves it, on any thread."""
-        if not self.alive or pid != os.getpid():  # a parent reads on, on a connection that is not ours
+        """Clean up after an iterator. The garbage collector may trigger this, on any thread."""
+        if not self.alive or pid != os.getpid():  # after a fork, the connection is the parent's
             return
         if self._on_own_thread:
-            asyncio.run_coroutine_threadsafe(finish(), self._loop)  # to wait for it here would be for ever
+            # Waiting for it here would never end.
+            asyncio.run_coroutine_threadsafe(finish(), self._loop)
         else:
             self.run(finish())
 
@@ -105,18 +117,20 @@ class BackgroundLoop:
 
     @property
     def forked(self) -> bool:
-        """This is another process than it was made in. What was opened before is still the parent's."""
-        return self._made_in != os.getpid()
+        """Whether a fork copied this object. Then everything open belongs to the parent."""
+        return self._created_in_pid != os.getpid()
 
     @property
     def alive(self) -> bool:
+        """Whether the loop has not been closed."""
         return self._stop.alive
 
     def close(self) -> None:
+        """Cancel running calls, run the cleanup and stop the thread."""
         self._stop()
         if self._pid == os.getpid() and not self._on_own_thread:
             self._thread.join(timeout=STOP_S)
-            _ending.discard(self._thread)
+            _stopping.discard(self._thread)
 
 
 async def _next(events: AsyncIterator[T]) -> T:
@@ -140,7 +154,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-        _ending.discard(threading.current_thread())
+        _stopping.discard(threading.current_thread())
 
 
 def _stop(
@@ -148,59 +162,63 @@ def _stop(
     thread: threading.Thread,
     pid: int,
     calls: Calls,
-    last: Last | None,
+    cleanup: Cleanup | None,
 ) -> None:
-    """Waits for nothing: the garbage collector may call this on any thread, an event loop's among them."""
+    """Start the shutdown without waiting for it.
+
+    The garbage collector may call this on any thread, including that of an event loop.
+    """
     if pid != os.getpid():
-        return  # of a parent, whose loop is not ours to touch
-    _ending.add(thread)
-    asyncio.run_coroutine_threadsafe(_end(loop, calls, last), loop)
+        return  # the loop belongs to the parent process
+    _stopping.add(thread)
+    asyncio.run_coroutine_threadsafe(_shut_down(loop, calls, cleanup), loop)
 
 
-async def _end(loop: asyncio.AbstractEventLoop, calls: Calls, last: Last | None) -> None:
+async def _shut_down(loop: asyncio.AbstractEventLoop, calls: Calls, cleanup: Cleanup | None) -> None:
     try:
-        with contextlib.suppress(Exception):  # there is nobody left to tell
-            async with asyncio.timeout(LAST_S):
-                await _end_calls(calls)
-                if last is not None:
-                    await last()
+        with contextlib.suppress(Exception):  # there is no caller left to report to
+            async with asyncio.timeout(CLEANUP_S):
+                await _cancel_calls(calls)
+                if cleanup is not None:
+                    await cleanup()
     finally:
         loop.stop()
 
 
-async def _end_calls(calls: Calls) -> None:
-    """What a call does about its cancellation, such as ending its command, needs the connections still.
+async def _cancel_calls(calls: Calls) -> None:
+    """Cancel the running calls while the connections still work.
 
-    Calls alone are cancelled: what they await may have tasks of its own, such as one that is connecting.
+    A cancelled call may need them, for example to end its command. Only calls are cancelled: they
+    may await other tasks, such as one that is connecting.
     """
-    ending = [task for task in asyncio.all_tasks() if task.get_coro() in calls]
-    for task in ending:
-        if not task.cancelling():  # again would cancel just that
+    cancelled = [task for task in asyncio.all_tasks() if task.get_coro() in calls]
+    for task in cancelled:
+        if not task.cancelling():  # a second cancel would interrupt its handling of the first
             task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
+    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
-_running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
-_ending: set[threading.Thread] = set()  # told to, and perhaps waited for by nobody
-_starting = threading.Lock()
+_loops: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
+_stopping: set[threading.Thread] = set()  # told to stop; perhaps no caller waits for them
+_start_lock = threading.Lock()
 
 
 def _stop_all() -> None:
-    for loop in list(_running):
+    for loop in list(_loops):
         loop.close()
-    for thread in list(_ending):
+    for thread in list(_stopping):
         thread.join(timeout=STOP_S)
 
 
 def _after_fork() -> None:
-    """Threads of the parent are not here to end, nor to let go of a lock."""
-    global _starting
-    _starting = threading.Lock()
-    _ending.clear()
+    """Forget the parent's threads: none of them exists here to stop or to release a lock."""
+    global _start_lock
+    _start_lock = threading.Lock()
+    _stopping.clear()
 
 
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_after_fork)
 
-# When ``atexit`` is reached, no executor takes work any more, and closing a local client needs some.
+# Not ``atexit``: by then executors accept no more work, and closing a local client needs one.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]  # noqa: SLF001

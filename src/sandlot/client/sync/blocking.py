@@ -1,4 +1,4 @@
-"""Methods of the facade, made from those of the async classes. Parameters and docs are theirs."""
+"""Makes blocking methods from async ones. They keep the parameters and docstrings."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 class Facade(Generic[A]):
-    """An async object and the loop that it is used on."""
+    """A blocking version of an async object, which runs on a background loop."""
 
-    def __init__(self, behind: A, loop: BackgroundLoop) -> None:
-        self._behind = behind
+    def __init__(self, wrapped: A, loop: BackgroundLoop) -> None:
+        self._wrapped = wrapped
         self._loop = loop
 
     def __repr__(self) -> str:
-        return repr(self._behind).replace("<Async", "<", 1)
+        return repr(self._wrapped).replace("<Async", "<", 1)
 
 
-def _like(method: Callable[..., Any]) -> Callable[[C], C]:
-    """Name, parameters and doc of an async method, in the words of the facade: what ``help`` shows."""
+def _with_signature_of(method: Callable[..., Any]) -> Callable[[C], C]:
+    """Copy the name, parameters and docstring of an async method, so that ``help`` shows them."""
 
-    def dress(call: C) -> C:
+    def decorate(call: C) -> C:
         functools.update_wrapper(call, method, assigned=("__name__",))
         call.__qualname__ = _without_async(method.__qualname__)
         call.__doc__ = _without_async(method.__doc__ or "")
@@ -42,10 +42,11 @@ def _like(method: Callable[..., Any]) -> Callable[[C], C]:
         call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
         return call
 
-    return dress
+    return decorate
 
 
 def _without_async(text: str) -> str:
+    """Rewrite an async method's annotation or docstring for its blocking version."""
     text = re.sub(r"AsyncGenerator\[(\w+), None\]", r"Iterator[\1]", text)
     return text.replace("async with", "with").replace("Async", "").replace("Opening", "Session")
 
@@ -53,9 +54,11 @@ def _without_async(text: str) -> str:
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Facade[Any], P], R]:
-    @_like(method)
+    """Make a blocking method from an async one."""
+
+    @_with_signature_of(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(method(self._behind, *args, **kwargs))
+        return self._loop.run(method(self._wrapped, *args, **kwargs))
 
     return call
 
@@ -64,11 +67,11 @@ def blocking_as(
     wrap: Callable[[Any, BackgroundLoop], T],
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]],
 ) -> Callable[Concatenate[Facade[Any], P], T]:
-    """Of a method that returns an async object: here its facade."""
+    """Make a blocking method from one that returns an async object; this one returns its facade."""
 
-    @_like(method)
+    @_with_signature_of(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return wrap(self._loop.run(method(self._behind, *args, **kwargs)), self._loop)
+        return wrap(self._loop.run(method(self._wrapped, *args, **kwargs)), self._loop)
 
     return call
 
@@ -76,11 +79,11 @@ def blocking_as(
 def blocking_self(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]],
 ) -> Callable[Concatenate[F, P], F]:
-    """Of a method that returns its own object."""
+    """Make a blocking method from one that returns ``self``."""
 
-    @_like(method)
+    @_with_signature_of(method)
     def call(self: F, /, *args: P.args, **kwargs: P.kwargs) -> F:
-        self._loop.run(method(self._behind, *args, **kwargs))
+        self._loop.run(method(self._wrapped, *args, **kwargs))
         return self
 
     return call
@@ -89,9 +92,11 @@ def blocking_self(
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[R]],
 ) -> Callable[Concatenate[Facade[Any], P], Generator[R, None, None]]:
-    @_like(method)
+    """Make a generator method from an async one."""
+
+    @_with_signature_of(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
-        return self._loop.iterate(method(self._behind, *args, **kwargs))
+        return self._loop.iterate(method(self._wrapped, *args, **kwargs))
 
     return call
 
@@ -99,8 +104,10 @@ def iterating(
 def entering(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[AsyncIterator[R]]],
 ) -> Callable[Concatenate[Facade[Any], P], AbstractContextManager[Iterator[R]]]:
-    @_like(method)
+    """Make a context manager method from an async one."""
+
+    @_with_signature_of(method)
     def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Iterator[R]]:
-        return self._loop.enter(method(self._behind, *args, **kwargs))
+        return self._loop.enter(method(self._wrapped, *args, **kwargs))
 
     return call

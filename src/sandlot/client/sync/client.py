@@ -17,13 +17,20 @@ T = TypeVar("T")
 
 
 class Client(Facade[AsyncClient]):
-    """``url`` and ``api_key`` default to SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
+    """A connection to a Sandlot server, for programs without asyncio.
 
-    ``patience_s``: for so long ``create``, ``thread`` and ``run_in_thread`` wait for a server that heals by
-    itself, as a fleet does whose directory was started again; 0: not at all.
+    Start here: ``create`` returns a new sandbox session, ``thread`` that of a conversation.
 
-    Its calls run on an event loop in a thread of its own, which ``close`` ends. A client that nobody closes
-    is closed when the program ends.
+    ``url`` and ``api_key``: the server and its key. They default to the environment variables
+    SANDLOT_URL and SANDLOT_API_KEY, then to a server on this machine.
+
+    ``patience_s``: how many seconds ``create``, ``thread`` and ``run_in_thread`` wait for a server
+    that recovers by itself, such as a fleet whose directory was restarted; 0 means no waiting.
+
+    ``service``: use this service instead of a URL. The caller closes it, not the client.
+
+    Calls run on an event loop in a background thread, which ``close`` stops. A client that you do
+    not close is closed when the program ends.
     """
 
     def __init__(
@@ -33,19 +40,26 @@ class Client(Facade[AsyncClient]):
         api_key: str | None = None,
         service: SandboxService | None = None,
         patience_s: float = PATIENCE_S,
-        _behind: AsyncClient | None = None,
+        _wrapped: AsyncClient | None = None,
     ) -> None:
-        behind = _behind or AsyncClient(url, api_key=api_key, service=service, patience_s=patience_s)
-        super().__init__(behind, BackgroundLoop(behind.aclose))
+        wrapped = _wrapped or AsyncClient(url, api_key=api_key, service=service, patience_s=patience_s)
+        super().__init__(wrapped, BackgroundLoop(wrapped.aclose))
 
     @classmethod
     def local(cls, **options: Any) -> Self:
-        """A worker in this process, for this program alone; opened when it is first used."""
-        return cls(_behind=AsyncClient.local(**options))
+        """Run a worker inside this process, for this program alone, instead of using a server.
+
+        The worker starts when the client is first used. Options are the server's settings by name
+        (docs/reference/settings.md), such as ``Client.local(pool_size=2)``. All sessions end with
+        the program, including those of threads. With ``keep_sessions=True`` they stay, and the next
+        local program finds them again.
+        """
+        return cls(_wrapped=AsyncClient.local(**options))
 
     @property
     def service(self) -> SandboxService:
-        return self._behind.service
+        """The service behind this client. A local client has none until it is opened."""
+        return self._wrapped.service
 
     create = blocking_as(Session, AsyncClient.create)
     thread = blocking_as(Session, AsyncClient.thread)
@@ -55,32 +69,39 @@ class Client(Facade[AsyncClient]):
     health = blocking(AsyncClient.health)
 
     def sessions(self, *, thread: str | None = None) -> Iterator[Session]:
-        """All that live or are lost, oldest first, page by page."""
-        for session in self._loop.iterate(self._behind.sessions(thread=thread)):
+        """Iterate over all active and lost sessions, oldest first; pages are fetched as needed.
+
+        ``thread`` limits this to the session of one conversation.
+        """
+        for session in self._loop.iterate(self._wrapped.sessions(thread=thread)):
             yield Session(session, self._loop)
 
     def submit(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Begins something with the async client behind this one, on its loop: the way in from others."""
-        return self._loop.submit(work(self._behind))
+        """Start async work on the client's background loop, from any thread or event loop.
+
+        ``work`` receives the ``AsyncClient`` behind this client.
+        """
+        return self._loop.submit(work(self._wrapped))
 
     def call(self, work: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        """As ``submit``, and waits for it; an interrupt of the caller ends the work too.
+        """Run async work like ``submit`` and wait for its result.
 
-        On the client's own loop, which would wait for itself, it is refused.
+        Interrupting the caller cancels the work. On the client's own loop this raises an error,
+        because the loop would wait for itself.
         """
-        return self._loop.run(work(self._behind))
+        return self._loop.run(work(self._wrapped))
 
     def close(self) -> None:
-        """Sessions live on; of a local client they end with its worker."""
+        """Close the client. Sessions stay; those of a local client end with its worker."""
         if self._loop.alive:
             try:
-                if not self._loop.forked:  # a local worker and its sandboxes are the parent's
-                    self._loop.run(self._behind.aclose())
+                if not self._loop.forked:  # after a fork, a local worker belongs to the parent
+                    self._loop.run(self._wrapped.aclose())
             finally:
                 self._loop.close()
 
     def __enter__(self) -> Self:
-        self._loop.run(self._behind.__aenter__())
+        self._loop.run(self._wrapped.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""``Session`` and what belongs to it, without await."""
+"""``Session`` with its ``Exec``, ``Shell`` and ``Files``: the async classes without ``await``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
-from sandlot.client.async_session import RUN_TAKES, AsyncSession, AsyncShell
-from sandlot.client.callbacks import Followed, OnText
+from sandlot.client.async_session import RUN_ARGUMENTS, AsyncSession, AsyncShell
+from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.options import Command, ExecOptions, exec_request
 from sandlot.client.result import Result
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, blocking_self, entering, iterating
@@ -19,9 +19,16 @@ from sandlot.domain.session import SessionState
 
 
 class Exec(Facade[AsyncExec]):
+    """A handle to one command run: read its output, wait for it, write to it, kill it.
+
+    The command does not depend on the handle: it goes on when you detach or when your program ends.
+    ``Session.exec`` returns a new handle by the exec's id.
+    """
+
     @property
     def id(self) -> str:
-        return self._behind.id
+        """The exec's id. It names this command run within its session."""
+        return self._wrapped.id
 
     status = blocking(AsyncExec.status)
     events = iterating(AsyncExec.events)
@@ -36,9 +43,12 @@ class Exec(Facade[AsyncExec]):
 
 
 class Shell(Facade[AsyncShell]):
+    """A named bash in a session that keeps its folder, variables and functions between commands."""
+
     @property
     def name(self) -> str:
-        return self._behind.name
+        """The shell's name, unique in its session."""
+        return self._wrapped.name
 
     def run(
         self,
@@ -50,9 +60,9 @@ class Shell(Facade[AsyncShell]):
         on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """As ``Session.run``, in this shell."""
+        """Run a command in this shell; otherwise like ``Session.run``."""
         options["shell"] = self.name
-        session = Session(self._behind.session, self._loop)
+        session = Session(self._wrapped.session, self._loop)
         return session.run(
             command, stdin=stdin, check=check, on_stdout=on_stdout, on_stderr=on_stderr, **options
         )
@@ -61,6 +71,12 @@ class Shell(Facade[AsyncShell]):
 
 
 class Files(Facade[AsyncFiles]):
+    """The files of a session: read, write, list, search and watch them, upload and download.
+
+    Paths in the sandbox are absolute, or relative to /workspace. A problem in the sandbox raises
+    ``FileProblem``. A problem with a file on this machine raises Python's usual ``OSError``.
+    """
+
     read = blocking(AsyncFiles.read)
     read_text = blocking(AsyncFiles.read_text)
     stream = iterating(AsyncFiles.stream)
@@ -79,41 +95,58 @@ class Files(Facade[AsyncFiles]):
 
 
 class Session(Facade[AsyncSession]):
+    """One sandbox and its state: run commands, keep shells open, read and write files.
+
+    You get one from ``Client.create``, ``thread`` or ``get``. Leaving its ``with`` block deletes
+    the session if ``create`` made it without a thread.
+    """
+
     @property
     def info(self) -> SessionInfo:
-        return self._behind.info
+        """The session as the server last described it; ``refresh`` updates it."""
+        return self._wrapped.info
 
     @property
     def id(self) -> str:
-        return self._behind.id
+        """The session's id."""
+        return self._wrapped.id
 
     @property
     def thread(self) -> str | None:
-        return self._behind.thread
+        """The id of the conversation that the session belongs to, if any."""
+        return self._wrapped.thread
 
     @property
     def environment(self) -> str:
-        return self._behind.environment
+        """The name of the session's environment."""
+        return self._wrapped.environment
 
     @property
     def state(self) -> SessionState:
-        return self._behind.state
+        """The session's state when it was last fetched."""
+        return self._wrapped.state
 
     @property
     def generation(self) -> int:
-        return self._behind.generation
+        """The number of the session's sandbox: 1 for the first, one more for each replacement."""
+        return self._wrapped.generation
 
     @property
     def created(self) -> bool:
-        return self._behind.created
+        """Whether the call that returned this object created the session."""
+        return self._wrapped.created
 
     @cached_property
     def files(self) -> Files:
-        return Files(self._behind.files, self._loop)
+        """The session's files."""
+        return Files(self._wrapped.files, self._loop)
 
     def shell(self, name: str = "main") -> Shell:
-        """A bash that keeps its folder, variables and functions; started by its first command."""
-        return Shell(self._behind.shell(name), self._loop)
+        """Return a shell: a bash that keeps its folder, variables and functions between commands.
+
+        The first command in it starts the bash.
+        """
+        return Shell(self._wrapped.shell(name), self._loop)
 
     def run(
         self,
@@ -125,25 +158,30 @@ class Session(Facade[AsyncSession]):
         on_stderr: OnText | None = None,
         **options: Unpack[ExecOptions],
     ) -> Result:
-        """Runs a command to its end. A failed one is a result; with ``check`` it raises ``CommandFailed``.
+        """Run a command, wait for it to end and return its result.
 
-        ``on_stdout`` and ``on_stderr`` are called with pieces of text as they come; those of an async session
-        may be ``async def``. What they raise is raised here, and does not end the command.
+        A string is a shell command; a sequence of words is a program and its arguments.
 
-        Options: ``ExecOptions``.
+        A command that fails is a normal result. With ``check`` it raises ``CommandFailed`` instead.
+
+        ``stdin``: input for the command. ``on_stdout`` and ``on_stderr``: functions that receive
+        the output as text while the command runs; with asyncio, they can be ``async def``. If one
+        of them raises, this call raises the same error and the command goes on.
+
+        For the other options, see ``ExecOptions``.
         """
         if on_stdout is None and on_stderr is None:
-            return self._loop.run(self._behind.run(command, stdin=stdin, check=check, **options))
-        request = exec_request("run", command, options, takes=RUN_TAKES)
-        followed = Followed(self.info, request, on_stdout, on_stderr)
-        if any(inspect.iscoroutinefunction(callback) for callback in followed.callbacks.values()):
+            return self._loop.run(self._wrapped.run(command, stdin=stdin, check=check, **options))
+        request = exec_request("run", command, options, accepts=RUN_ARGUMENTS)
+        dispatcher = OutputDispatcher(self.info, request, on_stdout, on_stderr)
+        if any(inspect.iscoroutinefunction(callback) for callback in dispatcher.callbacks.values()):
             raise TypeError(
                 "run() calls plain functions as on_stdout and on_stderr; an AsyncSession awaits them"
             )
         with contextlib.closing(self.events_of(request, stdin)) as events:
             for event in events:
-                followed.see(event)
-        result = followed.result()
+                dispatcher.dispatch(event)
+        result = dispatcher.result()
         return result.check() if check else result
 
     stream = iterating(AsyncSession.stream)
@@ -164,5 +202,8 @@ class Session(Facade[AsyncSession]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Deletes what ``create`` made. The session of a thread, or one that was got by its id, stays."""
-        self._loop.run(self._behind.__aexit__(*error))
+        """Delete the session if ``create`` made it.
+
+        A thread's session, or one from ``get``, stays.
+        """
+        self._loop.run(self._wrapped.__aexit__(*error))

@@ -1,4 +1,4 @@
-"""Deep Agents: the backend that its file and shell tools work on, and the provider that dcode finds."""
+"""Deep Agents: a backend for its file and shell tools, and a sandbox provider for dcode."""
 
 from sandlot.integrations.deepagents.backend import SandlotBackend
 

@@ -1,7 +1,8 @@
-"""Where the framework's own files are kept.
+"""Maps the framework's own folders to the workspace.
 
-Deep Agents puts large results, offloaded media and the history of a conversation into folders at the root,
-where the sandbox's user may not write. Under these names the backend keeps them in the workspace.
+Deep Agents writes large results, offloaded media and conversation history to folders at the root,
+where the sandbox's user may not write. The backend stores them in the workspace and shows them
+under their original names.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from typing import Final
 
 WORKSPACE: Final = "/workspace"
-KEPT_IN: Final = f"{WORKSPACE}/.deepagents"
-_FOLDERS: Final = frozenset({"large_tool_results", "conversation_history", "blobs"})
+ARTIFACTS_FOLDER: Final = f"{WORKSPACE}/.deepagents"
+_FRAMEWORK_FOLDERS: Final = frozenset({"large_tool_results", "conversation_history", "blobs"})
 
 
-def real_path(path: str) -> str:
-    """The path in the sandbox of what the framework calls so."""
+def sandbox_path(path: str) -> str:
+    """The path in the sandbox for a path that the framework uses."""
     folder = path[1:].partition("/")[0] if path.startswith("/") else ""
-    return KEPT_IN + path if folder in _FOLDERS else path
+    return ARTIFACTS_FOLDER + path if folder in _FRAMEWORK_FOLDERS else path
 
 
-def shown_path(path: str, asked: str) -> str:
-    """The name, under the folder that was asked for, of something found below its real place."""
-    real = real_path(asked).rstrip("/")
-    return asked.rstrip("/") + path[len(real) :] if path.startswith(f"{real}/") else path
+def framework_path(path: str, requested: str) -> str:
+    """The framework's name for a path that was found in the sandbox below the requested folder."""
+    real = sandbox_path(requested).rstrip("/")
+    return requested.rstrip("/") + path[len(real) :] if path.startswith(f"{real}/") else path

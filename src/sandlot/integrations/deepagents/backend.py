@@ -1,7 +1,7 @@
-"""``SandlotBackend``: what the file and shell tools of a deep agent work on.
+"""``SandlotBackend``: the backend for a deep agent's file and shell tools.
 
-One instance serves every conversation: each call asks LangGraph for the thread that it belongs to and works
-in that thread's sandbox, whichever process it is made in.
+One instance serves every conversation. Each call asks LangGraph for its thread and works in that
+thread's sandbox, in whichever process the call runs.
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.deepagents import execution, file_operations, searching
-from sandlot.integrations.deepagents.execution import Call
-from sandlot.integrations.deepagents.operation import Operation, tell
+from sandlot.integrations.deepagents.execution import CommandCall
+from sandlot.integrations.deepagents.operation import Operation, add_note
 from sandlot.integrations.langgraph_thread import current_task, current_thread
-from sandlot.integrations.model_text import new_sandbox_for_model, new_sandbox_was_told
+from sandlot.integrations.model_text import mark_new_sandbox_reported, new_sandbox_note
 from sandlot.integrations.sandboxes import Sandboxes, Work
 from sandlot.integrations.toolbox.commands import SHELL
 
 T = TypeVar("T")
 
-OUTSIDE: Final = "sandlot"  # the id of a backend that no conversation is using
+UNBOUND_ID: Final = "sandlot"  # the backend's id outside a conversation
 
 
 class SandlotBackend(BaseSandbox):
     """``create_deep_agent(model, backend=SandlotBackend())``, invoked with a ``thread_id``.
 
-    ``client``: a ``Client`` serves blocking and async calls on any loop. An ``AsyncClient`` serves async
-    calls, on the loop that it belongs to.
-    ``environment`` and the session options: for the sandboxes that are made.
-    ``name``: a subagent's own sandbox in each conversation. Without one it shares its parent's.
-    ``thread``: always this conversation's sandbox, also outside of a graph.
-    ``shell``: commands run in a bash of this name, which keeps its folder and variables from command to
-    command and from process to process. Of calls made at the same time each waits for its turn; a subagent
-    that shares the sandbox and is not to wait has a shell of its own. None: each command starts anew, and
-    all run at once.
+    ``client``: a ``Client`` serves blocking and async calls on any loop. An ``AsyncClient`` serves
+    async calls on its own loop.
+    ``environment`` and the session options apply to new sandboxes.
+    ``name``: gives a subagent its own sandbox in each conversation. Without a name it shares its
+    parent's.
+    ``thread``: always use this conversation's sandbox, also outside a graph.
+    ``shell``: commands run in the bash of this name, which keeps its folder and variables between
+    commands and between processes. Concurrent calls wait for each other; give a subagent that
+    shares the sandbox its own shell to avoid that. With None each command runs in a new process,
+    and commands run concurrently.
 
-    What goes wrong in a sandbox is an answer for the model. A sandbox that is lost is reported with every
-    call and never replaced, until the application asks for an empty one with ``recreate``.
+    An error in a sandbox becomes an answer for the model. Every call reports a lost sandbox, and it
+    is not replaced until the application calls ``recreate``.
     """
 
     enable_capture_offload = True
@@ -77,29 +78,32 @@ class SandlotBackend(BaseSandbox):
 
     @property
     def id(self) -> str:
-        """The conversation that a call would belong to now. Asking creates nothing and waits for nothing."""
+        """The key of the conversation's thread. Reading it creates nothing and never blocks."""
         try:
             return self._sandboxes.thread_key(self._current_thread())
         except InvalidRequest:
-            return OUTSIDE
+            return UNBOUND_ID
 
-    # its life, for the application
+    # --- for the application
 
     def recreate(self, thread: str | None = None) -> None:
-        """A new, empty sandbox in place of one that was lost. Outside of a run the thread has to be named."""
+        """Replace a lost sandbox with a new, empty one. Outside a run, name the thread."""
         self._sandboxes.run(thread or self._current_thread(), _recreate)
 
     async def arecreate(self, thread: str | None = None) -> None:
         await self._sandboxes.arun(thread or self._current_thread(), _recreate)
 
-    # commands
+    # --- commands
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Seconds of ``timeout``; without one, and with 0, as the server has it. Timed out: exit code 124."""
-        return self._run(execution.execute(Call(command, timeout, self._shell)))
+        """Run a command. ``timeout`` is in seconds; None and 0 mean the server's default.
+
+        A command that times out has exit code 124.
+        """
+        return self._run(execution.execute(CommandCall(command, timeout, self._shell)))
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        return await self._arun(execution.execute(Call(command, timeout, self._shell)))
+        return await self._arun(execution.execute(CommandCall(command, timeout, self._shell)))
 
     def execute_with_offload(
         self,
@@ -110,7 +114,7 @@ class SandlotBackend(BaseSandbox):
         max_capture_bytes: int | None = None,
         timeout: int | None = None,
     ) -> ExecuteOffloadResult:
-        """As ``execute``, for a model: with how the command ended, and long output in a file."""
+        """Like ``execute``, for a model: report how the command ended, and save long output."""
         call = self._named_call(command, timeout, capture_path)
         return self._run(
             execution.execute_with_offload(call, capture_path, max_inline_bytes, max_capture_bytes)
@@ -130,7 +134,7 @@ class SandlotBackend(BaseSandbox):
             execution.execute_with_offload(call, capture_path, max_inline_bytes, max_capture_bytes)
         )
 
-    # files
+    # --- files
 
     def ls(self, path: str) -> LsResult:
         return self._run(file_operations.ls(path))
@@ -175,7 +179,7 @@ class SandlotBackend(BaseSandbox):
         return await self._arun(searching.grep(pattern, path, glob, max_count, self.grep_exclude_dirs))
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
-        """Regular files alone; links are not followed. Without a path: in the workspace."""
+        """Find regular files; links are not followed. The default path is the workspace."""
         return self._run(searching.glob(pattern, path))
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
@@ -193,37 +197,39 @@ class SandlotBackend(BaseSandbox):
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         return await self._arun(file_operations.download(paths))
 
-    # how they are done
+    # --- internals
 
     def _current_thread(self) -> str:
         return self._thread if self._thread is not None else current_thread()
 
-    def _named_call(self, command: str, timeout: int | None, capture_path: str) -> Call:
-        return Call(command, timeout, self._shell, execution.named(current_task(), capture_path, command))
+    def _named_call(self, command: str, timeout: int | None, capture_path: str) -> CommandCall:
+        return CommandCall(
+            command, timeout, self._shell, execution.exec_id_for(current_task(), capture_path, command)
+        )
 
     def _run(self, operation: Operation[T]) -> T:
         thread = self._current_thread()
         try:
-            return self._sandboxes.run(thread, self._telling(operation))
+            return self._sandboxes.run(thread, self._with_new_sandbox_note(operation))
         except SandlotError as error:
-            return operation.refused(error)
+            return operation.on_unavailable(error)
 
     async def _arun(self, operation: Operation[T]) -> T:
         thread = self._current_thread()
         try:
-            return await self._sandboxes.arun(thread, self._telling(operation))
+            return await self._sandboxes.arun(thread, self._with_new_sandbox_note(operation))
         except SandlotError as error:
-            return operation.refused(error)
+            return operation.on_unavailable(error)
 
-    def _telling(self, operation: Operation[T]) -> Work[T]:
-        """A sandbox that is not the one which the conversation had before must not go unnoticed."""
+    def _with_new_sandbox_note(self, operation: Operation[T]) -> Work[T]:
+        """Add a note to the answer if the sandbox replaces the conversation's earlier one."""
 
         async def work(session: AsyncSession) -> T:
-            note = await new_sandbox_for_model(session)
-            answer = await operation.within(session)
-            # Where there is no place for it, a later answer has one.
-            if note is not None and tell(answer, note):
-                await new_sandbox_was_told(session)
+            note = await new_sandbox_note(session)
+            answer = await operation.run_in(session)
+            # If this answer has no place for the note, a later answer carries it.
+            if note is not None and add_note(answer, note):
+                await mark_new_sandbox_reported(session)
             return answer
 
         return work

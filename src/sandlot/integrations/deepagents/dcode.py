@@ -1,7 +1,8 @@
-"""The sandbox provider that Deep Agents Code (``dcode --sandbox sandlot``) finds by its entry point.
+"""The sandbox provider for Deep Agents Code (``dcode --sandbox sandlot``).
 
-It has the shape of ``deepagents_code.integrations.sandbox_provider.SandboxProvider`` and does not import it:
-that package is an application with its own pins, and who runs it has it.
+dcode finds it by its entry point. It implements
+``deepagents_code.integrations.sandbox_provider.SandboxProvider`` without importing it: that package
+is an application with pinned dependencies, so Sandlot does not depend on it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ PREFIX: Final = "dcode-"
 
 
 class SandlotProvider:
-    """``sandbox_id`` is the thread whose sandbox it is: ``backend.id``, as dcode prints it."""
+    """Creates and deletes sandboxes for dcode.
 
-    # With None dcode describes a provider itself: working directory /workspace, sandboxes found again by
-    # their id, no snapshots. All of that is so.
+    A ``sandbox_id`` is the id of the sandbox's thread: ``backend.id``, which dcode prints.
+    """
+
+    # With None dcode assumes defaults: working directory /workspace, sandboxes that can be found
+    # again by id, no snapshots. All of them hold here.
     metadata: Final = None
 
     def __init__(self, client: Client | None = None) -> None:
-        self._given = client
+        self._client_or_none = client
 
     @property
     def _client(self) -> Client:
-        if self._given is None:
-            # Not before it is needed: dcode makes providers only to ask for their metadata.
-            self._given = Client()
-        return self._given
+        if self._client_or_none is None:
+            # Created on first use: dcode sometimes creates a provider only to read its metadata.
+            self._client_or_none = Client()
+        return self._client_or_none
 
     def get_or_create(
         self,
@@ -42,7 +46,7 @@ class SandlotProvider:
         environment: str | None = None,
         **options: Unpack[SessionOptions],
     ) -> SandlotBackend:
-        """A sandbox that was asked for by its id and is gone is an error, not a new one."""
+        """Find a sandbox by id, or create one. An id whose sandbox is gone is an error."""
         if unknown := options.keys() - SessionOptions.__annotations__.keys():
             raise InvalidRequest(f"no such parameter of a sandbox: {', '.join(sorted(unknown))}")
         if sandbox_id is not None and not any(True for _ in self._client.sessions(thread=sandbox_id)):
@@ -52,7 +56,7 @@ class SandlotProvider:
         return SandlotBackend(self._client, environment=environment, thread=thread, **options)
 
     def delete(self, *, sandbox_id: str) -> None:
-        """Deleting twice is no error."""
+        """Delete a sandbox. Deleting it again is not an error."""
         for session in self._client.sessions(thread=sandbox_id):
             session.delete()
 

@@ -1,7 +1,7 @@
-"""Globs as Deep Agents means them, looked for with the globs that the sandbox knows.
+"""Deep Agents' globs, evaluated with the help of the sandbox's globs.
 
-The framework's own matcher decides. The sandbox is given a glob that finds at least as much, so that names
-which cannot match need not be sent.
+The framework's own matcher decides. The sandbox gets a glob that matches at least as much, so that
+it does not send names that cannot match.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from deepagents.backends.utils import InvalidGlobPatternError, compile_grep_incl
 
 from sandlot.domain.errors import InvalidRequest
 
-PATTERN_CHARACTERS: Final = 1000  # what is done with one grows with the square of its length
+MAX_PATTERN_CHARACTERS: Final = 1000  # the work grows with the square of the length
 _BRACES: Final = re.compile(r"\{[^{}/]*\}")
-# Without end, and nobody keeps files there.
+# Endless, and they contain no real files.
 PSEUDO_FOLDERS: Final = frozenset({"proc", "sys", "dev"})
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """For paths relative to where the search begins."""
-    if len(pattern) > PATTERN_CHARACTERS:
+def compile_matcher(pattern: str) -> Callable[[str], bool]:
+    """A predicate for paths relative to the search's root."""
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise InvalidRequest(
-            f"the glob has {len(pattern)} characters, and may have {PATTERN_CHARACTERS}; use a shorter one"
+            f"the glob has {len(pattern)} characters, and may have {MAX_PATTERN_CHARACTERS}; "
+            "use a shorter one"
         )
     try:
         return compile_grep_include_glob(pattern)
@@ -32,8 +33,8 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         raise InvalidRequest(str(error)) from None
 
 
-def wider(pattern: str) -> str | None:
-    """A glob of the sandbox for everything that the pattern can match, or None for everything there is."""
+def superset_glob(pattern: str) -> str | None:
+    """A sandbox glob that matches at least what the pattern matches; None means all files."""
     glob = re.sub("/+", "/", pattern)
     while _BRACES.search(glob):
         glob = _BRACES.sub("*", glob)

@@ -1,4 +1,4 @@
-"""``Operation``: one thing to do in a sandbox, written once for blocking and for async callers."""
+"""``Operation``: one action in a sandbox, written once for blocking and for async callers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from deepagents.backends.protocol import (
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import FileProblem, SandlotError
-from sandlot.integrations.model_text import for_model_error
+from sandlot.integrations.model_text import format_error
 from sandlot.integrations.sandboxes import Work
-from sandlot.integrations.toolbox.answer import refusal
+from sandlot.integrations.toolbox.answer import answer_or_raise
 
 T = TypeVar("T")
 
-# The words that Deep Agents has for what a file system refuses; some of its own code acts on them.
-_CODES: Final = {
+# Deep Agents' codes for file errors. Some of its own code depends on them.
+_FRAMEWORK_CODES: Final = {
     "not_found": "file_not_found",
     "permission_denied": "permission_denied",
     "is_a_directory": "is_directory",
@@ -35,34 +35,47 @@ _CODES: Final = {
 }
 
 
-_WITH_ERROR: Final = (DeleteResult, EditResult, GlobResult, GrepResult, LsResult, ReadResult, WriteResult)
+_RESULTS_WITH_ERROR: Final = (
+    DeleteResult,
+    EditResult,
+    GlobResult,
+    GrepResult,
+    LsResult,
+    ReadResult,
+    WriteResult,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T]):
-    """``failed`` makes an answer of an error: raised, it would end the whole run of the agent."""
+    """An action in a sandbox, with its error handling.
+
+    ``on_error`` turns an error into an answer. A raised error would end the agent's whole run.
+    """
 
     work: Work[T]
-    failed: Callable[[SandlotError], T]
+    on_error: Callable[[SandlotError], T]
 
-    async def within(self, session: AsyncSession) -> T:
-        """In a sandbox every error is an answer: the arguments were the model's, and so is the next step."""
+    async def run_in(self, session: AsyncSession) -> T:
+        """Perform the action. Every error becomes an answer, because the model chose the arguments
+        and can choose the next step.
+        """
         try:
             return await self.work(session)
         except SandlotError as error:
-            return self.failed(error)
+            return self.on_error(error)
 
-    def refused(self, error: SandlotError) -> T:
-        """There is no sandbox to be had. What only a developer can mend is raised again."""
-        refusal(error)
-        return self.failed(error)
+    def on_unavailable(self, error: SandlotError) -> T:
+        """The answer if no sandbox is available. Re-raise errors that only a developer can fix."""
+        answer_or_raise(error)
+        return self.on_error(error)
 
 
-def tell(answer: object, note: str) -> bool:
-    """Puts a note where the model will read it; False if this answer has no such place."""
+def add_note(answer: object, note: str) -> bool:
+    """Add a note where the model will read it; return False if the answer has no such place."""
     if isinstance(answer, ExecuteOffloadResult):
         answer.response.output = f"{note}\n{answer.response.output}"
-    elif isinstance(answer, _WITH_ERROR) and answer.error is not None:
+    elif isinstance(answer, _RESULTS_WITH_ERROR) and answer.error is not None:
         answer.error = f"{answer.error}\n{note}"
     else:
         return False
@@ -70,14 +83,14 @@ def tell(answer: object, note: str) -> bool:
 
 
 def file_error(error: SandlotError) -> str:
-    """One of the framework's own words where it has one for this."""
+    """The framework's code for the error if it has one, else a message for the model."""
     if isinstance(error, FileProblem):
-        return _CODES.get(error.reason, error.message)
-    return for_model_error(error)
+        return _FRAMEWORK_CODES.get(error.reason, error.message)
+    return format_error(error)
 
 
-def absolute(path: str) -> str:
-    """The path without what says nothing in it, as the sandbox names what it finds below."""
+def normalized_path(path: str) -> str:
+    """An absolute path without empty and ``.`` parts, in the form that the sandbox returns."""
     if not path.startswith("/") or "\0" in path:
         raise FileProblem(f"{path!r}: a path begins with /", reason="invalid_path", path=path)
     return "/" + "/".join(part for part in path.split("/") if part not in {"", "."})

@@ -1,4 +1,4 @@
-"""LangChain and LangGraph: tools, middleware for ``create_agent``, a node, a policy for its shell tool."""
+"""LangChain and LangGraph: tools, middleware for ``create_agent``, a graph node, a shell policy."""
 
 from sandlot.integrations.langchain.approval import DEFAULT_PATTERNS, ApprovalPolicy
 from sandlot.integrations.langchain.middleware import SandboxMiddleware

@@ -1,4 +1,4 @@
-"""What a model is told about each tool, and the arguments that it may give."""
+"""The description and the argument schema of each tool, as the model sees them."""
 
 from __future__ import annotations
 
@@ -6,48 +6,51 @@ from typing import Final
 
 from pydantic import BaseModel, Field
 
-from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, OUTPUT_FOLDER, READ_OUTPUT_S, TIMEOUT_S
+from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, MAX_WAIT_S, OUTPUT_FOLDER, TIMEOUT_S
 
 PATH: Final = "Absolute, or relative to /workspace."
 
 BASH: Final = f"""\
-Runs a command with bash in this conversation's sandbox: a Linux computer of its own, kept between calls.
+Run a bash command in this conversation's sandbox, an isolated Linux computer that persists between calls.
 
-- The shell stays: its folder (`cd`), variables and functions are there in the next call.
+- The shell persists: working directory, variables and functions carry over to the next call.
   It starts in /workspace.
 - stdin is empty and there is no terminal, so nothing interactive works: pass options, pipe input in, or
   write a script.
 - There is no network and no root.
-- Output comes back merged, with the exit code if it is not 0. Of long output you see head and tail, and the
-  whole of it is in a file below {OUTPUT_FOLDER}, whose path is told.
-- A command is ended after timeout_s seconds with all that it started; what it printed until then comes back.
+- Output comes back merged, with the exit code if it is not 0. Long output is shortened to
+  its head and tail; the result names a file under {OUTPUT_FOLDER} with all of it.
+- After timeout_s seconds, the command and everything it started are killed. You get the output so far.
 - Servers and long work: background=true. It returns a job at once; see read_output and stop.
-- restart=true gives a new shell. Should the sandbox be lost, it gives a new, empty one; nothing else does."""
+- restart=true starts a new shell. If the sandbox is lost, it creates a new, empty one; nothing else does."""
 
 
 class BashArguments(BaseModel):
     command: str | None = Field(None, description="The command, or several lines of them.")
     timeout_s: float = Field(
-        TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S, description="Seconds until it is ended; not for the background."
+        TIMEOUT_S,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description="Seconds until the command is killed. Ignored in the background.",
     )
-    background: bool = Field(False, description="Start it as a job that goes on, and do not wait for it.")
+    background: bool = Field(False, description="Start the command as a background job and return at once.")
     restart: bool = Field(
         False, description="First get a new shell, or a new sandbox in place of a lost one. Needs no command."
     )
 
 
-READ_OUTPUT: Final = "Shows what a job in the background has written, and whether it still runs."
+READ_OUTPUT: Final = "Show a background job's output and whether it is still running."
 
 
 class ReadOutputArguments(BaseModel):
     job: str = Field(description="The job, as bash named it.")
     since: int = Field(0, ge=0, description="Where to go on reading: the last answer says where it ended.")
     wait_s: float = Field(
-        0, ge=0, le=READ_OUTPUT_S, description="Seconds to wait for the job's end before it is looked at."
+        0, ge=0, le=MAX_WAIT_S, description="Seconds to wait for the job's end before it is looked at."
     )
 
 
-STOP: Final = "Ends a job in the background, with all that it has started."
+STOP: Final = "Stop a background job and everything it started."
 
 
 class StopArguments(BaseModel):
@@ -81,8 +84,8 @@ indentation, and with enough around it that it is there only once."""
 class EditFileArguments(BaseModel):
     path: str = Field(description=PATH)
     old: str = Field(description="The text to be replaced.")
-    new: str = Field(description="The text to be there instead.")
-    replace_all: bool = Field(False, description="Replace it wherever it is.")
+    new: str = Field(description="The replacement text.")
+    replace_all: bool = Field(False, description="Replace every occurrence.")
 
 
 LIST_FILES: Final = "Lists a folder of the sandbox: files with their sizes, folders with a slash behind them."
@@ -90,7 +93,7 @@ LIST_FILES: Final = "Lists a folder of the sandbox: files with their sizes, fold
 
 class ListFilesArguments(BaseModel):
     path: str = Field(".", description=PATH)
-    depth: int = Field(1, ge=0, description="How many folders deep to look; 0: to the bottom.")
+    depth: int = Field(1, ge=0, description="How many levels to list. 0 lists all.")
     glob: str | None = Field(None, description="Only names that match, such as *.py; usually with depth=0.")
 
 
@@ -101,7 +104,7 @@ class SearchArguments(BaseModel):
     pattern: str = Field(description="What to look for: plain text, or a regular expression with regex=true.")
     path: str = Field(".", description=f"A file, or a folder with all below it. {PATH}")
     regex: bool = Field(False, description="The pattern is a regular expression.")
-    ignore_case: bool = Field(False, description="Upper and lower case are the same.")
+    ignore_case: bool = Field(False, description="Ignore case.")
     glob: str | None = Field(None, description="Only in files whose names match, such as *.py.")
 
 

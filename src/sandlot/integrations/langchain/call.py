@@ -1,4 +1,4 @@
-"""One call of a tool: whose sandbox it is about, whether it was made before, where its output is shown."""
+"""One tool call: which sandbox it uses, whether it is a repetition, where its output is shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
 from sandlot.integrations.langgraph_thread import task_of, thread_of
 from sandlot.integrations.sandboxes import Sandboxes
-from sandlot.integrations.toolbox import Answer, refusal
+from sandlot.integrations.toolbox import Answer, answer_or_raise
 from sandlot.integrations.toolbox.commands import OnOutput
 
 Runtime = ToolRuntime[Any, Any]
@@ -26,43 +26,47 @@ Operation = Callable[[AsyncSession], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``id``: None where nothing tells a call that is made again from a new one."""
+    """A tool call. ``id`` is None if a repeated call cannot be told from a new one."""
 
     id: str | None = None
     on_output: OnOutput | None = None
 
     @classmethod
-    def of(
+    def from_runtime(
         cls,
         config: Mapping[str, Any],
         runtime: Runtime | None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> Call:
-        """Made in the caller's context. ``loop``: where the caller awaits it, if it does not block."""
+        """Build a call in the caller's context. ``loop``: that of a caller that does not block."""
         if runtime is None:
             return cls()
-        return cls(call_id(config, runtime.tool_call_id), _live_output(runtime, loop))
+        return cls(call_id(config, runtime.tool_call_id), _output_emitter(runtime, loop))
 
 
-def call_id(config: Mapping[str, Any], within_task: str | None) -> str | None:
-    """The same when LangGraph executes a task again, as after a crash; another in any other task.
+def call_id(config: Mapping[str, Any], id_within_task: str | None) -> str | None:
+    """An id that stays the same when LangGraph repeats a task, and differs in every other task.
 
-    A model's ids for its calls are not enough: some models begin anew with each of their messages. The
-    namespace has the task's id, which comes of the checkpoint that the task starts from.
+    LangGraph repeats a task after a crash, for example. The model's own call ids are not enough,
+    because some models restart their numbering in each message. The namespace contains the task's
+    id, which LangGraph derives from the checkpoint that the task starts from.
     """
     task = task_of(config)
-    if task is None or within_task is None:
+    if task is None or id_within_task is None:
         return None
-    return json.dumps([thread_of(config), task, within_task])
+    return json.dumps([thread_of(config), task, id_within_task])
 
 
 def perform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:
-    """Blocks. What a model can act on is an answer; the rest is raised."""
+    """Perform an operation and block until it ends.
+
+    Errors that a model can act on become answers. Other errors are raised.
+    """
     thread = thread_of(config)
     try:
         return sandboxes.run(thread, lambda session: _in_sandbox(session, operation))
     except SandlotError as error:
-        return refusal(error)
+        return answer_or_raise(error)
 
 
 async def aperform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:
@@ -70,17 +74,22 @@ async def aperform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: O
     try:
         return await sandboxes.arun(thread, lambda session: _in_sandbox(session, operation))
     except SandlotError as error:
-        return refusal(error)
+        return answer_or_raise(error)
 
 
 async def _in_sandbox(session: AsyncSession, operation: Operation) -> Answer:
     answer = await operation(session)
-    where = {"session_id": session.id, "generation": session.generation}
-    return replace(answer, data={**answer.data, **where})
+    sandbox_ids = {"session_id": session.id, "generation": session.generation}
+    return replace(answer, data={**answer.data, **sandbox_ids})
 
 
-def as_output(answer: Answer, tool: str, runtime: Runtime | None) -> tuple[str | ToolMessage, dict[str, Any]]:
-    """Content and artifact. What failed is a message of its own: LangChain would call it a success."""
+def to_tool_output(
+    answer: Answer, tool: str, runtime: Runtime | None
+) -> tuple[str | ToolMessage, dict[str, Any]]:
+    """Content and artifact of a tool call.
+
+    A failure is returned as a complete message, because LangChain marks plain text as a success.
+    """
     if runtime is None or runtime.tool_call_id is None or not _is_error(answer):
         return answer.text, answer.data
     message = ToolMessage(
@@ -90,12 +99,15 @@ def as_output(answer: Answer, tool: str, runtime: Runtime | None) -> tuple[str |
 
 
 def _is_error(answer: Answer) -> bool:
-    """A program that says no has done what it was asked; one that was ended has not."""
+    """Whether the tool call failed.
+
+    A program with a non-zero exit code has done its work. A program that was killed has not.
+    """
     return answer.failed and answer.data.get("verdict") != Verdict.NONZERO
 
 
-def _live_output(runtime: Runtime, loop: asyncio.AbstractEventLoop | None) -> OnOutput:
-    # Where output is to be shown is in the caller's context, and the work is done on the client's loop.
+def _output_emitter(runtime: Runtime, loop: asyncio.AbstractEventLoop | None) -> OnOutput:
+    # The caller's context decides where output is shown, but the work runs on the client's loop.
     context = contextvars.copy_context()
 
     def emit(text: str) -> None:

@@ -1,4 +1,4 @@
-"""``SandboxMiddleware``: a sandbox for an agent of ``create_agent``, in one line."""
+"""``SandboxMiddleware``: adds a sandbox to an agent of ``create_agent`` in one line."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.langchain.approval import ApprovalPolicy
-from sandlot.integrations.langchain.tools import tools_of
+from sandlot.integrations.langchain.tools import build_tools
 from sandlot.integrations.langgraph_thread import current_thread
 from sandlot.integrations.model_text import sandbox_prompt
-from sandlot.integrations.sandboxes import Sandboxes, on_client
-from sandlot.integrations.toolbox import refusal
+from sandlot.integrations.sandboxes import Sandboxes, run_on_client
+from sandlot.integrations.toolbox import answer_or_raise
 
 Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-ToolResult = ToolMessage | Command[Any]
+ToolOutput = ToolMessage | Command[Any]
 
-_TAKES: Final = ("client", "environment", "name", "cleanup", "prompt", "approval")
+_PARAMETERS: Final = ("client", "environment", "name", "cleanup", "prompt", "approval")
 
 
 class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Gives the sandbox's tools, and tells the model what its sandbox is.
+    """Provides the sandbox's tools, and describes the sandbox to the model.
 
-    cleanup: "keep" leaves the sandbox to the next run of the conversation, and its end to the timeouts of its
-    environment; "delete" ends it with the agent's run. A run that an error or an interrupt leaves keeps it.
-    prompt: whether the server's prompt ``sandbox`` goes behind the system prompt.
-    approval: commands that a person is asked about first; needs a checkpointer.
+    cleanup: "keep" keeps the sandbox for the conversation's next run, until its timeouts end it;
+    "delete" deletes it at the end of the agent's run. A run that stops with an error or an
+    interrupt keeps it.
+    prompt: whether to append the server's prompt ``sandbox`` to the system prompt.
+    approval: which commands need a person's approval. It requires a checkpointer.
     """
 
     def __init__(
@@ -49,84 +50,86 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         approval: ApprovalPolicy | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
-        check_session_options("SandboxMiddleware", options, _TAKES)
+        check_session_options("SandboxMiddleware", options, _PARAMETERS)
         super().__init__()
         if cleanup not in {"keep", "delete"}:
             raise InvalidRequest(f"cleanup is 'keep' or 'delete', not {cleanup!r}")
         self._sandboxes = Sandboxes(client, environment=environment, name=name, **options)
-        self.tools = tools_of(self._sandboxes)
-        self._delete = cleanup == "delete"
-        self._prompt = prompt
-        self._text: str | None = None
-        self._review = None if approval is None else approval.middleware()
+        self.tools = build_tools(self._sandboxes)
+        self._delete_after_run = cleanup == "delete"
+        self._use_prompt = prompt
+        self._prompt_text: str | None = None
+        self._approval = None if approval is None else approval.middleware()
 
-    # the prompt
+    # --- prompt
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> ModelResponse[Any]:
-        if self._prompt and self._text is None:
-            with _what_a_run_can_do_without():
-                self._text = sandbox_prompt(self._sandboxes.blocking_client().catalogue())
+        if self._use_prompt and self._prompt_text is None:
+            with _best_effort():
+                self._prompt_text = sandbox_prompt(self._sandboxes.blocking_client().catalogue())
         return handler(self._with_prompt(request))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncHandler) -> ModelResponse[Any]:
-        if self._prompt and self._text is None:
-            with _what_a_run_can_do_without():
-                self._text = sandbox_prompt(await on_client(self._sandboxes.client, AsyncClient.catalogue))
+        if self._use_prompt and self._prompt_text is None:
+            with _best_effort():
+                self._prompt_text = sandbox_prompt(
+                    await run_on_client(self._sandboxes.client, AsyncClient.catalogue)
+                )
         return await handler(self._with_prompt(request))
 
     def _with_prompt(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        if not self._text:
+        if not self._prompt_text:
             return request
-        return request.override(system_message=_appended(request.system_message, self._text))
+        return request.override(system_message=_appended(request.system_message, self._prompt_text))
 
-    # approval
+    # --- approval
 
     def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
-    ) -> ToolResult:
-        if self._review is None:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolOutput]
+    ) -> ToolOutput:
+        if self._approval is None:
             return handler(request)
-        return self._review.wrap_tool_call(request, handler)
+        return self._approval.wrap_tool_call(request, handler)
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
-        if self._review is None:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolOutput]]
+    ) -> ToolOutput:
+        if self._approval is None:
             return await handler(request)
-        return await self._review.awrap_tool_call(request, handler)
+        return await self._approval.awrap_tool_call(request, handler)
 
-    # the end
+    # --- cleanup
 
     def after_agent(self, state: Any, runtime: Runtime[Any]) -> None:
-        if self._delete:
-            with _what_a_run_can_do_without():
-                self._sandboxes.blocking_client().call(self._deletion())
+        if self._delete_after_run:
+            with _best_effort():
+                self._sandboxes.blocking_client().call(self._deletion_work())
 
     async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> None:
-        if self._delete:
-            with _what_a_run_can_do_without():
-                await on_client(self._sandboxes.client, self._deletion())
+        if self._delete_after_run:
+            with _best_effort():
+                await run_on_client(self._sandboxes.client, self._deletion_work())
 
-    def _deletion(self) -> Callable[[AsyncClient], Coroutine[Any, Any, None]]:
+    def _deletion_work(self) -> Callable[[AsyncClient], Coroutine[Any, Any, None]]:
         thread = self._sandboxes.thread_key(current_thread())
 
         async def delete(client: AsyncClient) -> None:
-            async for session in client.sessions(thread=thread):  # asking for the thread's would make one
+            async for session in client.sessions(thread=thread):  # client.thread() would create one
                 await session.delete()
 
         return delete
 
 
 @contextmanager
-def _what_a_run_can_do_without() -> Iterator[None]:
-    """A run is not ended by a server that is away for a moment; by a wrong key it is.
+def _best_effort() -> Iterator[None]:
+    """Ignore temporary errors, such as an unreachable server. A developer's error ends the run.
 
-    A prompt is asked for again with the next call, and a sandbox that is not deleted ends by its timeouts.
+    The next call requests the prompt again, and the timeouts end a sandbox that was not deleted.
     """
     try:
         yield
     except SandlotError as error:
-        refusal(error)
+        answer_or_raise(error)
 
 
 def _appended(message: SystemMessage | None, text: str) -> SystemMessage:

@@ -1,4 +1,4 @@
-"""``bash_node``: a command as a node of a graph that is built by hand."""
+"""``bash_node``: a command as a node of a hand-built graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import TIMEOUT_S
 
-_TAKES: Final = ("client", "command_key", "result_key", "timeout_s", "environment", "name")
+_PARAMETERS: Final = ("client", "command_key", "result_key", "timeout_s", "environment", "name")
 
 
 def bash_node(
@@ -32,22 +32,22 @@ def bash_node(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Runnable[Any, dict[str, Any]]:
-    """Runs the command that the state has, in the conversation's sandbox, and puts what came of it there.
+    """A node that runs the state's command in the conversation's sandbox and stores the result.
 
-    The result is a dictionary: ``text`` as a model would read it, ``exit_code``, ``stdout``, ``stderr`` and
-    so on; ``error`` instead, where there was no sandbox to run it in. A node that is executed again after a
-    crash does not run its command again. Two of these within one node of the graph are told apart by their
-    keys and commands.
+    The result is a dictionary with ``text`` as a model would read it, ``exit_code``, ``stdout``,
+    ``stderr`` and so on, or with ``error`` if no sandbox was available. A node that is repeated
+    after a crash does not run its command again. Two bash nodes inside one node of the graph are
+    distinguished by their keys and commands.
     """
-    check_session_options("bash_node", options, _TAKES)
+    check_session_options("bash_node", options, _PARAMETERS)
     sandboxes = Sandboxes(client, environment=environment, name=name, **options)
 
     def operation(state: Any, config: RunnableConfig) -> Operation:
         command = _command(state, command_key)
-        called = call_id(config, json.dumps([command_key, result_key, _attempt()]))
-        # Programs read this: they are given stdout and stderr apart.
+        node_call_id = call_id(config, json.dumps([command_key, result_key, _attempt()]))
+        # Programs read this result, so stdout and stderr are separate.
         return lambda session: toolbox.bash(
-            session, command, timeout_s=timeout_s, call_id=called, merge_output=False
+            session, command, timeout_s=timeout_s, call_id=node_call_id, merge_output=False
         )
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def bash_node(
 
 
 def _attempt() -> int:
-    """A RetryPolicy means what it says: its next attempt runs the command again."""
+    """The node's attempt. As part of the call id it lets a RetryPolicy run the command again."""
     info = get_runtime().execution_info
     return 1 if info is None else info.node_attempt
 
@@ -68,7 +68,7 @@ def _attempt() -> int:
 def _command(state: Any, key: str) -> str:
     command = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
     if not isinstance(command, str) or not command:
-        raise InvalidRequest(f"the state has no command under {key!r}: put one there before this node")
+        raise InvalidRequest(f"The state has no command under {key!r}. Set it before this node runs.")
     return command
 
 

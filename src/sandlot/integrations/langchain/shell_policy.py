@@ -1,4 +1,4 @@
-"""``SandlotShellPolicy``: LangChain's own ``ShellToolMiddleware``, with its shell in the thread's sandbox."""
+"""``SandlotShellPolicy``: puts the shell of LangChain's ``ShellToolMiddleware`` in a sandbox."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from langchain.agents.middleware._execution import BaseExecutionPolicy
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
 from sandlot.integrations.langchain import shell_process
-from sandlot.integrations.langchain.shell_process import Task
+from sandlot.integrations.langchain.shell_process import ShellParameters
 from sandlot.integrations.langgraph_thread import current_thread
 
-REMEMBERED: Final = 1000  # threads whose shells are known, in case one is to be restarted
+MAX_REMEMBERED_THREADS: Final = 1000  # to detect when a thread's shell is restarted
 
 
 @dataclass
 class SandlotShellPolicy(BaseExecutionPolicy):
     """``ShellToolMiddleware(execution_policy=SandlotShellPolicy())``.
 
-    The middleware wants a local process, and gets one that passes commands on (``shell_process``). The shell
-    itself is the sandbox's: its folder, variables and jobs are there in the next run of the conversation,
-    after an interrupt, and in another process. ``url`` and ``api_key`` as for ``Client``; ``environment`` and
-    ``name`` as for ``sandbox_tools``.
+    The middleware needs a local process, so it gets one that forwards commands (``shell_process``).
+    The shell itself is in the thread's sandbox: its folder, variables and jobs persist in the
+    conversation's next run, after an interrupt, and in another process. ``url`` and ``api_key`` are
+    as for ``Client``, ``environment`` and ``name`` as for ``sandbox_tools``.
     """
 
     url: str | None = None
@@ -38,16 +38,16 @@ class SandlotShellPolicy(BaseExecutionPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._settings = client_settings(self.url, self.api_key)
-        self._started: dict[str, Mapping[str, str]] = {}
+        self._shell_envs: dict[str, Mapping[str, str]] = {}
 
     def spawn(
         self, *, workspace: Path, env: Mapping[str, str], command: Sequence[str]
     ) -> subprocess.Popen[str]:
-        """``workspace`` is a folder of this machine, of which the sandbox knows nothing."""
+        """Start the local process. The sandbox does not see ``workspace``, a local folder."""
         if [Path(word).name for word in command] != ["bash"]:
             raise InvalidRequest(f"the sandbox's shell is a bash: leave out shell_command={tuple(command)!r}")
         thread = current_thread()
-        task = Task(
+        parameters = ShellParameters(
             url=self._settings.url,
             api_key=self._settings.api_key,
             thread=thread,
@@ -58,7 +58,7 @@ class SandlotShellPolicy(BaseExecutionPolicy):
             new_shell=self._is_restart(thread, env),
         )
         process = subprocess.Popen(
-            # By its path: as a module it would bring all of LangChain along, which takes seconds.
+            # Started by path: as a module it would import all of LangChain, which takes seconds.
             [sys.executable, "-P", shell_process.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -70,13 +70,16 @@ class SandlotShellPolicy(BaseExecutionPolicy):
             start_new_session=True,  # the middleware kills its group
         )
         assert process.stdin is not None
-        process.stdin.write(task.to_line())  # where no other process sees the key
+        process.stdin.write(parameters.to_line())  # on stdin, where no other process sees the key
         return process
 
     def _is_restart(self, thread: str, env: Mapping[str, str]) -> bool:
-        """A run's shell brings one mapping of its own; when it comes again, that shell is to be a new one."""
-        again = self._started.pop(thread, None) is env
-        self._started[thread] = env
-        if len(self._started) > REMEMBERED:
-            del self._started[next(iter(self._started))]
-        return again
+        """Whether a run restarts its shell.
+
+        Each run passes its own ``env`` object, so the same object again means a restart.
+        """
+        restarted = self._shell_envs.pop(thread, None) is env
+        self._shell_envs[thread] = env
+        if len(self._shell_envs) > MAX_REMEMBERED_THREADS:
+            del self._shell_envs[next(iter(self._shell_envs))]
+        return restarted

@@ -1,9 +1,10 @@
-"""The process that LangChain's shell middleware talks to as if it were a bash, with the shell in a sandbox.
+"""The local process that acts as bash for LangChain's shell middleware.
 
-The first line of its input is its ``Task``. Then the middleware writes a command and behind it a line that
-prints a marker and the exit code. What stands before that line is run in the sandbox's shell as one exec,
-with a timeout of its own, and the marker is written here: the sandbox never sees it and cannot imitate it.
-The middleware writes nothing while a command runs, except when it gives up on it: then the command is ended.
+The real shell is in a sandbox. The first line of this process's input is its ``ShellParameters``.
+Then the middleware writes a command, followed by a line that prints a marker and the exit code.
+This process runs the text before that line as one exec in the sandbox's shell, with its own
+timeout, and writes the marker itself: the sandbox never sees the marker and cannot forge it. While
+a command runs, the middleware writes only when it abandons the command. The process then kills it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from sandlot.domain.errors import NotFound, SandlotError
 from sandlot.domain.execution import MAX_COMMAND_BYTES, Channel, Exited, Output, Verdict, verdict_of
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
-from sandlot.integrations.foreground import kill_unwanted
-from sandlot.integrations.model_text import for_model_error, new_sandbox_for_model
+from sandlot.integrations.foreground import kill_abandoned
+from sandlot.integrations.model_text import format_error, new_sandbox_note
 from sandlot.integrations.sandboxes import Sandboxes
-from sandlot.integrations.toolbox.commands import KEPT_BYTES, SHELL
+from sandlot.integrations.toolbox.commands import MAX_OUTPUT_BYTES, SHELL
 
 READ_BYTES: Final = 64 * 1024
-# A lone ``exit`` is the middleware's goodbye, unless the line with the marker follows at once.
-GOODBYE_S: Final = 0.2
+# The middleware ends with a lone ``exit``. It is a command if the marker line follows this soon.
+EXIT_GRACE_S: Final = 0.2
 
-# Nothing that a model would write by itself as the last line of a command.
+# A model would not write such a last line by itself.
 _MARKER_LINE: Final = re.compile(rb"(?:\A|(?<=\n))printf '(__[A-Z_]{1,50}__[0-9a-f]{32}) %s\\n' \$\?\n\Z")
-MARKER_LINE_BYTES: Final = 128  # more than it can have
+MARKER_LINE_BYTES: Final = 128  # more than such a line can have
 TOO_LONG: Final = (
     f"[the command is longer than {MAX_COMMAND_BYTES} bytes and was not run; "
     "put long content into files, piece by piece]\n"
@@ -44,7 +45,7 @@ TOO_LONG: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ShellParameters:
     url: str
     thread: str
     timeout_s: float
@@ -60,46 +61,49 @@ class Task:
 
 async def main() -> None:
     stdin = await _stdin()
-    line, rest = await _first_line(stdin)
+    line, leftover = await _first_line(stdin)
     if line is None:
         return
-    task = msgspec.json.decode(line, type=Task)
-    async with AsyncClient(task.url, api_key=task.api_key) as client:
-        sandboxes = Sandboxes(client, environment=task.environment, name=task.name)
-        await _Shell(task, sandboxes, stdin, rest).serve()
+    parameters = msgspec.json.decode(line, type=ShellParameters)
+    async with AsyncClient(parameters.url, api_key=parameters.api_key) as client:
+        sandboxes = Sandboxes(client, environment=parameters.environment, name=parameters.name)
+        await _Shell(parameters, sandboxes, stdin, leftover).serve()
 
 
 class _Shell:
-    def __init__(self, task: Task, sandboxes: Sandboxes, stdin: asyncio.StreamReader, rest: bytes) -> None:
-        self._task = task
+    def __init__(
+        self, parameters: ShellParameters, sandboxes: Sandboxes, stdin: asyncio.StreamReader, leftover: bytes
+    ) -> None:
+        self._parameters = parameters
         self._sandboxes = sandboxes
         self._stdin = stdin
-        self._pending = bytearray(rest)
-        self._new_shell = task.new_shell
+        self._pending = bytearray(leftover)
+        self._new_shell = parameters.new_shell
 
     async def serve(self) -> None:
-        while (asked := await self._next()) is not None:
-            command, marker = asked
+        while (request := await self._next_command()) is not None:
+            command, marker = request
             running = asyncio.ensure_future(self._run(command))
-            given_up = asyncio.ensure_future(self._stdin.read(READ_BYTES))
-            await asyncio.wait({running, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            stdin_read = asyncio.ensure_future(self._stdin.read(READ_BYTES))
+            await asyncio.wait({running, stdin_read}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 running.cancel()
                 await asyncio.wait({running})
                 return
             _write(Channel.STDOUT, b"%s %d\n" % (marker, running.result()))
-            if given_up.done():
-                self._pending += given_up.result()
+            if stdin_read.done():
+                self._pending += stdin_read.result()
             else:
-                given_up.cancel()
+                stdin_read.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    self._pending += await given_up
+                    self._pending += await stdin_read
 
-    async def _next(self) -> tuple[str, bytes] | None:
-        """The next command and its marker; None at the end. One that is too long is refused here."""
+    async def _next_command(self) -> tuple[str, bytes] | None:
+        """The next command and its marker; None at the end. Refuses commands that are too long."""
         too_long = False
         while True:
-            # The end alone: to look through all of it at each piece would take minutes for a long one.
+            # Search only the end. To search everything after each read would take minutes for a
+            # long command.
             end = max(0, len(self._pending) - MARKER_LINE_BYTES)
             if (found := _MARKER_LINE.search(self._pending, end)) is not None:
                 command, marker = bytes(self._pending[: found.start()]), bytes(found[1])
@@ -112,7 +116,7 @@ class _Shell:
             if len(self._pending) > MAX_COMMAND_BYTES + MARKER_LINE_BYTES:
                 too_long = True
                 del self._pending[:-MARKER_LINE_BYTES]
-            wait_s = GOODBYE_S if self._pending == b"exit\n" else None
+            wait_s = EXIT_GRACE_S if self._pending == b"exit\n" else None
             try:
                 async with asyncio.timeout(wait_s):
                     data = await self._stdin.read(READ_BYTES)
@@ -125,14 +129,14 @@ class _Shell:
     async def _run(self, command: str) -> int:
         try:
             return await self._sandboxes.arun(
-                self._task.thread, lambda session: self._run_in(session, command)
+                self._parameters.thread, lambda session: self._run_in(session, command)
             )
         except SandlotError as error:
-            _write(Channel.STDERR, for_model_error(error).encode() + b"\n")
+            _write(Channel.STDERR, format_error(error).encode() + b"\n")
             return 1
 
     async def _run_in(self, session: AsyncSession, command: str) -> int:
-        if (note := await new_sandbox_for_model(session)) is not None:
+        if (note := await new_sandbox_note(session)) is not None:
             _write(Channel.STDERR, f"{note}\n".encode())
         if self._new_shell:
             with contextlib.suppress(NotFound):
@@ -140,21 +144,21 @@ class _Shell:
             self._new_shell = False
         exec_id = new_exec_id()
         try:
-            return await self._copied(session, command, exec_id)
+            return await self._forward_output(session, command, exec_id)
         except (asyncio.CancelledError, BrokenPipeError):
-            await kill_unwanted(session, exec_id)
+            await kill_abandoned(session, exec_id)
             raise
 
-    async def _copied(self, session: AsyncSession, command: str, exec_id: str) -> int:
+    async def _forward_output(self, session: AsyncSession, command: str, exec_id: str) -> int:
         events = session.stream(
             command,
             shell=SHELL,
-            env=self._task.env,
-            timeout_s=self._task.timeout_s,
-            output_limit=KEPT_BYTES,
+            env=self._parameters.env,
+            timeout_s=self._parameters.timeout_s,
+            output_limit=MAX_OUTPUT_BYTES,
             exec_id=exec_id,
         )
-        last, next_offset = b"\n", 0
+        last_byte, next_offset = b"\n", 0
         async with contextlib.aclosing(events):
             async for event in events:
                 if isinstance(event, Output):
@@ -164,10 +168,10 @@ class _Shell:
                     next_offset = event.offset + len(event.data)
                     _write(event.channel, event.data)
                     if event.channel is Channel.STDOUT:
-                        last = event.data[-1:] or last
+                        last_byte = event.data[-1:] or last_byte
                 elif isinstance(event, Exited):
-                    if last != b"\n":
-                        _write(Channel.STDOUT, b"\n")  # the marker is to begin a line
+                    if last_byte != b"\n":
+                        _write(Channel.STDOUT, b"\n")  # the marker must start a line
                     if (verdict := verdict_of(event)) not in {Verdict.OK, Verdict.NONZERO}:
                         _write(Channel.STDERR, f"[ended: {verdict.value}]\n".encode())
                     return event.code
@@ -175,7 +179,7 @@ class _Shell:
 
 
 def _write(channel: Channel, data: bytes) -> None:
-    """Blocks while the reader is slow, as it should: the command then waits for it too."""
+    """Write to a local stream. A slow reader blocks this, and so slows the command, on purpose."""
     stream: Any = sys.stderr.buffer if channel is Channel.STDERR else sys.stdout.buffer
     stream.write(data)
     stream.flush()
@@ -195,8 +199,8 @@ async def _first_line(stdin: asyncio.StreamReader) -> tuple[bytes | None, bytes]
         if not (data := await stdin.read(READ_BYTES)):
             return None, b""
         read += data
-    line, _, rest = bytes(read).partition(b"\n")
-    return line, rest
+    line, _, leftover = bytes(read).partition(b"\n")
+    return line, leftover
 
 
 if __name__ == "__main__":

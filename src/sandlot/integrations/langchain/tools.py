@@ -1,4 +1,4 @@
-"""``sandbox_tools``: what a model can do in its conversation's sandbox, as LangChain's tools."""
+"""``sandbox_tools``: the toolbox for the conversation's sandbox, as LangChain tools."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.integrations import toolbox
-from sandlot.integrations.langchain import arguments as about
-from sandlot.integrations.langchain.call import Call, Runtime, aperform, as_output, perform
+from sandlot.integrations.langchain import arguments
+from sandlot.integrations.langchain.call import Call, Runtime, aperform, perform, to_tool_output
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
-from sandlot.integrations.toolbox.commands import exec_id_of, job_of
+from sandlot.integrations.toolbox.commands import exec_id_for_call, job_id
 
-# LangGraph gives it; a tool that is called outside of a graph goes without.
+# LangGraph provides it. A tool that is called outside a graph has none.
 InjectedRuntime = Annotated[Runtime | None, InjectedToolArg]
 Output = tuple[str | ToolMessage, dict[str, Any]]
-_Operation = Callable[..., Awaitable[Answer]]  # of a session, a call and the model's arguments
+_Operation = Callable[..., Awaitable[Answer]]  # takes a session, a call and the model's arguments
 
 
 def sandbox_tools(
@@ -35,34 +35,35 @@ def sandbox_tools(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> list[BaseTool]:
-    """Tools for a sandbox per conversation: the run's ``thread_id`` says whose it is.
+    """Tools for one sandbox per conversation, which the run's ``thread_id`` selects.
 
-    With a ``Client`` they work under ``invoke`` and ``ainvoke``; with an ``AsyncClient`` under ``ainvoke``.
-    ``name``: a sandbox of its own within the conversation, for a subagent that is not to share its parent's.
+    With a ``Client`` the tools work with ``invoke`` and ``ainvoke``, with an ``AsyncClient`` only
+    with ``ainvoke``. ``name`` selects a separate sandbox in the conversation, for a subagent that
+    must not share its parent's.
 
-    What commands print is shown as it comes, under ``stream_mode=["tools", "custom"]``: with "tools" alone
-    LangGraph holds it back until the step is over.
+    Use ``stream_mode=["tools", "custom"]`` to receive the output of commands as they run. With
+    "tools" alone LangGraph holds it back until the step ends.
     """
     check_session_options("sandbox_tools", options, ("client", "environment", "name"))
-    return tools_of(Sandboxes(client, environment=environment, name=name, **options))
+    return build_tools(Sandboxes(client, environment=environment, name=name, **options))
 
 
-def tools_of(sandboxes: Sandboxes) -> list[BaseTool]:
-    return [_tool(sandboxes, *described) for described in _TOOLS]
+def build_tools(sandboxes: Sandboxes) -> list[BaseTool]:
+    return [_tool(sandboxes, *spec) for spec in _TOOLS]
 
 
 def _tool(
     sandboxes: Sandboxes, name: str, description: str, schema: type[BaseModel], operation: _Operation
 ) -> BaseTool:
     def run(config: RunnableConfig, runtime: InjectedRuntime = None, **given: Any) -> Output:
-        call = Call.of(config, runtime)
+        call = Call.from_runtime(config, runtime)
         answer = perform(sandboxes, config, lambda session: operation(session, call, **given))
-        return as_output(answer, name, runtime)
+        return to_tool_output(answer, name, runtime)
 
     async def arun(config: RunnableConfig, runtime: InjectedRuntime = None, **given: Any) -> Output:
-        call = Call.of(config, runtime, asyncio.get_running_loop())
+        call = Call.from_runtime(config, runtime, asyncio.get_running_loop())
         answer = await aperform(sandboxes, config, lambda session: operation(session, call, **given))
-        return as_output(answer, name, runtime)
+        return to_tool_output(answer, name, runtime)
 
     return StructuredTool(
         name=name,
@@ -83,11 +84,11 @@ async def _bash(
     restart: bool,
 ) -> Answer:
     if restart:
-        answer = await toolbox.restart(session, before=_exec_of(call, command, background))
+        answer = await toolbox.restart(session, before_exec=_previous_exec_id(call, command, background))
         if answer.failed or command is None:
             return answer
     if command is None:
-        return Answer("[no command is given]", failed=True)
+        return Answer("[Missing command.]", failed=True)
     return await toolbox.bash(
         session,
         command,
@@ -98,31 +99,36 @@ async def _bash(
     )
 
 
-def _exec_of(call: Call, command: str | None, background: bool) -> str | None:
-    """The id that the call's command has if the call was made before."""
+def _previous_exec_id(call: Call, command: str | None, background: bool) -> str | None:
+    """The exec id that the call's command has if this call is a repetition."""
     if call.id is None or command is None:
         return None
-    exec_id = exec_id_of(call.id, command)
-    return job_of(exec_id) if background else exec_id
+    exec_id = exec_id_for_call(call.id, command)
+    return job_id(exec_id) if background else exec_id
 
 
 async def _edit_file(session: AsyncSession, call: Call, **given: Any) -> Answer:
     return await toolbox.edit_file(session, **given, call_id=call.id)
 
 
-def _plain(operation: Callable[..., Awaitable[Answer]]) -> _Operation:
+def _without_call(operation: Callable[..., Awaitable[Answer]]) -> _Operation:
     return lambda session, call, **given: operation(session, **given)
 
 
 _TOOLS: Final[tuple[tuple[str, str, type[BaseModel], _Operation], ...]] = (
-    ("bash", about.BASH, about.BashArguments, _bash),
-    ("read_output", about.READ_OUTPUT, about.ReadOutputArguments, _plain(toolbox.read_output)),
-    ("stop", about.STOP, about.StopArguments, _plain(toolbox.stop)),
-    ("read_file", about.READ_FILE, about.ReadFileArguments, _plain(toolbox.read_file)),
-    ("write_file", about.WRITE_FILE, about.WriteFileArguments, _plain(toolbox.write_file)),
-    ("edit_file", about.EDIT_FILE, about.EditFileArguments, _edit_file),
-    ("list_files", about.LIST_FILES, about.ListFilesArguments, _plain(toolbox.list_files)),
-    ("search", about.SEARCH, about.SearchArguments, _plain(toolbox.search)),
-    ("upload_file", about.UPLOAD_FILE, about.UploadFileArguments, _plain(toolbox.upload_file)),
-    ("download_file", about.DOWNLOAD_FILE, about.DownloadFileArguments, _plain(toolbox.download_file)),
+    ("bash", arguments.BASH, arguments.BashArguments, _bash),
+    ("read_output", arguments.READ_OUTPUT, arguments.ReadOutputArguments, _without_call(toolbox.read_output)),
+    ("stop", arguments.STOP, arguments.StopArguments, _without_call(toolbox.stop)),
+    ("read_file", arguments.READ_FILE, arguments.ReadFileArguments, _without_call(toolbox.read_file)),
+    ("write_file", arguments.WRITE_FILE, arguments.WriteFileArguments, _without_call(toolbox.write_file)),
+    ("edit_file", arguments.EDIT_FILE, arguments.EditFileArguments, _edit_file),
+    ("list_files", arguments.LIST_FILES, arguments.ListFilesArguments, _without_call(toolbox.list_files)),
+    ("search", arguments.SEARCH, arguments.SearchArguments, _without_call(toolbox.search)),
+    ("upload_file", arguments.UPLOAD_FILE, arguments.UploadFileArguments, _without_call(toolbox.upload_file)),
+    (
+        "download_file",
+        arguments.DOWNLOAD_FILE,
+        arguments.DownloadFileArguments,
+        _without_call(toolbox.download_file),
+    ),
 )

@@ -1,4 +1,4 @@
-"""The endpoint that ``sandlot serve`` has at /mcp."""
+"""The /mcp endpoint of ``sandlot serve``."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from mcp.server.transport_security import TransportSecuritySettings
 from sandlot.client.async_client import AsyncClient
 from sandlot.domain.service import Catalogue
 from sandlot.integrations.mcp.server import build_mcp
-from sandlot.integrations.mcp.whose import ByHeader
+from sandlot.integrations.mcp.thread_binding import HeaderBinding
 
-# The types of ASGI, which are nobody's in particular.
+# The ASGI types. They come from no library, because ASGI is only a convention.
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
 class McpEndpoint:
-    """An ASGI application; it answers while ``running()`` is entered.
+    """An ASGI application. It answers requests inside the ``running()`` context.
 
-    Stateless: each request stands alone, so any of several servers can answer it. An answer is one JSON
-    document, or a stream of events where there is progress to tell: plain JSON would have no room for it, and
-    would neither keep a connection alive during a long command nor notice that the client has left.
+    It is stateless: any of several servers can answer any request. A response is one JSON document,
+    or an event stream if there is progress to report. Plain JSON cannot carry progress, keep the
+    connection alive during a long command, or notice that the client has disconnected.
     """
 
     def __init__(self, client: AsyncClient, catalogue: Catalogue) -> None:
-        self._server = build_mcp(ByHeader(client), catalogue)
+        self._server = build_mcp(HeaderBinding(client), catalogue)
         self._server.streamable_http_app(
             stateless_http=True,
-            # Host, Origin and key are the edge's to check, for every path alike.
+            # The API's edge checks Host, Origin and the key for every path.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
 

@@ -1,6 +1,7 @@
-"""What the tools answer as data; their JSON schemas are published with the tools.
+"""The structured output of the tools. The JSON schemas are published with the tools.
 
-Some clients show a model the data and not the text, so all that a model needs is in both, and both are short.
+Some clients show the model the data and not the text. So both contain all that the model needs, and
+both are short.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from mcp.types import CallToolResult, ContentBlock, TextContent
 from pydantic import BaseModel, Field
 
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, shortened
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, shorten
 from sandlot.integrations.toolbox import Answer
 
 
@@ -91,9 +92,9 @@ class NewStart(BaseModel):
     new_sandbox: bool = Field(description="false: a new shell in the same sandbox, whose files are as before")
 
 
-def outcome(answer: Answer, data: BaseModel | None, notes: Sequence[ContentBlock] = ()) -> CallToolResult:
-    """``data`` None: the operation failed, which the protocol calls an error of the tool."""
-    text = TextContent(text=shortened(answer.text, 2 * DEFAULT_CHARACTERS))
+def tool_result(answer: Answer, data: BaseModel | None, notes: Sequence[ContentBlock] = ()) -> CallToolResult:
+    """Build a tool's result. ``data`` None means failure, which the protocol calls a tool error."""
+    text = TextContent(text=shorten(answer.text, 2 * DEFAULT_CHARACTERS))
     return CallToolResult(
         content=[text, *notes],
         structured_content=None if data is None else data.model_dump(mode="json"),
@@ -101,8 +102,8 @@ def outcome(answer: Answer, data: BaseModel | None, notes: Sequence[ContentBlock
     )
 
 
-def told_as(
-    model: type[BaseModel], answer: Answer, notes: Sequence[ContentBlock], **more: object
+def tool_result_as(
+    model: type[BaseModel], answer: Answer, notes: Sequence[ContentBlock], **extra: object
 ) -> CallToolResult:
-    """An answer whose data are the model's fields."""
-    return outcome(answer, None if answer.failed else model.model_validate(answer.data | more), notes)
+    """Build a tool's result with the answer's data and ``extra`` as the fields of ``model``."""
+    return tool_result(answer, None if answer.failed else model.model_validate(answer.data | extra), notes)

@@ -1,4 +1,4 @@
-"""The tools, said in the words of the protocol: ``build_mcp``."""
+"""``build_mcp``: an MCP server with the toolbox as its tools."""
 
 from __future__ import annotations
 
@@ -29,30 +29,31 @@ from sandlot.domain.errors import SandlotError, SessionEnded
 from sandlot.domain.service import Catalogue
 from sandlot.integrations import toolbox
 from sandlot.integrations.mcp import outputs
-from sandlot.integrations.mcp.live import live_output
-from sandlot.integrations.mcp.outputs import outcome, told_as
-from sandlot.integrations.mcp.whose import Whose
-from sandlot.integrations.model_text import DEFAULT_CHARACTERS, sandbox_prompt, shown
+from sandlot.integrations.mcp.outputs import tool_result, tool_result_as
+from sandlot.integrations.mcp.progress import output_progress
+from sandlot.integrations.mcp.thread_binding import ThreadBinding
+from sandlot.integrations.model_text import DEFAULT_CHARACTERS, format_output, sandbox_prompt
 from sandlot.integrations.toolbox import Answer
-from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, READ_OUTPUT_S, TIMEOUT_S
-from sandlot.integrations.toolbox.files import LINES
+from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, MAX_WAIT_S, TIMEOUT_S
+from sandlot.integrations.toolbox.files import MAX_LINES
 
-MATCH_CHARACTERS: Final = 500
-# What models can look at, and how each begins. Other content is handed to the client as a file: an image that
-# is none, or too large for a model's service, would stay in the conversation and spoil every later turn.
-PICTURES: Final = {
+MAX_MATCH_CHARACTERS: Final = 500
+# The image types that models can view, and how each begins. Other content goes to the client as a
+# file. An invalid image, or one too large for the model's API, would stay in the conversation and
+# make every later turn fail.
+IMAGE_SIGNATURES: Final = {
     "image/png": rb"\x89PNG\r\n\x1a\n",
     "image/jpeg": rb"\xff\xd8\xff",
     "image/gif": rb"GIF8[79]a",
     "image/webp": rb"RIFF....WEBP",
 }
-PICTURE_BYTES: Final = 3_500_000
-# Over these a conversation needs a new sandbox, and the model has to be told how to ask for it.
-_GONE: Final = frozenset({"sandbox_lost", "sandbox_quarantined", "session_ended"})
+MAX_IMAGE_BYTES: Final = 3_500_000
+# After these errors the conversation needs a new sandbox, and the answer says how to get one.
+_SANDBOX_GONE_CODES: Final = frozenset({"sandbox_lost", "sandbox_quarantined", "session_ended"})
 
-LOOKS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-CHANGES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
-REPEATABLE: Final = ToolAnnotations(
+READ_ONLY: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+DESTRUCTIVE: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+IDEMPOTENT: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
 
@@ -62,7 +63,7 @@ Glob = Annotated[str | None, Field(description="names that count, such as *.py")
 Job = Annotated[str, Field(description="its name, as execute gave it")]
 
 
-def build_mcp(whose: Whose, catalogue: Catalogue) -> MCPServer[Any]:
+def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[Any]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     server: MCPServer[Any] = MCPServer(
@@ -72,39 +73,39 @@ def build_mcp(whose: Whose, catalogue: Catalogue) -> MCPServer[Any]:
         version=sandlot.__version__,
         subscriptions=False,
     )
-    # Its constructor sets up the logs of the whole process, which are not its own.
+    # The constructor reconfigures logging for the whole process. Undo that.
     root.handlers[:] = handlers
     root.setLevel(level)
-    tools = _Tools(whose)
+    tools = _Tools(thread_binding)
     for tool, title, hints in (
-        (tools.execute, "Run a command", CHANGES),
-        (tools.read_output, "Read a job's output", LOOKS),
-        (tools.stop, "Stop a job", REPEATABLE),
-        (tools.read_file, "Read a file", LOOKS),
-        (tools.write_file, "Write a file", REPEATABLE),
-        (tools.edit_file, "Edit a file", CHANGES),
-        (tools.list_files, "List files", LOOKS),
-        (tools.search, "Search in files", LOOKS),
-        (tools.download, "Hand out a file", LOOKS),
-        (tools.reset, "Start anew", CHANGES),
+        (tools.execute, "Run a command", DESTRUCTIVE),
+        (tools.read_output, "Read a job's output", READ_ONLY),
+        (tools.stop, "Stop a job", IDEMPOTENT),
+        (tools.read_file, "Read a file", READ_ONLY),
+        (tools.write_file, "Write a file", IDEMPOTENT),
+        (tools.edit_file, "Edit a file", DESTRUCTIVE),
+        (tools.list_files, "List files", READ_ONLY),
+        (tools.search, "Search in files", READ_ONLY),
+        (tools.download, "Hand out a file", READ_ONLY),
+        (tools.reset, "Start anew", DESTRUCTIVE),
     ):
         server.add_tool(tool, title=title, description=getdoc(tool), annotations=hints)
     return server
 
 
 def _instructions(catalogue: Catalogue) -> str:
-    here = (
+    tool_names = (
         "The bash tool is `execute` here: with background=true it starts a job, which `read_output` and "
         "`stop` are for. `reset` gives a new shell, and a new sandbox where the old one is gone."
     )
-    return f"{sandbox_prompt(catalogue).rstrip()}\n\n{here}".lstrip()
+    return f"{sandbox_prompt(catalogue).rstrip()}\n\n{tool_names}".lstrip()
 
 
 class _Tools:
-    """Each method is a tool: its name, its docstring and its parameters are what a model sees."""
+    """Each public method is a tool. The model sees its name, its docstring and its parameters."""
 
-    def __init__(self, whose: Whose) -> None:
-        self._whose = whose
+    def __init__(self, thread_binding: ThreadBinding) -> None:
+        self._thread_binding = thread_binding
 
     async def execute(
         self,
@@ -123,15 +124,15 @@ class _Tools:
         the middle and kept in a file. Standard input is empty. With background=true it answers at once."""
 
         async def work(session: AsyncSession) -> Answer:
-            async with live_output(ctx) as on_output:
+            async with output_progress(ctx) as on_output:
                 return await toolbox.bash(
                     session, command, timeout_s=timeout_s, background=background, on_output=on_output
                 )
 
-        answer, notes = await self._ask(ctx, work)
-        # A command that failed has run: that is a result, and only what kept it from running is an error.
+        answer, notes = await self._call(ctx, work)
+        # A command that ran and failed is a result. Only a command that could not run is an error.
         ran = "exit_code" in answer.data or "job" in answer.data
-        return outcome(answer, _command_output(answer) if ran else None, notes)
+        return tool_result(answer, _command_output(answer) if ran else None, notes)
 
     async def read_output(
         self,
@@ -139,39 +140,39 @@ class _Tools:
         job: Job,
         since: Annotated[int, Field(ge=0, description="next_since of the call before; 0: all")] = 0,
         wait_s: Annotated[
-            float, Field(ge=0, le=READ_OUTPUT_S, description="seconds to wait for the job's end")
+            float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait for the job's end")
         ] = 0,
     ) -> Annotated[CallToolResult, outputs.JobOutput]:
         """Read what a background job has written, and whether it still runs."""
-        answer, notes = await self._ask(
+        answer, notes = await self._call(
             ctx, lambda session: toolbox.read_output(session, job, since=since, wait_s=wait_s)
         )
-        return told_as(outputs.JobOutput, answer, notes, output=answer.text)
+        return tool_result_as(outputs.JobOutput, answer, notes, output=answer.text)
 
     async def stop(self, ctx: Ctx, job: Job) -> Annotated[CallToolResult, outputs.StoppedJob]:
         """End a background job, with all that it has started."""
-        answer, notes = await self._ask(ctx, lambda session: toolbox.stop(session, job))
-        return told_as(outputs.StoppedJob, answer, notes)
+        answer, notes = await self._call(ctx, lambda session: toolbox.stop(session, job))
+        return tool_result_as(outputs.StoppedJob, answer, notes)
 
     async def read_file(
         self,
         ctx: Ctx,
         path: Path,
         offset: Annotated[int, Field(ge=0, description="lines to skip")] = 0,
-        lines: Annotated[int, Field(ge=1, le=LINES, description="how many at most")] = LINES,
+        lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="how many at most")] = MAX_LINES,
     ) -> Annotated[CallToolResult, outputs.FileText]:
         """Read a text file, with line numbers."""
-        answer, notes = await self._ask(
+        answer, notes = await self._call(
             ctx, lambda session: toolbox.read_file(session, path, offset=offset, lines=lines)
         )
-        return told_as(outputs.FileText, answer, notes, content=answer.text)
+        return tool_result_as(outputs.FileText, answer, notes, content=answer.text)
 
     async def write_file(
         self, ctx: Ctx, path: Path, content: Annotated[str, Field(description="the whole new content")]
     ) -> Annotated[CallToolResult, outputs.FileInfo]:
         """Write a text file, replacing what was there; missing folders are made."""
-        answer, notes = await self._ask(ctx, lambda session: toolbox.write_file(session, path, content))
-        return told_as(outputs.FileInfo, answer, notes)
+        answer, notes = await self._call(ctx, lambda session: toolbox.write_file(session, path, content))
+        return tool_result_as(outputs.FileInfo, answer, notes)
 
     async def edit_file(
         self,
@@ -182,10 +183,10 @@ class _Tools:
         replace_all: Annotated[bool, Field(description="wherever it is, not only where it is once")] = False,
     ) -> Annotated[CallToolResult, outputs.EditedFile]:
         """Replace text in a file. The old text must be in it once, unless replace_all is set."""
-        answer, notes = await self._ask(
+        answer, notes = await self._call(
             ctx, lambda session: toolbox.edit_file(session, path, old, new, replace_all=replace_all)
         )
-        return told_as(outputs.EditedFile, answer, notes)
+        return tool_result_as(outputs.EditedFile, answer, notes)
 
     async def list_files(
         self,
@@ -195,10 +196,10 @@ class _Tools:
         glob: Glob = None,
     ) -> Annotated[CallToolResult, outputs.Listing]:
         """List the files of a folder."""
-        answer, notes = await self._ask(
+        answer, notes = await self._call(
             ctx, lambda session: toolbox.list_files(session, path, depth=depth, glob=glob)
         )
-        return told_as(outputs.Listing, answer, notes)
+        return tool_result_as(outputs.Listing, answer, notes)
 
     async def search(
         self,
@@ -210,23 +211,24 @@ class _Tools:
         glob: Glob = None,
     ) -> Annotated[CallToolResult, outputs.Matches]:
         """Find the lines in files that contain a text."""
-        answer, notes = await self._ask(
+        answer, notes = await self._call(
             ctx,
             lambda session: toolbox.search(
                 session, pattern, path, regex=regex, ignore_case=ignore_case, glob=glob
             ),
         )
         found = [
-            {**match, "text": match["text"][:MATCH_CHARACTERS]} for match in answer.data.get("matches", ())
+            {**match, "text": match["text"][:MAX_MATCH_CHARACTERS]}
+            for match in answer.data.get("matches", ())
         ]
-        return told_as(outputs.Matches, answer, notes, matches=found)
+        return tool_result_as(outputs.Matches, answer, notes, matches=found)
 
     async def download(self, ctx: Ctx, path: Path) -> Annotated[CallToolResult, outputs.HandedFile]:
         """Hand a file out to the user: pictures are shown, other content is attached as a resource."""
-        answer, notes = await self._ask(ctx, lambda session: toolbox.download_file(session, path))
+        answer, notes = await self._call(ctx, lambda session: toolbox.download_file(session, path))
         if not answer.failed:
             notes.append(_attachment(answer.data))
-        return told_as(outputs.HandedFile, answer, notes)
+        return tool_result_as(outputs.HandedFile, answer, notes)
 
     async def reset(self, ctx: Ctx) -> Annotated[CallToolResult, outputs.NewStart]:
         """Start a new shell; files stay as they are. If the sandbox is lost or its session has ended, this
@@ -240,27 +242,27 @@ class _Tools:
             new = session.created or session.generation != generation
             return answer
 
-        answer, notes = await self._ask(ctx, work)
+        answer, notes = await self._call(ctx, work)
         if answer.data.get("error") == SessionEnded.code:
-            self._whose.forget()
-            answer, notes = await self._ask(ctx, work)
-        return told_as(outputs.NewStart, answer, notes, new_sandbox=new)
+            self._thread_binding.forget()
+            answer, notes = await self._call(ctx, work)
+        return tool_result_as(outputs.NewStart, answer, notes, new_sandbox=new)
 
-    async def _ask(
+    async def _call(
         self, ctx: Ctx, work: Callable[[AsyncSession], Awaitable[Answer]]
     ) -> tuple[Answer, list[ContentBlock]]:
-        """The answer, and what has to be said beside it. No error of ours gets past this."""
+        """Run ``work`` and return its answer with notes. A ``SandlotError`` becomes an answer."""
         notes: list[ContentBlock] = []
         try:
-            session = await self._whose.session(ctx)
+            session = await self._thread_binding.session(ctx)
             answer = await work(session)
         except SandlotError as error:
-            answer = Answer.of_error(error)
+            answer = Answer.from_error(error)
         else:
             if session.created:
-                # Where a conversation goes on, this tells that its sandbox had ended by its timeouts.
+                # In a longer conversation this note reveals that the earlier sandbox had expired.
                 notes.append(TextContent(text="[a new, empty sandbox was made for this call]"))
-        if answer.data.get("error") in _GONE:
+        if answer.data.get("error") in _SANDBOX_GONE_CODES:
             notes.append(TextContent(text="[the tool reset gives a new, empty sandbox]"))
         return answer, notes
 
@@ -271,19 +273,19 @@ def _command_output(answer: Answer) -> outputs.CommandOutput:
     for channel in ("stdout", "stderr"):
         if channel in data:
             text = data[channel].encode("utf-8", "replace")
-            data[channel] = shown(text, limit, data["output_path"]) if text.strip() else ""
+            data[channel] = format_output(text, limit, data["output_path"]) if text.strip() else ""
     return outputs.CommandOutput.model_validate(data)
 
 
-def _is_picture(data: dict[str, Any]) -> bool:
-    begins = PICTURES.get(data["mime_type"])
-    if begins is None or data["size"] > PICTURE_BYTES:
+def _is_viewable_image(data: dict[str, Any]) -> bool:
+    signature = IMAGE_SIGNATURES.get(data["mime_type"])
+    if signature is None or data["size"] > MAX_IMAGE_BYTES:
         return False
-    return re.match(begins, b64decode(data["base64"][:64]), re.DOTALL) is not None
+    return re.match(signature, b64decode(data["base64"][:64]), re.DOTALL) is not None
 
 
 def _attachment(data: dict[str, Any]) -> ContentBlock:
-    if _is_picture(data):
+    if _is_viewable_image(data):
         return ImageContent(data=data["base64"], mime_type=data["mime_type"])
     path = quote(posixpath.join("/workspace", data["path"]), errors="replace")
     content = BlobResourceContents(uri=f"file://{path}", mime_type=data["mime_type"], blob=data["base64"])

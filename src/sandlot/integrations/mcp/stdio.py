@@ -1,7 +1,7 @@
-"""``sandlot mcp``: one client, on our input and output; the sandbox ends with the process.
+"""``sandlot mcp``: serves one client on stdin and stdout. The sandbox ends with the process.
 
-A client ends us by closing our input, and by a signal if that takes too long. Both are the same to us: the
-input is over, what runs is given up, and the sandbox is deleted.
+A client stops the process by closing stdin, and sends a signal if that takes too long. The process
+treats both alike: it ends the input, abandons running calls and deletes the sandbox.
 """
 
 from __future__ import annotations
@@ -15,63 +15,63 @@ from typing import Final
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.integrations.mcp.server import build_mcp
-from sandlot.integrations.mcp.whose import OneForTheProcess
+from sandlot.integrations.mcp.thread_binding import ProcessBinding
 
-# Clients wait about two seconds before they send a signal, and two more before they kill.
-LAST_ANSWERS_S: Final = 0.5
+# Clients wait about 2 s before they send a signal, and 2 s more before they kill the process.
+FLUSH_TIMEOUT_S: Final = 0.5
 STDIN: Final = 0
-PIECE_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 64 * 1024
 
 
 async def serve_stdio(
     client: AsyncClient, *, thread: str | None = None, environment: str | None = None
 ) -> None:
-    """Until the input ends or a signal comes. With a ``thread`` its sandbox is used, and stays."""
-    sandbox = OneForTheProcess(client, thread=thread, environment=environment)
+    """Serve until stdin ends or a signal arrives. A named ``thread``'s sandbox is used and kept."""
+    sandbox = ProcessBinding(client, thread=thread, environment=environment)
     server = build_mcp(sandbox, await client.catalogue())
     loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    end_input = _input_that_can_end(lambda: loop.call_soon_threadsafe(over.set))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, end_input)
+    stopping = asyncio.Event()
+    end_input = _interruptible_stdin(lambda: loop.call_soon_threadsafe(stopping.set))
+    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(signal_number, end_input)
     serving = asyncio.create_task(server.run_stdio_async(), name="mcp over stdio")
-    waiting = asyncio.create_task(over.wait())
+    waiting = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        # A client that has stopped reading would hold the last answers up for ever, and the sandbox with it.
-        await asyncio.wait({serving}, timeout=LAST_ANSWERS_S)
+        # A client that has stopped reading would block the last answers and the cleanup for ever.
+        await asyncio.wait({serving}, timeout=FLUSH_TIMEOUT_S)
     finally:
         waiting.cancel()
         await sandbox.end()
     await serving
 
 
-def _input_that_can_end(ended: Callable[[], object]) -> Callable[[], None]:
-    """Puts a pipe before our input. The function that is returned ends it, whatever the client does.
+def _interruptible_stdin(on_end: Callable[[], object]) -> Callable[[], None]:
+    """Put a pipe in front of stdin. The returned function ends the input, whatever the client does.
 
-    The protocol's library reads in a thread that cannot be interrupted, so a signal alone would have to wait
-    for the client's next message.
+    The MCP library reads in a thread that cannot be interrupted. Without the pipe, a signal would
+    take effect only at the client's next message.
     """
-    real = os.dup(STDIN)
-    reading, writing = os.pipe()
-    os.dup2(reading, STDIN)
-    os.close(reading)
-    nothing = os.open(os.devnull, os.O_WRONLY)
+    original = os.dup(STDIN)
+    read_end, write_end = os.pipe()
+    os.dup2(read_end, STDIN)
+    os.close(read_end)
+    devnull = os.open(os.devnull, os.O_WRONLY)
 
     def end() -> None:
-        # In place, so that the thread below never writes to a number that means something else by then.
-        os.dup2(nothing, writing)
-        ended()
+        # Replaced in place, so that the thread below never writes to a reused file descriptor.
+        os.dup2(devnull, write_end)
+        on_end()
 
-    def pass_on() -> None:
+    def forward() -> None:
         try:
-            while piece := os.read(real, PIECE_BYTES):
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(writing, rest) :]
+            while chunk := os.read(original, CHUNK_BYTES):
+                remaining = memoryview(chunk)
+                while remaining:
+                    remaining = remaining[os.write(write_end, remaining) :]
         except OSError:
-            pass  # a terminal that is gone, or nobody reads any more: either way it is over
+            pass  # the terminal is gone, or the pipe has no reader: the input has ended
         end()
 
-    threading.Thread(target=pass_on, name="stdin", daemon=True).start()
+    threading.Thread(target=forward, name="stdin", daemon=True).start()
     return end

@@ -1,13 +1,13 @@
-"""OpenAI Agents: sandboxes for its ``SandboxAgent``.
+"""OpenAI Agents: sandboxes for the framework's ``SandboxAgent``.
 
     run = RunConfig(sandbox=SandboxRunConfig(client=SandlotSandboxClient()))
     await Runner.run(SandboxAgent(name="coder", model=…), "…", run_config=run)
 
-A session's state, serialised, finds the same sandbox from any process. One that is gone is replaced only
-where the state has a snapshot to fill the new one from; otherwise resuming it is an error. One that lives but
-has changed since its snapshot is set back to it when it starts again: that is the framework's rule for all.
-Sandboxes have one user and no terminals here: ``run_as``, a manifest's users and interactive commands are
-refused.
+Any process can find a sandbox again from the serialised state of its session. A sandbox that is
+gone is replaced only if the state has a snapshot to restore; otherwise resuming raises an error. A
+running sandbox that has changed since its snapshot is reset to the snapshot when it starts again:
+the framework does this for every kind of sandbox. Sandlot's sandboxes have one user and no
+terminals, so ``run_as``, a manifest's users and interactive commands are refused.
 """
 
 from sandlot.integrations.openai_agents.client import SandlotSandboxClient

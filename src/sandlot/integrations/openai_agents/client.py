@@ -1,4 +1,4 @@
-"""Where sandboxes come from, and where those that there are are found again."""
+"""``SandlotSandboxClient``: creates sandboxes, finds existing ones and deletes them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ from sandlot.client.sync.client import Client
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import SessionState
-from sandlot.integrations.foreground import KILL_WITHIN_S
-from sandlot.integrations.openai_agents.failures import refuse_accounts, start_error, told
+from sandlot.integrations.foreground import KILL_TIMEOUT_S
+from sandlot.integrations.openai_agents.failures import error_text, refuse_accounts, start_error
 from sandlot.integrations.openai_agents.session import SandlotSandboxSession
 from sandlot.integrations.openai_agents.state import (
     SandlotSandboxClientOptions,
     SandlotSandboxSessionState,
-    ours,
+    sandlot_state,
 )
-from sandlot.integrations.sandboxes import on_client
+from sandlot.integrations.sandboxes import run_on_client
 
-# A caller that was cancelled in a create is held up no longer than this: as long as a busy engine takes.
-UNMADE_WITHIN_S: Final = 30.0
+# The longest delay for a caller that is cancelled during a create: as long as a busy engine takes.
+UNDO_TIMEOUT_S: Final = 30.0
 
 
 class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]):
-    """An ``AsyncClient`` is for one event loop, a ``Client`` for any number of them."""
+    """Provides sandboxes to the framework.
+
+    An ``AsyncClient`` serves one event loop, a ``Client`` any number of them.
+    """
 
     backend_id = "sandlot"
     supports_default_options = True
@@ -53,7 +56,7 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
         manifest = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
         refuse_accounts(manifest)
         options = options if options is not None else SandlotSandboxClientOptions()
-        session = await self._make(options, manifest)
+        session = await self._create_session(options, manifest)
         try:
             state = SandlotSandboxSessionState(
                 manifest=manifest,
@@ -63,25 +66,25 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
             )
             return self._wrap_session(SandlotSandboxSession(self._client, session, state))
         except BaseException:
-            with anyio.move_on_after(KILL_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
-                await on_client(self._client, lambda _: session.delete())
+            with anyio.move_on_after(KILL_TIMEOUT_S, shield=True), contextlib.suppress(SandlotError):
+                await run_on_client(self._client, lambda _: session.delete())
             raise
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
-        state = ours(state)
+        state = sandlot_state(state)
         state.assert_path_grants_rebound()
         session = await self._find(state)
         reused = session is not None
         if session is None:
-            session = await self._make(state.options, state.manifest)
+            session = await self._create_session(state.options, state.manifest)
             state.sandlot_session = session.id
             state.workspace_root_ready = False
         return self._wrap_session(SandlotSandboxSession(self._client, session, state, reused=reused))
 
     async def _find(self, state: SandlotSandboxSessionState) -> AsyncSession | None:
-        """None: it is gone, and there is a snapshot to fill another one from."""
+        """The state's session; None if it is gone and a snapshot can restore it."""
         try:
-            session = await on_client(self._client, lambda client: client.get(state.sandlot_session))
+            session = await run_on_client(self._client, lambda client: client.get(state.sandlot_session))
             if session.state is SessionState.LOST:
                 raise errors.SandboxLost(f"the sandbox of session {session.id} is lost")
         except (errors.NotFound, errors.SandboxLost) as error:
@@ -93,29 +96,29 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
         return session
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
-        state = ours(session.state)
+        state = sandlot_state(session.state)
 
         async def work(client: AsyncClient) -> None:
             with contextlib.suppress(errors.NotFound):
                 await (await client.get(state.sandlot_session)).delete()
 
         try:
-            await on_client(self._client, work)
+            await run_on_client(self._client, work)
         except SandlotError as error:
             raise ExecTransportError(
-                command=("delete", state.sandlot_session), message=told(error), cause=error
+                command=("delete", state.sandlot_session), message=error_text(error), cause=error
             ) from error
         return session
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
         return self._deserialize_session_state_payload(payload, SandlotSandboxSessionState)
 
-    async def _make(self, options: SandlotSandboxClientOptions, manifest: Manifest) -> AsyncSession:
+    async def _create_session(self, options: SandlotSandboxClientOptions, manifest: Manifest) -> AsyncSession:
         env = await manifest.environment.resolve()
 
         key = secrets.token_hex(16)
 
-        async def make(client: AsyncClient) -> AsyncSession:
+        async def create_session(client: AsyncClient) -> AsyncSession:
             return await client.create(
                 options.environment,
                 idempotency_key=key,
@@ -124,16 +127,16 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
                 lifetime_s=options.lifetime_s,
             )
 
-        async def unmake(client: AsyncClient) -> None:
-            await (await make(client)).delete()
+        async def undo_create(client: AsyncClient) -> None:
+            await (await create_session(client)).delete()
 
         try:
-            return await on_client(self._client, make)
+            return await run_on_client(self._client, create_session)
         except asyncio.CancelledError:
-            # It may have been made, and be on its way here from the client's own loop; nobody else has the
-            # key.
-            with anyio.move_on_after(UNMADE_WITHIN_S, shield=True), contextlib.suppress(SandlotError):
-                await on_client(self._client, unmake)
+            # The session may exist, with its id in transit from the client's own loop. Only this
+            # call has the idempotency key, so only this call can delete it.
+            with anyio.move_on_after(UNDO_TIMEOUT_S, shield=True), contextlib.suppress(SandlotError):
+                await run_on_client(self._client, undo_create)
             raise
         except SandlotError as error:
             raise start_error(manifest, error) from error

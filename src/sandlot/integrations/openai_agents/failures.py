@@ -1,4 +1,4 @@
-"""What cannot be asked of a sandbox, and what went wrong in one, as the framework says it."""
+"""Refuses unsupported requests, and converts Sandlot's errors to the framework's."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def refuse_accounts(manifest: Manifest) -> None:
         raise ValueError("a sandbox has one user: leave users and groups out of the manifest")
 
 
-def told(error: SandlotError) -> str:
+def error_text(error: SandlotError) -> str:
     return f"{error.code}: {error.message}"
 
 
 def start_error(manifest: Manifest, error: SandlotError) -> SandboxError:
     return WorkspaceStartError(
-        path=Path(manifest.root), message=told(error), cause=error, retryable=error.retryable
+        path=Path(manifest.root), message=error_text(error), cause=error, retryable=error.retryable
     )
 
 
 def read_error(path: Path, error: SandlotError) -> SandboxError:
     return WorkspaceArchiveReadError(
-        path=path, context={"reason": told(error)}, cause=error, retryable=error.retryable
+        path=path, context={"reason": error_text(error)}, cause=error, retryable=error.retryable
     )
 
 
 def write_error(path: Path, error: SandlotError) -> SandboxError:
     return WorkspaceArchiveWriteError(
-        path=path, context={"reason": told(error)}, cause=error, retryable=error.retryable
+        path=path, context={"reason": error_text(error)}, cause=error, retryable=error.retryable
     )

@@ -1,4 +1,4 @@
-"""One sandbox: commands, files, and its workspace as an archive."""
+"""``SandlotSandboxSession``: a sandbox's commands, files and workspace archive."""
 
 from __future__ import annotations
 
@@ -39,16 +39,21 @@ from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES
 from sandlot.domain.files import FileType
 from sandlot.domain.session import SessionState
 from sandlot.integrations.foreground import run_foreground
-from sandlot.integrations.openai_agents.archives import checked, pieces, portable, read_off_loop
+from sandlot.integrations.openai_agents.archives import (
+    copy_validated,
+    portable_archive,
+    read_chunks,
+    read_in_thread,
+)
 from sandlot.integrations.openai_agents.failures import (
+    error_text,
     read_error,
     refuse_accounts,
     refuse_user,
-    told,
     write_error,
 )
 from sandlot.integrations.openai_agents.state import SandlotSandboxSessionState
-from sandlot.integrations.sandboxes import on_client
+from sandlot.integrations.sandboxes import run_on_client
 
 T = TypeVar("T")
 
@@ -61,7 +66,10 @@ _TYPE_BITS: Final = {FileType.DIRECTORY: stat.S_IFDIR}
 
 
 class SandlotSandboxSession(BaseSandboxSession):
-    """Leaving it keeps the sandbox: ``SandlotSandboxClient.delete`` ends it, or its timeouts do."""
+    """One sandbox for the framework.
+
+    Closing the session keeps the sandbox. ``SandlotSandboxClient.delete`` or its timeouts end it.
+    """
 
     state: SandlotSandboxSessionState
 
@@ -78,7 +86,7 @@ class SandlotSandboxSession(BaseSandboxSession):
         self._session = session
         self._set_start_state_preserved(reused)
 
-    # commands
+    # --- commands
 
     def _prepare_exec_command(
         self, *command: str | Path, shell: bool | list[str], user: str | User | None
@@ -87,9 +95,9 @@ class SandlotSandboxSession(BaseSandboxSession):
         return super()._prepare_exec_command(*command, shell=shell, user=None)
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
-        """Without a timeout the server's default applies."""
+        """Run a command. Without a timeout the server's default applies."""
         root = self.state.manifest.root
-        # While it starts, the root may yet have to be made.
+        # During start-up the root may not exist yet.
         cwd = root if self.state.workspace_root_ready else None
         try:
             result = await self._call(
@@ -102,10 +110,14 @@ class SandlotSandboxSession(BaseSandboxSession):
                 )
             )
         except SandlotError as error:
-            if cwd is not None and isinstance(error, errors.InvalidRequest) and not await self._has(cwd):
+            if (
+                cwd is not None
+                and isinstance(error, errors.InvalidRequest)
+                and not await self._may_exist(cwd)
+            ):
                 raise WorkspaceRootNotFoundError(path=Path(cwd), cause=error) from error
             raise ExecTransportError(
-                command=command, message=told(error), cause=error, retryable=error.retryable
+                command=command, message=error_text(error), cause=error, retryable=error.retryable
             ) from error
         if result.timed_out:
             raise ExecTimeoutError(
@@ -116,17 +128,17 @@ class SandlotSandboxSession(BaseSandboxSession):
         raw = result.raw
         stdout = marked_bytes(raw.stdout, raw.stdout_omitted)
         stderr = marked_bytes(raw.stderr, raw.stderr_omitted)
-        if result.truncated:  # the framework's result has no word for it
+        if result.truncated:  # the framework's result has no field for this
             stderr += f"\n[output cut: the command wrote {result.output_bytes} bytes]\n".encode()
         return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
-    # files
+    # --- files
 
     def _runtime_helpers(self) -> tuple[RuntimeHelperScript, ...]:
         return (RESOLVE_WORKSPACE_PATH_HELPER,)
 
     async def _validate_path_access(self, path: Path | str, *, for_write: bool = False) -> Path:
-        # Links are followed where they lie, so that none leads out of what the manifest allows.
+        # Resolve links inside the sandbox, so that none leads outside what the manifest allows.
         return await self._validate_remote_path_access(path, for_write=for_write)
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
@@ -140,7 +152,7 @@ class SandlotSandboxSession(BaseSandboxSession):
         allowed = (await self._validate_path_access(path)).as_posix()
 
         async def work() -> bytes:
-            return b"".join([piece async for piece in self._session.files.stream(allowed, length=length)])
+            return b"".join([chunk async for chunk in self._session.files.stream(allowed, length=length)])
 
         try:
             return await self._call(work)
@@ -156,12 +168,15 @@ class SandlotSandboxSession(BaseSandboxSession):
         stream = coerce_write_payload(path=path, data=data).stream
         allowed = (await self._validate_path_access(path, for_write=True)).as_posix()
         try:
-            await self._call(lambda: self._session.files.write(allowed, pieces(stream)))
+            await self._call(lambda: self._session.files.write(allowed, read_chunks(stream)))
         except SandlotError as error:
             raise write_error(path, error) from error
 
     async def ls(self, path: Path | str, *, user: str | User | None = None) -> list[FileEntry]:
-        """Behind links too: /workspace is one, and the shell's ``ls -l`` would show the link itself."""
+        """List a folder, also through a link.
+
+        /workspace is a link, and the shell's ``ls -l`` would list the link itself.
+        """
         refuse_user(user)
         allowed = await self._validate_path_access(path)
         try:
@@ -186,15 +201,17 @@ class SandlotSandboxSession(BaseSandboxSession):
 
     async def persist_workspace(self) -> io.IOBase:
         root = self._workspace_root_path()
-        with tempfile.TemporaryFile() as whole:
+        with tempfile.TemporaryFile() as archive:
 
             async def work() -> None:
-                async for piece in (await self._files()).read_archive(root.as_posix()):
-                    await asyncio.to_thread(whole.write, piece)
+                async for chunk in (await self._files()).read_archive(root.as_posix()):
+                    await asyncio.to_thread(archive.write, chunk)
 
             try:
                 await self._call(work)
-                return await asyncio.to_thread(portable, whole, root, self._persist_workspace_skip_relpaths())
+                return await asyncio.to_thread(
+                    portable_archive, archive, root, self._persist_workspace_skip_relpaths()
+                )
             except SandlotError as error:
                 raise read_error(root, error) from error
             except (UnsafeTarMemberError, tarfile.TarError, OSError) as error:
@@ -204,7 +221,7 @@ class SandlotSandboxSession(BaseSandboxSession):
         root = self._workspace_root_path()
         with tempfile.TemporaryFile() as archive:
             try:
-                await asyncio.to_thread(checked, data, archive)
+                await asyncio.to_thread(copy_validated, data, archive)
             except UnsafeTarMemberError as error:
                 raise WorkspaceArchiveWriteError(
                     path=root, context={"reason": error.reason, "member": error.member}, cause=error
@@ -213,7 +230,7 @@ class SandlotSandboxSession(BaseSandboxSession):
                 raise WorkspaceArchiveWriteError(path=root, cause=error) from error
 
             async def work() -> None:
-                await (await self._files()).write_archive(root.as_posix(), read_off_loop(archive))
+                await (await self._files()).write_archive(root.as_posix(), read_in_thread(archive))
 
             try:
                 await self._call(work)
@@ -223,7 +240,7 @@ class SandlotSandboxSession(BaseSandboxSession):
     async def provision_manifest_accounts(self) -> None:
         refuse_accounts(self.state.manifest)
 
-    # the sandbox
+    # --- the sandbox
 
     async def running(self) -> bool:
         try:
@@ -234,10 +251,10 @@ class SandlotSandboxSession(BaseSandboxSession):
     async def _files(self) -> Files:
         return (await self._session.client.opened()).files(self._session.id)
 
-    async def _has(self, path: str) -> bool:
+    async def _may_exist(self, path: str) -> bool:
         with contextlib.suppress(SandlotError):
             return await self._call(lambda: self._session.files.exists(path))
         return True
 
     async def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await on_client(self._client, lambda _: work())
+        return await run_on_client(self._client, lambda _: work())

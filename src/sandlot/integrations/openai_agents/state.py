@@ -1,4 +1,4 @@
-"""What a sandbox is made with, and what finds it again; both are JSON for the framework to keep."""
+"""A sandbox's options, and the state that finds it again. The framework stores both as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agents.sandbox.session import BaseSandboxClientOptions, SandboxSessionState
 
 
 class SandlotSandboxClientOptions(BaseSandboxClientOptions):
-    """Seconds where not set are as the server's environment says."""
+    """Options of a new sandbox. Timeouts default to those of the server's environment."""
 
     type: Literal["sandlot"] = "sandlot"
     environment: str | None = None
@@ -22,7 +22,7 @@ class SandlotSandboxSessionState(SandboxSessionState):
     options: SandlotSandboxClientOptions = SandlotSandboxClientOptions()
 
 
-def ours(state: SandboxSessionState) -> SandlotSandboxSessionState:
+def sandlot_state(state: SandboxSessionState) -> SandlotSandboxSessionState:
     if not isinstance(state, SandlotSandboxSessionState):
         raise TypeError(f"the state of a sandlot session is needed, not of {state.type!r}")
     return state

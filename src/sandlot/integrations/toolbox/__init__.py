@@ -1,9 +1,10 @@
-"""What a model can do in a sandbox, as functions on a session; every one answers, and none raises at a model.
+"""The operations that a model can perform in a sandbox, as functions on a session.
 
-LangChain's tools and those of the MCP server are these, said in the words of each.
+Each function returns an ``Answer``, also for an error that the model can act on. The LangChain
+tools and the MCP server are built from these functions.
 """
 
-from sandlot.integrations.toolbox.answer import Answer, refusal
+from sandlot.integrations.toolbox.answer import Answer, answer_or_raise
 from sandlot.integrations.toolbox.commands import bash, read_output, restart, stop
 from sandlot.integrations.toolbox.files import (
     download_file,
@@ -17,13 +18,13 @@ from sandlot.integrations.toolbox.files import (
 
 __all__ = [
     "Answer",
+    "answer_or_raise",
     "bash",
     "download_file",
     "edit_file",
     "list_files",
     "read_file",
     "read_output",
-    "refusal",
     "restart",
     "search",
     "stop",

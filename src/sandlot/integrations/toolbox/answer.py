@@ -1,4 +1,4 @@
-"""``Answer``: what a model reads, and what the program around it gets."""
+"""``Answer``: text for the model, and data for the program that runs the model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain import errors
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.model_text import (
-    for_model_error,
-    new_sandbox_for_model,
-    new_sandbox_was_told,
+    format_error,
+    mark_new_sandbox_reported,
+    new_sandbox_note,
 )
 
 P = ParamSpec("P")
 
-# Wrong keys, images and options: no model can mend them, so they end the run and are seen by who can.
-_FOR_THE_DEVELOPER: Final = (
+# Wrong keys, images and options. A model cannot fix them, so they end the run for the developer.
+_DEVELOPER_ERRORS: Final = (
     errors.Unauthorized,
     errors.ImageMissing,
     errors.TierMissing,
@@ -30,14 +30,17 @@ _FOR_THE_DEVELOPER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``data`` is JSON throughout. ``failed``: the operation did not do what was asked."""
+    """The result of an operation.
+
+    ``data`` holds only JSON values. ``failed`` means that the operation did not do what was asked.
+    """
 
     text: str
     data: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
 
     @classmethod
-    def of_error(cls, error: SandlotError) -> Answer:
+    def from_error(cls, error: SandlotError) -> Answer:
         data = {
             "error": error.code,
             "message": error.message,
@@ -45,41 +48,45 @@ class Answer:
             "may_have_executed": error.may_have_executed,
             "details": error.details,
         }
-        return cls(for_model_error(error), data, failed=True)
+        return cls(format_error(error), data, failed=True)
 
 
-def utf8(text: str, what: str) -> bytes:
-    """What a model wrote, as bytes; JSON lets half a character through, and UTF-8 does not."""
+def encode_utf8(text: str, label: str) -> bytes:
+    """Encode text that a model wrote. JSON allows a lone surrogate, which UTF-8 cannot encode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            f"{what} is not text: half of a character stands at position {error.start}"
+            f"{label} is not text: half of a character stands at position {error.start}"
         ) from None
 
 
-def refusal(error: SandlotError) -> Answer:
-    """What a model is told when no sandbox is to be had; what only a developer can mend is raised again."""
-    if isinstance(error, _FOR_THE_DEVELOPER):
+def answer_or_raise(error: SandlotError) -> Answer:
+    """The answer if no sandbox is available. Re-raise errors that only a developer can fix."""
+    if isinstance(error, _DEVELOPER_ERRORS):
         raise error
-    return Answer.of_error(error)
+    return Answer.from_error(error)
 
 
-def told(
+def toolbox_operation(
     operation: Callable[Concatenate[AsyncSession, P], Awaitable[Answer]],
 ) -> Callable[Concatenate[AsyncSession, P], Awaitable[Answer]]:
-    """In a sandbox every error is an answer: the arguments were the model's, and so is the next step."""
+    """Decorator: return errors as answers, and prepend a note if the sandbox is a replacement.
+
+    Every error inside a sandbox becomes an answer, because the model chose the arguments and can
+    choose the next step.
+    """
 
     @functools.wraps(operation)
     async def call(session: AsyncSession, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
-        note = await new_sandbox_for_model(session)
+        note = await new_sandbox_note(session)
         try:
             answer = await operation(session, *args, **kwargs)
         except SandlotError as error:
-            answer = Answer.of_error(error)
+            answer = Answer.from_error(error)
         if note is None:
             return answer
-        await new_sandbox_was_told(session)
+        await mark_new_sandbox_reported(session)
         return replace(answer, text=f"{note}\n{answer.text}")
 
     return call

@@ -1,7 +1,8 @@
-"""Edits that are done once, although the step of a run that asks for them may be executed again.
+"""Records of edits, so that a repeated step of a run does not apply its edit twice.
 
-What an edit will leave is noted in the sandbox before the file is written: if the file is as noted, it was
-done; a crash in between is an edit that is still to be done.
+Before the file is written, the digest of its new content is saved in the sandbox. If the file
+matches the digest, the edit was applied. After a crash in between, the file does not match, and the
+edit is still to be applied.
 """
 
 from __future__ import annotations
@@ -12,34 +13,38 @@ from typing import Final
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError
-from sandlot.integrations.toolbox.keeping import keep_newest
+from sandlot.integrations.toolbox.retention import write_and_prune
 
-FOLDER: Final = "/tmp/.sandlot-edits"  # noqa: S108  in the sandbox, which has one user
-KEPT: Final = 100
-NOTE_BYTES: Final = 100
+EDITS_FOLDER: Final = "/tmp/.sandlot-edits"  # noqa: S108  in the sandbox, which has one user
+MAX_RECORDS: Final = 100
+MAX_RECORD_BYTES: Final = 100
 
 
-class Edit:
-    """``parts``: what makes it this edit and no other: the call, the path, the texts."""
+class EditRecord:
+    """The record of one edit. ``parts`` identify the edit: the call, the path and the texts."""
 
     def __init__(self, session: AsyncSession, *parts: str) -> None:
         self._session = session
         digests = b"".join(hashlib.sha256(part.encode("utf-8", "replace")).digest() for part in parts)
         self._name = "edit-" + hashlib.sha256(digests).hexdigest()[:32]
 
-    async def replaced(self, content: bytes) -> int | None:
-        """How many places it has replaced, if the file is as it left it."""
+    async def replaced_count(self, content: bytes) -> int | None:
+        """How many places the edit replaced; None if the file is not as the edit left it."""
         try:
-            noted = await self._session.files.read(f"{FOLDER}/{self._name}", max_bytes=NOTE_BYTES)
+            record = await self._session.files.read(
+                f"{EDITS_FOLDER}/{self._name}", max_bytes=MAX_RECORD_BYTES
+            )
         except SandlotError:
             return None
-        digest, _, count = noted.partition(b" ")
+        digest, _, count = record.partition(b" ")
         return int(count) if digest == _digest(content) and count.isdigit() else None
 
-    async def note(self, after: bytes, count: int) -> None:
-        """Without room for it the edit may be done twice, as anywhere."""
+    async def save(self, after: bytes, count: int) -> None:
+        """Save the record. If there is no space, a repeated step may apply the edit twice."""
         with contextlib.suppress(SandlotError):
-            await keep_newest(self._session, FOLDER, self._name, b"%s %d" % (_digest(after), count), KEPT)
+            await write_and_prune(
+                self._session, EDITS_FOLDER, self._name, b"%s %d" % (_digest(after), count), MAX_RECORDS
+            )
 
 
 def _digest(content: bytes) -> bytes:

@@ -1,16 +1,20 @@
 """Sandboxes as containers of a Docker engine, on two tiers: ``runc`` and ``runsc`` (gVisor).
 
-spec.py        what a sandbox's container looks like: one pure builder, nothing else makes specs
-seccomp.py     the system calls that it may make, from the readable list in seccomp.toml
-layer.py       the thin layer that makes an image fit, from the image's own files; pure
-images.py      prepares an image with that layer, once, without ever running it
-workspace.py   where a sandbox's files live
-hostdir.py     the worker's own folder: lock, epoch, secrets, sockets
-floors.py      engine versions that are too old
-pinned.py      images that are named by digest
-engine.py      the engine's API with deadlines, and its errors as ours
-sandbox.py     one running sandbox: the agent's link plus what the engine says about it
-provider.py    the Provider made of these
+spec.py                the container's specification: one pure builder; nothing else makes specs
+seccomp.py             the system calls that a sandbox may make, from the list in seccomp.toml
+images/layer.py        the thin layer that makes an image usable, from the image's own files; pure
+images/preparing.py    prepares an image with that layer, once, without ever running it
+images/pinned.py       images that are named by digest
+host/workspace.py      where a sandbox's files live
+host/folder.py         the worker's own folder: lock, epoch, secrets, sockets
+host/users.py          a user id for each sandbox
+engine_requirements.py  what the engine must have: runtimes, and versions without known escapes
+engine.py              the engine's API, with deadlines and domain errors
+end_watcher.py         notices when containers end
+removals.py            removes sandboxes, a few at a time
+limit_changes.py       which limits can change while a sandbox runs
+sandbox.py             one running sandbox: the agent's link plus the engine's view of it
+provider.py            the Provider, built from these
 """
 
 from sandlot.providers.docker.provider import DockerProvider

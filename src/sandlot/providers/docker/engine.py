@@ -1,8 +1,8 @@
-"""The engine's API as this project uses it: a deadline on every call, and errors that say what to do.
+"""The engine's API as this project uses it: every call has a deadline, and errors say what to do.
 
-Nothing of aiodocker leaves this module but plain dictionaries. Where aiodocker has no public call, or one
-without types (update, one-shot stats, export, archive upload, volumes, a stream of events that can be
-reopened), its request function is used directly.
+Only plain dictionaries leave this module, never aiodocker's types. Where aiodocker has no public
+call, or one without types (update, one-shot stats, export, archive upload, volumes, an event stream
+that can be reopened), this module uses its request function directly.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from sandlot.domain.errors import (
     SandlotError,
 )
 from sandlot.providers.docker.engine_errors import translate
+from sandlot.providers.docker.host.users import uses_user_namespaces
 from sandlot.providers.docker.spec import LABEL_SANDBOX
-from sandlot.providers.docker.users import remapped
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-
-# Seconds. Each bounds one call; a healthy engine needs a small part of it, a loaded one the rest.
 SCHEMES = ("unix://", "tcp://", "http://", "https://")
-ASK_SECONDS = 15.0  # inspect, info, version, stats: reads of the engine's own memory
+
+# Deadlines in seconds, one per call. A healthy engine needs a small part, a loaded one the rest.
+READ_SECONDS = 15.0  # inspect, info, version, stats: reads from the engine's memory
 LIST_SECONDS = 30.0  # grows with the number of containers
-CREATE_SECONDS = 60.0  # a mount and the copying of the image's workspace into the volume
-START_SECONDS = 60.0  # 0.15-0.3 s alone; they queue inside the engine
-REMOVE_SECONDS = 60.0  # kill, unmount, and removal of the workspace's files
+CREATE_SECONDS = 60.0  # mounts, and copies the image's workspace into the volume
+START_SECONDS = 60.0  # one start takes 0.15-0.3 s; several queue inside the engine
+REMOVE_SECONDS = 60.0  # kills, unmounts, and removes the workspace's files
 CHANGE_SECONDS = 30.0  # pause, unpause, update: one write to the cgroup
 PULL_SECONDS = 600.0
-COPY_SECONDS = 600.0  # reading an image of some gigabytes, or writing a layer
-# The engine starts containers one core at a time; more at once only makes each of them slower.
+COPY_SECONDS = 600.0  # reads an image of several gigabytes, or writes a layer
+# The engine starts containers one core at a time. More at once only makes each start slower.
 MAX_STARTS = 8
-# The event stream is reopened after these pauses; the last one repeats.
+# Pauses before reopening the event stream. The last one repeats.
 RECONNECT_SECONDS = (0.05, 0.2, 0.5, 1.0)
-EVENTS_AGAIN_SECONDS = 5.0
-# An event carries all labels of its container; more than this in one line is not an event.
+EVENTS_OVERLAP_SECONDS = 5.0
+# An event carries all labels of its container. A longer line is not an event.
 MAX_EVENT_BYTES = 4 * 1024 * 1024
-UPLOAD_BYTES = 256 * 1024
+UPLOAD_CHUNK_BYTES = 256 * 1024
 TAR_TYPE = "application/x-tar"
 
 Json = dict[str, Any]
@@ -77,11 +77,11 @@ class Engine:
                 f"{DEFAULT_HOST}, or unset it for that one"
             )
         self._docker_client: aiodocker.Docker | None = None
-        self._starts = asyncio.Semaphore(max_starts)
+        self._start_slots = asyncio.Semaphore(max_starts)
 
     @property
     def _docker(self) -> aiodocker.Docker:
-        # Made at the first call: aiohttp wants a running loop.
+        # Created at the first call, because aiohttp needs a running loop.
         if self._docker_client is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
             self._docker_client = aiodocker.Docker(url=self.host, timeout=timeout)
@@ -91,54 +91,54 @@ class Engine:
         if self._docker_client is not None:
             await self._docker_client.close()
             self._docker_client = None
-            await asyncio.sleep(0)  # a turn of the loop, in which the closed connections are let go
+            await asyncio.sleep(0)  # gives the loop one turn to release the closed connections
 
     # --- the engine itself --------------------------------------------------------------------
 
     async def version(self) -> Json:
-        async with _asked("version", ASK_SECONDS):
+        async with _engine_call("version", READ_SECONDS):
             return dict(await self._docker.version())
 
     async def info(self) -> Json:
-        async with _asked("info", ASK_SECONDS):
+        async with _engine_call("info", READ_SECONDS):
             return dict(await self._docker.system.info())
 
     async def runtimes(self) -> frozenset[str]:
         return frozenset((await self.info()).get("Runtimes") or {})
 
     async def remaps_users(self) -> bool:
-        """Whether containers have a user namespace, by userns-remap or because the engine is not root."""
-        return remapped(await self.info())
+        """Whether containers get a user namespace (userns-remap, or an engine that is not root)."""
+        return uses_user_namespaces(await self.info())
 
     # --- containers ---------------------------------------------------------------------------
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Returns the container's id; ``Conflict`` if the name is taken."""
-        return await uncut(self._create(name, body))
+        """Creates a container and returns its id. Raises ``Conflict`` if the name is taken."""
+        return await run_to_completion(self._create(name, body))
 
     async def _create(self, name: str, body: Mapping[str, Any]) -> str:
-        async with self._starts, _asked(f"create container {name}", CREATE_SECONDS):
+        async with self._start_slots, _engine_call(f"create container {name}", CREATE_SECONDS):
             container = await self._docker.containers.create(dict(body), name=name)
             return str(container.id)
 
     async def start(self, name: str) -> None:
-        async with self._starts, _asked(f"start container {name}", START_SECONDS):
+        async with self._start_slots, _engine_call(f"start container {name}", START_SECONDS):
             await self._docker.containers.container(name).start()
 
     async def inspect(self, name: str) -> Json:
-        async with _asked(f"inspect container {name}", ASK_SECONDS):
+        async with _engine_call(f"inspect container {name}", READ_SECONDS):
             return dict(await self._docker.containers.container(name).show())
 
     async def list(self, labels: Mapping[str, str | None]) -> Sequence[Json]:
-        """Containers with all these labels (None: whatever the value), in every state."""
-        async with _asked("list containers", LIST_SECONDS):
+        """Lists containers in every state that have all these labels. None matches any value."""
+        async with _engine_call("list containers", LIST_SECONDS):
             filters = json.dumps({"label": _label_filters(labels)})
-            return list(await self._ask("GET", "containers/json", {"all": "1", "filters": filters}))
+            return list(await self._request_json("GET", "containers/json", {"all": "1", "filters": filters}))
 
     async def remove(self, name: str) -> None:
-        """With its anonymous volumes, running or not; nothing happens if it is gone."""
+        """Removes a container and its anonymous volumes, running or not. Succeeds if it is gone."""
         try:
-            async with _asked(f"remove container {name}", REMOVE_SECONDS):
+            async with _engine_call(f"remove container {name}", REMOVE_SECONDS):
                 await self._docker.containers.container(name).delete(force=True, v=True)
         except NotFound:
             return
@@ -148,8 +148,8 @@ class Engine:
             await self._wait_removed(name)
 
     async def _wait_removed(self, name: str) -> None:
-        """Somebody else's removal is under way: it counts as ours once the container is gone."""
-        async with _asked(f"remove container {name}", REMOVE_SECONDS):
+        """Waits for a removal that another caller started, until the container is gone."""
+        async with _engine_call(f"remove container {name}", REMOVE_SECONDS):
             while True:
                 try:
                     await self._docker.containers.container(name).show()
@@ -160,55 +160,55 @@ class Engine:
                 await asyncio.sleep(0.1)
 
     async def pause(self, name: str) -> None:
-        async with _asked(f"pause container {name}", CHANGE_SECONDS):
+        async with _engine_call(f"pause container {name}", CHANGE_SECONDS):
             await self._docker.containers.container(name).pause()
 
     async def unpause(self, name: str) -> None:
-        async with _asked(f"unpause container {name}", CHANGE_SECONDS):
+        async with _engine_call(f"unpause container {name}", CHANGE_SECONDS):
             await self._docker.containers.container(name).unpause()
 
     async def update(self, name: str, limits: Mapping[str, Any]) -> None:
-        async with _asked(f"update container {name}", CHANGE_SECONDS):
-            await self._ask("POST", f"containers/{name}/update", {}, dict(limits))
+        async with _engine_call(f"update container {name}", CHANGE_SECONDS):
+            await self._request_json("POST", f"containers/{name}/update", {}, dict(limits))
 
     async def stats(self, name: str) -> Json:
-        """One sample, without the second that the engine otherwise waits for a difference."""
-        async with _asked(f"stats of container {name}", ASK_SECONDS):
+        """Returns one sample. Skips the second that the engine otherwise waits to compare two."""
+        async with _engine_call(f"stats of container {name}", READ_SECONDS):
             parameters = {"stream": "false", "one-shot": "true"}
-            return dict(await self._ask("GET", f"containers/{name}/stats", parameters))
+            return dict(await self._request_json("GET", f"containers/{name}/stats", parameters))
 
     # --- images -------------------------------------------------------------------------------
 
     async def inspect_image(self, reference: str) -> Json:
-        async with _asked(f"inspect image {reference}", ASK_SECONDS):
+        async with _engine_call(f"inspect image {reference}", READ_SECONDS):
             return dict(await self._docker.images.inspect(reference))
 
     async def pull(self, reference: str, *, seconds: float = PULL_SECONDS) -> None:
-        async with _asked(f"pull image {reference}", seconds):
+        async with _engine_call(f"pull image {reference}", seconds):
             async for _ in self._docker.images.pull(reference, stream=True):
                 pass
 
     async def commit(self, name: str, *, repository: str, tag: str, config: Mapping[str, Any]) -> str:
-        async with _asked(f"commit container {name}", COPY_SECONDS):
+        async with _engine_call(f"commit container {name}", COPY_SECONDS):
             container = self._docker.containers.container(name)
-            made = await container.commit(repository=repository, tag=tag, config=dict(config), pause=False)
-            return str(made["Id"])
+            image = await container.commit(repository=repository, tag=tag, config=dict(config), pause=False)
+            return str(image["Id"])
 
     @asynccontextmanager
     async def export(self, name: str) -> AsyncIterator[aiohttp.StreamReader]:
-        """The container's file system as a tar stream."""
+        """Opens the container's file system as a tar stream."""
         async with (
-            _asked(f"export container {name}", COPY_SECONDS),
+            _engine_call(f"export container {name}", COPY_SECONDS),
             self._request("GET", f"containers/{name}/export") as response,
         ):
             yield response.content
 
     async def upload(self, name: str, tar: IO[bytes]) -> None:
-        """Unpacks a tar at the root of a container. Only ever used on one that was never started."""
+        """Unpacks a tar at the root of a container. Use it only on one that was never started."""
         parameters = {"path": "/", "noOverwriteDirNonDir": "false"}
         async with (
-            _asked(f"upload to container {name}", COPY_SECONDS),
-            self._request("PUT", f"containers/{name}/archive", parameters, _pieces(tar), TAR_TYPE),
+            _engine_call(f"upload to container {name}", COPY_SECONDS),
+            self._request("PUT", f"containers/{name}/archive", parameters, _read_chunks(tar), TAR_TYPE),
         ):
             pass
 
@@ -216,19 +216,19 @@ class Engine:
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         async def create() -> None:
-            async with _asked(f"create volume {name}", ASK_SECONDS):
-                await self._ask("POST", "volumes/create", {}, {"Name": name, "Labels": dict(labels)})
+            async with _engine_call(f"create volume {name}", READ_SECONDS):
+                await self._request_json("POST", "volumes/create", {}, {"Name": name, "Labels": dict(labels)})
 
-        await uncut(create())
+        await run_to_completion(create())
 
     async def inspect_volume(self, name: str) -> Json:
-        async with _asked(f"inspect volume {name}", ASK_SECONDS):
-            return dict(await self._ask("GET", f"volumes/{name}", {}))
+        async with _engine_call(f"inspect volume {name}", READ_SECONDS):
+            return dict(await self._request_json("GET", f"volumes/{name}", {}))
 
     async def remove_volume(self, name: str) -> None:
         try:
             async with (
-                _asked(f"remove volume {name}", REMOVE_SECONDS),
+                _engine_call(f"remove volume {name}", REMOVE_SECONDS),
                 self._request("DELETE", f"volumes/{name}"),
             ):
                 pass
@@ -236,14 +236,19 @@ class Engine:
             return
 
     async def list_volumes(self, labels: Mapping[str, str | None]) -> Sequence[Json]:
-        async with _asked("list volumes", LIST_SECONDS):
+        async with _engine_call("list volumes", LIST_SECONDS):
             filters = json.dumps({"label": _label_filters(labels)})
-            return list((await self._ask("GET", "volumes", {"filters": filters})).get("Volumes") or ())
+            return list(
+                (await self._request_json("GET", "volumes", {"filters": filters})).get("Volumes") or ()
+            )
 
     # --- events -------------------------------------------------------------------------------
 
     async def events(self, labels: Mapping[str, str | None]) -> AsyncGenerator[EngineEvent | None, None]:
-        """Ends of containers with these labels, for ever. None: (re)opened, so look at everything."""
+        """Yields the ends of containers with these labels, for ever.
+
+        Yields None each time the stream is opened or reopened: events may be missing, so check all.
+        """
         failures = 0
         while True:
             try:
@@ -252,7 +257,7 @@ class Engine:
                         failures = 0
                         yield event
             except (DockerError, aiohttp.ClientError, OSError, ValueError, TimeoutError):
-                pass  # the engine restarts, or is gone: the reader learns from the None that follows
+                pass  # the engine restarts or is gone; the next None tells the reader to check all
             await asyncio.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
             failures += 1
 
@@ -264,24 +269,25 @@ class Engine:
             "event": ["die", "oom", "destroy"],
             "label": _label_filters(labels),
         }
-        # The engine answers before it listens. Without "since", what ends between the list read on that
-        # answer and then would be told by nobody; what is told twice does no harm.
-        since = f"{time.time() - EVENTS_AGAIN_SECONDS:.3f}"
+        # The engine answers this request before it subscribes to events. The reader lists all
+        # containers on that answer. Without "since", a container that ends between the list and the
+        # subscription would be missed. An event that arrives twice does no harm.
+        since = f"{time.time() - EVENTS_OVERLAP_SECONDS:.3f}"
         parameters = {"filters": json.dumps(filters), "since": since}
         async with self._request("GET", "events", parameters) as response:
             yield None
             pending = b""
-            async for piece in response.content.iter_any():
-                *lines, pending = (pending + piece).split(b"\n")
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
                 if len(pending) > MAX_EVENT_BYTES:
                     raise ValueError("an event of the engine is too long")
                 for line in lines:
                     if line.strip():
-                        yield _event(json.loads(line))
+                        yield _parse_event(json.loads(line))
 
     # --- requests that aiodocker has no call for ----------------------------------------------
 
-    async def _ask(
+    async def _request_json(
         self, method: str, path: str, parameters: Mapping[str, str], body: Json | None = None
     ) -> Any:
         query = self._docker._query_json  # noqa: SLF001
@@ -305,7 +311,7 @@ class Engine:
                 response.close()
 
 
-def _event(data: Mapping[str, Any]) -> EngineEvent:
+def _parse_event(data: Mapping[str, Any]) -> EngineEvent:
     actor = data.get("Actor") or {}
     attributes = actor.get("Attributes") or {}
     return EngineEvent(
@@ -320,15 +326,16 @@ def _label_filters(labels: Mapping[str, str | None]) -> list[str]:
     return [name if value is None else f"{name}={value}" for name, value in labels.items()]
 
 
-async def _pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(source.read, UPLOAD_BYTES):
-        yield piece
+async def _read_chunks(source: IO[bytes]) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(source.read, UPLOAD_CHUNK_BYTES):
+        yield chunk
 
 
-async def uncut(work: Coroutine[Any, Any, T]) -> T:
-    """Work that makes something: when its caller is cancelled, it is first brought to its end.
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Runs work to its end even if the caller is cancelled, and only then raises the cancellation.
 
-    Given up half-way, it could be made after the caller has cleaned up. It has a deadline of its own.
+    For work that creates something: if it were abandoned half-way, the engine could still create
+    the thing after the caller has cleaned up. The work has its own deadline.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -338,17 +345,17 @@ async def uncut(work: Coroutine[Any, Any, T]) -> T:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # the cancellation is the news
+            task.exception()  # the caller gets the cancellation instead
         raise
 
 
-async def shared(task: asyncio.Task[T]) -> T:
-    """Work that several callers wait for: one that gives up does not take it from the others.
+async def wait_shared(task: asyncio.Task[T]) -> T:
+    """Waits for work that several callers share. A cancelled caller does not cancel the work.
 
-    If the work itself is called off (its owner closes), that is an error to its callers, not their own
-    cancellation.
+    If the work itself is cancelled because its owner closes, the callers get an error. They are not
+    cancelled themselves.
     """
-    # If nobody waits any more, its failure is nobody's news.
+    # If no caller waits any more, this stops asyncio from logging the failure.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         return await asyncio.shield(task)
@@ -360,8 +367,8 @@ async def shared(task: asyncio.Task[T]) -> T:
 
 
 @asynccontextmanager
-async def _asked(what: str, seconds: float) -> AsyncIterator[None]:
-    """A deadline, and the engine's errors as ours."""
+async def _engine_call(call: str, seconds: float) -> AsyncIterator[None]:
+    """Sets a deadline for a call to the engine, and translates its errors into domain errors."""
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:
@@ -370,10 +377,12 @@ async def _asked(what: str, seconds: float) -> AsyncIterator[None]:
         raise
     except TimeoutError as error:
         if not deadline.expired():
-            raise EngineProblem(f"{what}: the engine could not be reached in time", retryable=True) from error
-        raise EngineTimeout(f"{what}: no answer from the engine within {seconds:g} s") from error
+            raise EngineProblem(f"{call}: the engine could not be reached in time", retryable=True) from error
+        raise EngineTimeout(f"{call}: no answer from the engine within {seconds:g} s") from error
     except DockerError as error:
-        raise translate(what, error.status, error.message) from error
+        raise translate(call, error.status, error.message) from error
     except (aiohttp.ClientError, OSError) as error:
-        why = str(error) or type(error).__name__  # some have no text of their own
-        raise EngineProblem(f"{what}: the connection to the engine broke: {why}", retryable=True) from error
+        reason = str(error) or type(error).__name__  # some errors have no text
+        raise EngineProblem(
+            f"{call}: the connection to the engine broke: {reason}", retryable=True
+        ) from error

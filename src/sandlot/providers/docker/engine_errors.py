@@ -1,4 +1,7 @@
-"""The engine's answers as errors of the domain. Clients read them; the engine's own words are for the log."""
+"""Translates the engine's error answers into domain errors.
+
+Clients read the domain errors. The engine's own messages go to the log.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,17 @@ from sandlot.domain.errors import (
 log = structlog.get_logger("sandlot.engine")
 
 
-def translate(what: str, status: int, message: str) -> SandlotError:
-    """What an engine says of a failure of its own names paths, runtimes and kernels of the host."""
-    text = f"{what}: {message.strip()}"
+def translate(call: str, status: int, message: str) -> SandlotError:
+    """Returns the domain error for an engine's answer.
+
+    Leaves out the engine's messages about its own failures: they name the host's paths, runtimes
+    and kernels.
+    """
+    text = f"{call}: {message.strip()}"
     lower = message.lower()
     if "no space left on device" in lower or "disk quota exceeded" in lower:
-        log.warning("the engine's disk is full", call=what, message=message.strip())
-        return StorageFull(f"{what}: no space left on device, on the engine's disk")
+        log.warning("the engine's disk is full", call=call, message=message.strip())
+        return StorageFull(f"{call}: no space left on device, on the engine's disk")
     if "unknown or invalid runtime" in lower or "unknown runtime" in lower:
         return TierMissing(text)
     if status == 900:  # aiodocker's number for "could not connect"
@@ -31,13 +38,13 @@ def translate(what: str, status: int, message: str) -> SandlotError:
             f"{text} (is the engine running, and may this user use its socket?)", retryable=True
         )
     if status == 404:
-        if "no such image" in lower or "manifest unknown" in lower or what.startswith("pull"):
+        if "no such image" in lower or "manifest unknown" in lower or call.startswith("pull"):
             return ImageMissing(text)
         return NotFound(text)
     if status == 409:
         return Conflict(text)
-    log.warning("the engine failed", call=what, status=status, message=message.strip())
+    log.warning("the engine failed", call=call, status=status, message=message.strip())
     return EngineProblem(
-        f"{what}: the engine refused with status {status}; the server's log has its reason",
+        f"{call}: the engine refused with status {status}; the server's log has its reason",
         retryable=status >= 500,
     )

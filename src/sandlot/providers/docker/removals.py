@@ -1,4 +1,4 @@
-"""Removals of sandboxes: each once, however many ask, a few at a time, and to its end."""
+"""Removes sandboxes: a few at a time, each only once for all callers, and always to the end."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from sandlot.domain.errors import Conflict, EngineProblem
-from sandlot.providers.docker.engine import shared
+from sandlot.providers.docker.engine import wait_shared
 
-# Removals under way at once: an engine that is told to remove hundreds together answers nobody for minutes.
+# Removals at once. An engine that must remove hundreds together answers no calls for minutes.
 MAX_REMOVALS = 8
-# While a sandbox is still being made, parts of it come up behind a removal, which is then repeated.
-REPEATS = 6
-FIRST_PAUSE_S = 0.1
+# While a sandbox is being made, new parts of it can appear after a removal, which then repeats.
+MAX_ATTEMPTS = 6
+FIRST_RETRY_DELAY_S = 0.1
 
 Step = Callable[[str], Awaitable[None]]
 
 
 class Removals:
-    """``let_go``: done at once, however many removals are before this one. ``remove``: everything by its
-    names, and no error for what is gone. ``making``: sandboxes that are being made just now.
+    """Runs removals.
+
+    ``release`` runs at once, even if other removals are queued. ``remove`` removes every part of a
+    sandbox by name, and ignores parts that are gone. ``being_created`` holds unfinished creates.
     """
 
-    def __init__(self, let_go: Step, remove: Step, making: Collection[str]) -> None:
-        self._let_go = let_go
+    def __init__(self, release: Step, remove: Step, being_created: Collection[str]) -> None:
+        self._release = release
         self._remove = remove
-        self._making = making
+        self._being_created = being_created
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(MAX_REMOVALS)
 
@@ -42,25 +44,25 @@ class Removals:
             task = asyncio.create_task(self._destroy(sandbox_id), name=f"destroy {sandbox_id}")
             self._tasks[sandbox_id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sandbox_id, None))
-        # Shielded: a removal that has begun is finished, whoever waits for it.
-        await shared(task)
+        # Shielded: once begun, a removal finishes even if its callers are cancelled.
+        await wait_shared(task)
 
     async def wait(self, sandbox_id: str) -> None:
-        """Until the one that is under way has ended, well or not."""
+        """Waits until the current removal of this sandbox, if any, has succeeded or failed."""
         if (removal := self._tasks.get(sandbox_id)) is not None:
             await asyncio.wait([removal])
 
     async def _destroy(self, sandbox_id: str) -> None:
-        await self._let_go(sandbox_id)
+        await self._release(sandbox_id)
         async with self._slots:
-            for repeat in range(REPEATS):
-                being_made = sandbox_id in self._making
+            for attempt in range(MAX_ATTEMPTS):
+                creating = sandbox_id in self._being_created
                 try:
                     await self._remove(sandbox_id)
                     return
                 except (Conflict, EngineProblem):
-                    # The volume of a container that came after the look for one, or a file in the folder.
-                    if repeat == REPEATS - 1 or not being_made:
+                    # A container appeared after the check and holds its volume, or a file appeared.
+                    if attempt == MAX_ATTEMPTS - 1 or not creating:
                         raise
-                await asyncio.sleep(FIRST_PAUSE_S * 2**repeat)
-                await self._let_go(sandbox_id)
+                await asyncio.sleep(FIRST_RETRY_DELAY_S * 2**attempt)
+                await self._release(sandbox_id)

@@ -1,7 +1,8 @@
-"""The seccomp profile of the runc tier, generated from the readable list beside this file.
+"""Generates the seccomp profile of the runc tier from the readable list beside this file.
 
-Docker's API takes a profile as JSON text inside ``SecurityOpt``. The engine's own default changes with the
-engine's version; this one changes only with ours, and each difference has its reason in ``seccomp.toml``.
+Docker's API takes a profile as JSON text inside ``SecurityOpt``. The engine's default profile
+changes with the engine's version. This one changes only with Sandlot's version, and
+``seccomp.toml`` gives a reason for each difference.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from sandlot.domain.errors import Unsupported
 
-# The native ABI only. libseccomp kills a caller that uses another one (int 0x80, x32).
+# Only the native ABI. libseccomp kills a caller that uses another one (int 0x80, x32).
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 _MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -28,7 +29,7 @@ def native_machine() -> str:
 
 @lru_cache(maxsize=4)
 def seccomp_json(machine: str | None = None) -> str:
-    """The profile as one canonical line of JSON, ready for ``SecurityOpt``."""
+    """Returns the profile as one canonical line of JSON, ready for ``SecurityOpt``."""
     return json.dumps(seccomp_profile(machine or native_machine()), sort_keys=True, separators=(",", ":"))
 
 
@@ -37,11 +38,11 @@ def load_source() -> dict[str, Any]:
 
 
 def seccomp_profile(machine: str) -> dict[str, Any]:
-    """The profile in the form that the engine reads."""
+    """Returns the profile in the form that the engine reads."""
     if machine not in ARCHITECTURES:
         raise Unsupported(f"there is no seccomp profile for {machine}; known are {', '.join(ARCHITECTURES)}")
     source = load_source()
-    _refuse_contradictions(source)
+    _check_duplicates(source)
     allowed = [
         {"names": sorted(table["syscalls"]), "action": "SCMP_ACT_ALLOW"}
         for table in source["allow"]
@@ -51,7 +52,7 @@ def seccomp_profile(machine: str) -> dict[str, Any]:
         {"names": table["syscalls"], "action": "SCMP_ACT_ALLOW", "args": arguments}
         for table in source["guarded"]
         for alternative in table["when"]
-        for arguments in _spell_out(alternative)
+        for arguments in _expand(alternative)
     ]
     refused = [
         {"names": table["syscalls"], "action": "SCMP_ACT_ERRNO", "errnoRet": table["errno"]}
@@ -65,18 +66,21 @@ def seccomp_profile(machine: str) -> dict[str, Any]:
     }
 
 
-def _spell_out(alternative: Sequence[Mapping[str, int]]) -> Iterator[list[dict[str, Any]]]:
-    """One alternative of ``when`` as argument lists of the engine; any of them allows the call."""
+def _expand(alternative: Sequence[Mapping[str, int]]) -> Iterator[list[dict[str, Any]]]:
+    """Converts one alternative of ``when`` into the engine's argument lists.
+
+    Any of them allows the call.
+    """
     plain = [_condition(condition) for condition in alternative if "low32_not" not in condition]
-    different = [condition for condition in alternative if "low32_not" in condition]
-    if not different:
+    negated = [condition for condition in alternative if "low32_not" in condition]
+    if not negated:
         yield plain
         return
-    if len(different) > 1:
+    if len(negated) > 1:
         raise ValueError("at most one low32_not in an alternative")
-    # libseccomp knows "equal under a mask" but not "different under a mask". A number differs from another
-    # exactly if at least one bit does, so one rule for each bit says the same.
-    index, refused = different[0]["arg"], different[0]["low32_not"]
+    # libseccomp has "equal under a mask" but not "different under a mask". Two numbers differ
+    # exactly when at least one bit differs, so one rule for each bit means the same.
+    index, refused = negated[0]["arg"], negated[0]["low32_not"]
     for bit in range(32):
         mask = 1 << bit
         yield [*plain, _masked(index, mask, ~refused & mask)]
@@ -92,8 +96,8 @@ def _masked(index: int, mask: int, equals: int) -> dict[str, Any]:
     return {"index": index, "value": mask, "valueTwo": equals, "op": "SCMP_CMP_MASKED_EQ"}
 
 
-def _refuse_contradictions(source: Mapping[str, Any]) -> None:
-    """A call named twice would get whichever rule libseccomp prefers: found when the list is read."""
+def _check_duplicates(source: Mapping[str, Any]) -> None:
+    """Rejects a list that names a call twice: libseccomp would pick either of its rules."""
     seen: dict[str, str] = {}
     for kind in ("allow", "guarded", "refused", "removed"):
         for table in source[kind]:

@@ -1,17 +1,19 @@
-"""What a sandbox's container looks like. Every container that serves as a sandbox is made from this builder.
+"""Builds the specification of a sandbox's container. Every sandbox's container is made from it.
 
 Inside a sandbox:
 
-    /.sandlot/agent       the agent, PID 1; read-only bind of the binary in this package
-    /.sandlot/link        root's alone (0700, in the prepared image): keeps the sandbox user away from what is
-                          below, whatever mode and owner the worker's socket has on the host
-    /.sandlot/link/host   read-only bind of this sandbox's socket directory on the host
+    /.sandlot/agent       the agent, PID 1; a read-only bind of the worker's copy of its program
+    /.sandlot/link        only root may enter (0700, in the prepared image): keeps the sandbox user
+                          away from the socket below, whatever mode and owner it has on the host
+    /.sandlot/link/host   a read-only bind of this sandbox's socket folder on the host
     /.sandlot/run         the agent's own scratch space
-    /sandbox              the workspace volume, root's; holds /sandbox/workspace, the sandbox user's
-    /workspace            symlink to /sandbox/workspace
-    /tmp                  memory, bounded
+    /sandbox              the workspace volume, owned by root
+    /sandbox/workspace    the files of the sandbox user, who owns this folder
+    /workspace            a symlink to /sandbox/workspace
+    /tmp                  in memory, bounded
 
-The agent is root with four capabilities and gives up SETPCAP itself; commands run as uid 1000 with none.
+The agent is root with five capabilities, and drops CHOWN and SETPCAP before any command runs.
+Commands run as the sandbox's own user (host/users.py), with none.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_sandbox_id
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.seccomp import seccomp_json
 
@@ -43,40 +45,46 @@ LABEL_ENVIRONMENT = "sandlot.environment"
 LABEL_TIER = "sandlot.tier"
 LABEL_SPEC = "sandlot.spec"
 LABEL_CALLER = "sandlot.label."
-# Of prepared images: their /etc/passwd and /etc/group, in base64.
+# On prepared images: their /etc/passwd and /etc/group, in base64.
 LABEL_PASSWD = "sandlot.passwd"
 LABEL_GROUP = "sandlot.group"
 
-# The names under which the engine knows the tiers' runtimes.
+# The engine's names for the tiers' runtimes.
 RUNTIMES = {Tier.RUNC: "runc", Tier.RUNSC: "runsc"}
 
-# What the agent needs: to start commands as another user, to kill them, to give the workspace to that user,
-# and to empty the bounding set. The last two it drops before any command runs.
+# The agent starts commands as another user (SETUID, SETGID), kills them (KILL), gives the workspace
+# to that user (CHOWN), and empties the bounding set (SETPCAP). It drops the last two before any
+# command runs.
 AGENT_CAPABILITIES = ["CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"]
 
-# A short period throttles in smaller steps but doubles the start-up time of interpreters and ruins gVisor's.
+# A shorter period throttles in smaller steps, but doubles the start time of interpreters, and is
+# far worse on gVisor.
 CPU_PERIOD_US = 100_000
 RUN_BYTES = 16 * MIB
 MEMLOCK_BYTES = 64 * 1024
-SIGNALS_PENDING = 4096  # POSIX timers count, too
-MESSAGE_QUEUE_BYTES = 819_200  # the kernel's own default: ten queues of the usual size
-# Under memory pressure of the host, sandboxes die before the worker and the engine.
+SIGNALS_PENDING = 4096  # POSIX timers count as well
+MESSAGE_QUEUE_BYTES = 819_200  # the kernel's default: ten queues of the usual size
+# When the host runs out of memory, the kernel kills sandboxes before the worker and the engine.
 OOM_SCORE_ADJ = 500
-# gVisor's own kernel lives inside the container's limits. Its threads count as processes and it panics when
-# it cannot have one, so there the processes of commands are bounded by the nproc limit instead, which its
-# kernel enforces.
+# gVisor's own kernel runs inside the container's limits. Its threads count as processes, and it
+# panics if it cannot start one. So on gVisor the nproc limit, which its kernel enforces, bounds the
+# commands' processes.
 RUNSC_PIDS = 2048
-# What its kernel itself needs, about 5 MB a process, and what commands may take before the agent has stopped
-# them: with 128 MiB, twenty processes that allocate at once are faster.
+# Covers gVisor's own kernel, about 5 MB per process, and what commands can allocate before the
+# agent stops them. 128 MiB is too little: twenty processes that allocate at once are faster than
+# the agent.
 RUNSC_MEMORY_OVERHEAD_BYTES = 256 * MIB
 
-# Variables that steer the agent's own Go runtime. An entry without "=" removes what the image sets.
+# Variables that control the agent's Go runtime. An entry without "=" removes the image's value.
 _AGENT_RUNTIME_VARIABLES = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK"]
 
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """What the engine mounts from the host, read-only. ``etc``: by name, files that replace the image's."""
+    """Host paths that the engine mounts read-only.
+
+    ``etc`` maps names in /etc to the files that replace the image's own.
+    """
 
     agent: str
     link: str
@@ -84,8 +92,11 @@ class HostPaths:
 
 
 def container_name(sandbox_id: str) -> str:
-    """One name for one sandbox: creating it twice meets the first instead of making a second."""
-    if not is_sandbox_id(sandbox_id):  # it becomes a part of the engine's addresses
+    """Returns the container's name.
+
+    There is one per sandbox, so a second create fails as a conflict.
+    """
+    if not is_sandbox_id(sandbox_id):  # the name becomes part of the engine's URLs
         raise InvalidRequest("that is not a sandbox's id")
     return f"sandlot-{sandbox_id}"
 
@@ -99,7 +110,10 @@ def container_spec(
     workspace: Mapping[str, Any],
     seccomp: str | None = None,
 ) -> dict[str, Any]:
-    """The body of ``POST /containers/create``. ``workspace`` is the mount that the workspace store gave."""
+    """Returns the body of ``POST /containers/create``.
+
+    ``workspace`` is the mount from the workspace store.
+    """
     environment = spec.environment
     body: dict[str, Any] = {
         "Image": image_id,
@@ -114,7 +128,7 @@ def container_spec(
         "AttachStderr": False,
         "OpenStdin": False,
         "Tty": False,
-        # An image's health check would make the engine exec into the sandbox every few seconds.
+        # With an image's health check, the engine would exec into the sandbox every few seconds.
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": _host_config(environment.tier, environment.limits, paths, workspace, seccomp),
     }
@@ -125,7 +139,7 @@ def container_spec(
         LABEL_ENVIRONMENT: environment.name,
         LABEL_TIER: environment.tier.value,
         LABEL_SPEC: spec_hash(body),
-        # A container would inherit the image's, and with them make every list of containers long.
+        # A container would inherit the image's labels, which make every list of containers long.
         LABEL_PASSWD: "",
         LABEL_GROUP: "",
     }
@@ -133,7 +147,10 @@ def container_spec(
 
 
 def spec_hash(body: Mapping[str, Any]) -> str:
-    """Equal for sandboxes that are built alike: labels, and where paths and volumes lie, do not count."""
+    """Returns a hash that is equal for sandboxes built alike.
+
+    Ignores labels, host paths and volumes.
+    """
     plain = copy.deepcopy({name: value for name, value in body.items() if name != "Labels"})
     for mount in plain["HostConfig"]["Mounts"]:
         mount["Source"] = ""
@@ -143,7 +160,7 @@ def spec_hash(body: Mapping[str, Any]) -> str:
 
 
 def resource_limits(tier: Tier, limits: Limits) -> dict[str, Any]:
-    """The limits that the engine can also change while the sandbox runs."""
+    """Returns the limits that the engine can change while the sandbox runs."""
     memory = limits.memory_bytes + (RUNSC_MEMORY_OVERHEAD_BYTES if tier is Tier.RUNSC else 0)
     return {
         "Memory": memory,
@@ -155,7 +172,7 @@ def resource_limits(tier: Tier, limits: Limits) -> dict[str, Any]:
 
 
 def fixed_limits(tier: Tier, limits: Limits) -> dict[str, Any]:
-    """The limits that stay as they are for a container's life."""
+    """Returns the limits that cannot change once the container exists."""
     return {
         "ShmSize": limits.shm_bytes,
         "Tmpfs": {
@@ -175,7 +192,7 @@ def _host_config(
         "Runtime": RUNTIMES[tier],
         "CapDrop": ["ALL"],
         "CapAdd": AGENT_CAPABILITIES,
-        # runsc ignores the profile; it is passed all the same, so that the tiers differ in nothing else.
+        # runsc ignores the profile. It is passed anyway, so that the tiers do not differ in more.
         "SecurityOpt": ["no-new-privileges", f"seccomp={seccomp or seccomp_json()}"],
         "Privileged": False,
         "ReadonlyRootfs": True,
@@ -189,7 +206,7 @@ def _host_config(
         "CgroupnsMode": "private",
         "OomScoreAdj": OOM_SCORE_ADJ,
         "NetworkMode": "none",
-        # Nothing listens there: a name lookup fails at once instead of reaching the host's resolver.
+        # Nothing listens there: a name lookup fails at once, and never reaches the host's resolver.
         "Dns": ["127.0.0.1"],
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
@@ -203,7 +220,7 @@ def _ulimits(tier: Tier, limits: Limits) -> list[dict[str, Any]]:
         {"Name": "nofile", "Soft": limits.open_files, "Hard": 4 * limits.open_files},
         {"Name": "core", "Soft": 0, "Hard": 0},
         {"Name": "memlock", "Soft": MEMLOCK_BYTES, "Hard": MEMLOCK_BYTES},
-        # Counted per user: so for this sandbox alone.
+        # The kernel counts these two per user, so per sandbox.
         {"Name": "sigpending", "Soft": SIGNALS_PENDING, "Hard": SIGNALS_PENDING},
         {"Name": "msgqueue", "Soft": MESSAGE_QUEUE_BYTES, "Hard": MESSAGE_QUEUE_BYTES},
     ]

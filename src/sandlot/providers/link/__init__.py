@@ -1,9 +1,10 @@
-"""The host's side of the agent link: everything that a sandbox does for its caller goes through here.
+"""The host's side of the agent link: every operation in a sandbox goes through this package.
 
-connection  bytes ↔ frames on one transport, with bounded buffers
+connection  converts bytes to frames and back on one transport, with bounded buffers
+allowance   limits how much of the worker's time one agent may take
 stream, mux many streams on one connection, each with its own credit
-handshake   who is there, and do they hold the secret
-link        one sandbox's socket: who is connected now, and whether the sandbox may still be believed
-calls, problems   one request, and how its failures are told
-executions, agent_files, ports, sandbox_agent   the provider contract on top
+handshake   identifies the peer and checks that it holds the secret
+link        one sandbox's socket: which peer is connected, and whether the sandbox is trusted
+calls, problems   one request, and how its failures become domain errors
+executions, agent_files, ports, sandbox_agent   implement the provider contract on top
 """

@@ -1,12 +1,12 @@
-"""Files of a sandbox: every operation is done inside, by the sandbox's user, on the files link.
+"""A sandbox's files: every operation runs inside, as the sandbox's user, over the files link.
 
-Nothing here holds a file: reads and archives stream, writes are taken from their source as credit comes, and
-answers that have to be collected are bounded by what was asked for.
+Nothing here holds a whole file. Reads and archives stream. Writes take data from their source
+as credit arrives. Collected answers are bounded by what the caller asked for.
 """
 
 from __future__ import annotations
 
-from builtins import list as list_of  # the contract has a method named list
+from builtins import list as builtin_list  # the contract has a method named list
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
@@ -31,7 +31,7 @@ from sandlot.wire.agent_messages import (
 )
 from sandlot.wire.frames import ProtocolViolation
 
-MAX_PAGE: Final = 10_000  # entries of one list, matches of one search
+MAX_PAGE: Final = 10_000  # entries in one list, matches in one search
 MAX_WALK: Final = 100_000
 MAX_PATH_BYTES: Final = 65_536
 
@@ -41,33 +41,36 @@ T = TypeVar("T")
 Operation = Callable[Concatenate["AgentFiles", P], Coroutine[Any, Any, T]]
 
 
-def repeatable(operation: Operation[P, T]) -> Operation[P, T]:
-    """Commands can kill the helper (``kill -9 -1``): what only looks is then asked of the next one."""
+def retry_once(operation: Operation[P, T]) -> Operation[P, T]:
+    """Retries a read-only operation once if the files link breaks.
+
+    Commands can kill the helper that serves the link (``kill -9 -1``). The next one then answers.
+    """
 
     @wraps(operation)
-    async def at_most_twice(files: AgentFiles, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def with_retry(files: AgentFiles, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await operation(files, *args, **kwargs)
         except LinkInterrupted as problem:
-            ended = problem.__cause__
-            if not isinstance(ended, LinkClosed) or ended.violation is not None:
+            cause = problem.__cause__
+            if not isinstance(cause, LinkClosed) or cause.violation is not None:
                 raise
             return await operation(files, *args, **kwargs)
 
-    return at_most_twice
+    return with_retry
 
 
 class AgentFiles:
-    """Implements ``Files``."""
+    """Implements ``Files`` on an agent link."""
 
     def __init__(self, link: AgentLink) -> None:
         self._link = link
 
-    @repeatable
+    @retry_once
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
-        return await self._entry(path, {"op": "file.stat", "path": path, "follow": follow})
+        return await self._request_entry(path, {"op": "file.stat", "path": path, "follow": follow})
 
-    @repeatable
+    @retry_once
     async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage:
         _check_limit(limit, MAX_PAGE)
         request: dict[str, Any] = {"op": "file.list", "path": path, "limit": limit}
@@ -80,7 +83,7 @@ class AgentFiles:
                 raise ProtocolViolation("a listing has no last message")
             return FilePage(tuple(entries), optional_file_name(last, "next"))
 
-    @repeatable
+    @retry_once
     async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
         _check_limit(limit, MAX_WALK)
         if depth < 0:
@@ -93,7 +96,7 @@ class AgentFiles:
             entries, last = await call.collect(parse_entries, limit)
             return Walk(tuple(entries), flag(last, "truncated"))
 
-    @repeatable
+    @retry_once
     async def search(
         self,
         path: str,
@@ -105,7 +108,7 @@ class AgentFiles:
         limit: int = 1000,
     ) -> Search:
         _check_limit(limit, MAX_PAGE)
-        if not _is_text(pattern):
+        if not _is_utf8(pattern):
             raise InvalidRequest("the pattern is not UTF-8 text")
         request: dict[str, Any] = {
             "op": "file.search",
@@ -130,42 +133,42 @@ class AgentFiles:
             request["length"] = length
         call = await self._begin_read(path, request)
         with call:
-            at = offset
-            while isinstance(piece := await call.piece(at), bytes):
-                at += len(piece)
-                if length is not None and at - offset > length:
+            position = offset
+            while isinstance(chunk := await call.next_chunk(position), bytes):
+                position += len(chunk)
+                if length is not None and position - offset > length:
                     raise ProtocolViolation("more was read than was asked for")
-                yield piece
-            _check_total(piece, at - offset)
+                yield chunk
+            _check_total(chunk, position - offset)
 
-    @repeatable
+    @retry_once
     async def _begin_read(self, path: str, request: dict[str, Any]) -> Call:
         call = await self._call(path)
         with call:
             await call.open(request)
-            parse_entry_answer(await call.message())
-            stream = call.keep()
-        return call.take(stream)
+            parse_entry_answer(await call.next_message())
+            stream = call.detach_stream()
+        return call.attach_stream(stream)
 
-    @repeatable
+    @retry_once
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         request = {"op": "file.read", "path": path, "offset": 0, "max_bytes": max_bytes}
         too_large = FileProblem(f"the file exceeds {max_bytes} bytes", reason="too_large", path=path)
         with await self._call(path) as call:
             await call.open(request)
-            if parse_entry_answer(await call.message()).size > max_bytes:
+            if parse_entry_answer(await call.next_message()).size > max_bytes:
                 raise too_large
-            pieces: list_of[bytes] = []
+            chunks: builtin_list[bytes] = []
             total = 0
-            while isinstance(piece := await call.piece(total), bytes):
-                pieces.append(piece)
-                total += len(piece)
+            while isinstance(chunk := await call.next_chunk(total), bytes):
+                chunks.append(chunk)
+                total += len(chunk)
                 if total > max_bytes:
                     raise ProtocolViolation("more was read than was asked for")
-            _check_total(piece, total)
-            if flag(piece, "truncated"):  # it grew while it was read
+            _check_total(chunk, total)
+            if flag(chunk, "truncated"):  # the file grew during the read
                 raise too_large
-            return b"".join(pieces)
+            return b"".join(chunks)
 
     async def write(
         self,
@@ -189,7 +192,9 @@ class AgentFiles:
             return await call.answer(parse_entry_answer)
 
     async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
-        return await self._entry(path, {"op": "file.mkdir", "path": path, "parents": parents, "mode": mode})
+        return await self._request_entry(
+            path, {"op": "file.mkdir", "path": path, "parents": parents, "mode": mode}
+        )
 
     async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
         _check_path(destination)
@@ -199,7 +204,7 @@ class AgentFiles:
             "destination": destination,
             "overwrite": overwrite,
         }
-        return await self._entry(source, request)
+        return await self._request_entry(source, request)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
         request = {"op": "file.remove", "path": path, "recursive": recursive, "missing_ok": missing_ok}
@@ -216,14 +221,14 @@ class AgentFiles:
     async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
         mux = await self._mux(path)
         with Call(self._link, mux, path) as call:
-            # No END after the request: it would end the watch.
+            # Send no END after the request: it would end the watch.
             stream = await call.open({"op": "file.watch", "path": path, "recursive": recursive}, end=False)
-            if not flag(await call.message(), "ready"):
+            if not flag(await call.next_message(), "ready"):
                 raise ProtocolViolation("a watch that is not ready")
-            yield self._changes(path, stream)
+            yield self._changes(path, mux, stream)
 
-    async def _changes(self, path: str, stream: Stream) -> AsyncIterator[FileChange]:
-        with Call(self._link, stream.mux, path):
+    async def _changes(self, path: str, mux: Mux, stream: Stream) -> AsyncIterator[FileChange]:
+        with Call(self._link, mux, path):
             while (item := await stream.receive()) is not None:
                 if not isinstance(item, Message):
                     raise ProtocolViolation("a message was due")
@@ -237,12 +242,12 @@ class AgentFiles:
         with await self._call(path) as call:
             await call.open(request)
             total = 0
-            while isinstance(piece := await call.piece(total), bytes):
-                total += len(piece)
+            while isinstance(chunk := await call.next_chunk(total), bytes):
+                total += len(chunk)
                 if max_bytes is not None and total > max_bytes:
                     raise FileProblem(f"the archive exceeds {max_bytes} bytes", reason="too_large", path=path)
-                yield piece
-            parse_archive(piece)
+                yield chunk
+            parse_archive(chunk)
 
     async def write_archive(
         self,
@@ -268,23 +273,26 @@ class AgentFiles:
     async def _call(self, path: str) -> Call:
         return Call(self._link, await self._mux(path), path)
 
-    async def _entry(self, path: str, request: dict[str, Any]) -> FileEntry:
+    async def _request_entry(self, path: str, request: dict[str, Any]) -> FileEntry:
         with await self._call(path) as call:
             await call.open(request)
             return await call.answer(parse_entry_answer)
 
 
 async def _send_all(stream: Stream, content: bytes | AsyncIterable[bytes]) -> None:
-    """Raises as soon as the agent refuses; a source that fails resets the stream, which leaves no trace."""
+    """Sends all content. Raises as soon as the agent refuses it.
+
+    If the source fails, the stream is reset, and the agent leaves no partial file behind.
+    """
     if isinstance(content, (bytes, bytearray, memoryview)):
         await stream.send_data(content)
     else:
-        async for piece in content:
-            await stream.send_data(piece)
+        async for chunk in content:
+            await stream.send_data(chunk)
     stream.send_end()
 
 
-def _is_text(value: str) -> bool:
+def _is_utf8(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -293,7 +301,7 @@ def _is_text(value: str) -> bool:
 
 
 def _check_path(path: str) -> None:
-    """What can never be a path is told without asking."""
+    """Rejects a string that can never be a path, without asking the agent."""
     try:
         size = len(path.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
@@ -302,9 +310,9 @@ def _check_path(path: str) -> None:
         raise FileProblem("this cannot be a path", reason="invalid_path", path=path)
 
 
-def _check_limit(limit: int, most: int) -> None:
-    if not 0 < limit <= most:
-        raise InvalidRequest(f"limit must be 1 … {most}")
+def _check_limit(limit: int, maximum: int) -> None:
+    if not 0 < limit <= maximum:
+        raise InvalidRequest(f"limit must be 1 … {maximum}")
 
 
 def _check_total(body: dict[str, Any], total: int) -> None:

@@ -1,21 +1,22 @@
-"""How much of something an agent may do: so much at once, and so much a second after that."""
+"""Limits how often an agent may do something: a burst at once, then a rate per second."""
 
 from __future__ import annotations
 
 
 class Allowance:
-    """A token bucket that may be overdrawn, so that the caller decides what that means."""
+    """A token bucket that can be overdrawn; the caller decides what to do about it."""
 
-    __slots__ = ("_at", "_burst", "_left", "_per_s")
+    __slots__ = ("_available", "_burst", "_per_s", "_updated_at")
 
     def __init__(self, *, per_s: float, burst: float, now: float) -> None:
         self._per_s = per_s
         self._burst = burst
-        self._left = burst
-        self._at = now
+        self._available = burst
+        self._updated_at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Takes it all the same, and returns for how many seconds the allowance is now overdrawn."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s) - amount
-        self._at = now
-        return -self._left / self._per_s if self._left < 0 else 0.0
+        """Always takes ``amount``. Returns for how many seconds the allowance is now overdrawn."""
+        refilled = self._available + (now - self._updated_at) * self._per_s
+        self._available = min(self._burst, refilled) - amount
+        self._updated_at = now
+        return -self._available / self._per_s if self._available < 0 else 0.0

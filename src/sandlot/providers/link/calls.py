@@ -1,11 +1,11 @@
-"""One call to the agent: opens a stream, reads its answer, and tells failures in the domain's words.
+"""One call to the agent: opens a stream, reads its answer, and raises failures as domain errors.
 
     with Call(link, mux, path) as call:
         await call.open({"op": "file.stat", "path": path})
         return await call.answer(parse_entry_answer)
 
-Leaving the block lets go of the stream, however it is left. What the agent says wrongly closes its link.
-A call that opens nothing only tells failures; that is how streams that outlive a call are used.
+Leaving the block always releases the stream. An answer that breaks the protocol closes the link.
+A call that opens no stream only translates failures; use one for a stream that outlives its call.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from sandlot.domain.budget import hold, let_go, memory_of
+from sandlot.domain.capacity.budget import hold, memory_of, release
 from sandlot.domain.errors import LinkInterrupted
 from sandlot.providers.link.link import AgentLink
 from sandlot.providers.link.mux import Mux
 from sandlot.providers.link.stream import Data, LinkClosed, Message, Stream, StreamReset
 from sandlot.wire.frames import ProtocolViolation
 
-ANSWER_TIMEOUT_S: Final = 30.0  # for small requests on the core link, which the agent answers from memory
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # of one collected answer, such as a walk of 100,000 entries
+ANSWER_TIMEOUT_S: Final = 30.0  # for small core-link requests; the agent answers them from memory
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # one collected answer, e.g. a walk of 100,000 entries
 
 T = TypeVar("T")
-Object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class Call:
+    """One call, used as a context manager. ``path`` is the file that the call is about, if any."""
+
     __slots__ = ("_link", "_mux", "_path", "_stream")
 
     def __init__(self, link: AgentLink, mux: Mux, path: str | None = None) -> None:
@@ -45,11 +47,11 @@ class Call:
         self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(problem, ProtocolViolation):
-            self._mux.violated(problem)
+            self._mux.close_for_violation(problem)
         if self._stream is not None:
             self._stream.close()
         if isinstance(problem, (StreamReset, LinkClosed, ProtocolViolation)):
-            raise self._link.explain(problem, self._path) from problem
+            raise self._link.error_for(problem, self._path) from problem
 
     @property
     def stream(self) -> Stream:
@@ -62,42 +64,44 @@ class Call:
         )
         return self._stream
 
-    def keep(self) -> Stream:
-        """The stream outlives this block: it is the caller's now."""
+    def detach_stream(self) -> Stream:
+        """Hands the stream to the caller, so that it outlives this block."""
         stream, self._stream = self.stream, None
         return stream
 
-    def take(self, stream: Stream) -> Call:
-        """Goes on with a stream that an earlier block has kept."""
+    def attach_stream(self, stream: Stream) -> Call:
+        """Continues with a stream that an earlier block handed over."""
         self._stream = stream
         return self
 
-    async def message(self) -> Object:
-        """The next item, which has to be a message."""
+    async def next_message(self) -> JsonObject:
+        """Returns the body of the next item, which must be a message."""
         item = await self.stream.receive()
         if not isinstance(item, Message):
             raise ProtocolViolation("a message was due")
         return item.body
 
-    async def end(self) -> None:
+    async def expect_end(self) -> None:
         if await self.stream.receive() is not None:
             raise ProtocolViolation("the answer goes on after its end")
 
-    async def answer(self, parse: Callable[[Object], T]) -> T:
-        """One message and the end."""
-        value = parse(await self.message())
-        await self.end()
+    async def answer(self, parse: Callable[[JsonObject], T]) -> T:
+        """Reads one message and the end of the stream."""
+        value = parse(await self.next_message())
+        await self.expect_end()
         return value
 
-    async def collect(self, parse: Callable[[Object], list[T]], most: int) -> tuple[list[T], Object]:
-        """All messages to the end, and the last one's body; at most ``most`` values.
+    async def collect(
+        self, parse: Callable[[JsonObject], list[T]], max_values: int
+    ) -> tuple[list[T], JsonObject]:
+        """Reads all messages. Returns up to ``max_values`` values, and the last message's body.
 
-        They are on the account of who is being served, by the memory that they take: ``Busy`` when there is
-        no room for more.
+        Charges the memory of the values to the budget of the request being served. Raises ``Busy``
+        when the budget has no room for more.
         """
         values: list[T] = []
-        body: Object = {}
-        total = held = 0
+        body: JsonObject = {}
+        total = held_bytes = 0
         try:
             while (item := await self.stream.receive()) is not None:
                 if not isinstance(item, Message):
@@ -105,19 +109,19 @@ class Call:
                 body = item.body
                 more = parse(body)
                 total += item.size
-                if total > MAX_ANSWER_BYTES or len(values) + len(more) > most:
+                if total > MAX_ANSWER_BYTES or len(values) + len(more) > max_values:
                     raise ProtocolViolation("an answer goes beyond its limit")
                 size = memory_of(more)
                 hold(size)
-                held += size
+                held_bytes += size
                 values += more
         except BaseException:
-            let_go(held)  # it may be asked for once more
+            release(held_bytes)  # the caller may ask again
             raise
         return values, body
 
-    async def piece(self, offset: int) -> bytes | Object:
-        """The next bytes, which have to stand at ``offset``, or the message that follows the last of them."""
+    async def next_chunk(self, offset: int) -> bytes | JsonObject:
+        """Returns the next bytes, which must start at ``offset``, or the message after the last."""
         item = await self.stream.receive()
         if isinstance(item, Data):
             if item.channel != 0 or item.offset != offset:
@@ -125,24 +129,26 @@ class Call:
             return item.data
         if item is None:
             raise ProtocolViolation("the answer ended early")
-        await self.end()
+        await self.expect_end()
         return item.body
 
 
-async def ask(link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], T]) -> T:
-    """A small request on the core link."""
-    return await _in_time(link, request, lambda call: call.answer(parse))
+async def ask(link: AgentLink, request: Mapping[str, Any], parse: Callable[[JsonObject], T]) -> T:
+    """Makes a small request on the core link and returns its answer."""
+    return await _with_timeout(link, request, lambda call: call.answer(parse))
 
 
-async def ask_for_all(
-    link: AgentLink, request: Mapping[str, Any], parse: Callable[[Object], list[T]], most: int
+async def ask_for_list(
+    link: AgentLink, request: Mapping[str, Any], parse: Callable[[JsonObject], list[T]], max_values: int
 ) -> list[T]:
-    """A small request on the core link, answered in one or more messages."""
-    values, _ = await _in_time(link, request, lambda call: call.collect(parse, most))
+    """Makes a small request on the core link that is answered in one or more messages."""
+    values, _ = await _with_timeout(link, request, lambda call: call.collect(parse, max_values))
     return values
 
 
-async def _in_time(link: AgentLink, request: Mapping[str, Any], read: Callable[[Call], Awaitable[T]]) -> T:
+async def _with_timeout(
+    link: AgentLink, request: Mapping[str, Any], read: Callable[[Call], Awaitable[T]]
+) -> T:
     with Call(link, await link.core()) as call:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):

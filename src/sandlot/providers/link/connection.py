@@ -1,13 +1,13 @@
-"""One connection: bytes in, frames out, and the other way round.
+"""One connection to an agent: turns received bytes into frames, and sends encoded frames.
 
-The only module here that knows asyncio's transports. Reading goes straight into the decoder's buffer. What
-is written in one turn of the loop leaves in one write. Outgoing memory is bounded twice: whoever sends bulk
-waits for ``drained``, and a peer that makes us answer (PING, CREDIT) without ever reading loses the
-connection.
+Only this module uses asyncio's transports. It reads straight into the decoder's buffer. It sends
+everything from one turn of the event loop in one write. Two rules bound outgoing memory. Callers
+that send bulk data wait for ``wait_writable``. A peer that makes the worker answer (PING, CREDIT)
+but never reads loses the connection.
 
-All sandboxes share one event loop, so none may fill it. A connection handles a share of frames in one turn of
-the loop, and has an allowance of frames per second. Beyond either, reading pauses: the peer waits, and
-everybody else is served.
+All sandboxes share one event loop, so no sandbox may fill it. A connection handles a limited number
+of frames in one turn of the loop, and has an allowance of frames per second. Beyond either limit,
+reading pauses: this peer waits, and all others are served.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from typing import Final, Protocol, cast
 from sandlot.providers.link.allowance import Allowance
 from sandlot.wire.frames import Frame, FrameDecoder, ProtocolViolation
 
-HIGH_WATER_BYTES: Final = 256 * 1024  # unsent bytes above which senders of bulk wait
-MAX_UNSENT_BYTES: Final = (
-    12 * 1024 * 1024
-)  # two requests of the largest size and room to spare; then we hang up
-FLUSH_BYTES: Final = 64 * 1024  # held back for one turn of the loop at most this much
-TURN_FRAMES: Final = 64  # handled in one turn of the loop: less than a millisecond
-FRAMES_PER_S: Final = 10_000  # 655 MB of output a second, or a tenth of a core if the frames are tiny
+HIGH_WATER_BYTES: Final = 256 * 1024  # above this many unsent bytes, senders of bulk data wait
+# Two requests of the largest size, and some to spare. Above this, the worker hangs up.
+MAX_UNSENT_BYTES: Final = 12 * 1024 * 1024
+FLUSH_BYTES: Final = 64 * 1024  # the most that is held back until the next turn of the loop
+MAX_FRAMES_PER_TURN: Final = 64  # handled in one turn of the loop; takes less than 1 ms
+FRAMES_PER_S: Final = 10_000  # 655 MB/s of output, or a tenth of a core if the frames are tiny
 FRAMES_BURST: Final = 5_000
 
 
 class FrameReceiver(Protocol):
-    """Who is told what happens on a connection: first the handshake, then the mux."""
+    """Handles what happens on a connection: the handshake at first, then the mux."""
 
     def on_connected(self, connection: Connection) -> None: ...
 
@@ -47,13 +46,13 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._frames: Iterator[Frame] = iter(())  # received and not handled yet
+        self._frames: Iterator[Frame] = iter(())  # received, not handled yet
         self._allowance = Allowance(per_s=FRAMES_PER_S, burst=FRAMES_BURST, now=self._loop.time())
-        self._next_turn: asyncio.Handle | None = None  # set while reading is paused
+        self._resume_handle: asyncio.Handle | None = None  # set while reading is paused
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
-        self._flush_planned = False
-        self._over = False
+        self._flush_scheduled = False
+        self._closed = False
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -61,52 +60,52 @@ class Connection(asyncio.BufferedProtocol):
     def writable(self) -> bool:
         return self._writable.is_set()
 
-    async def drained(self) -> None:
-        """Returns when bulk may be sent again, or when the connection is over."""
+    async def wait_writable(self) -> None:
+        """Waits until bulk data may be sent again, or until the connection is closed."""
         await self._writable.wait()
 
     def send(self, encoded: bytes) -> None:
-        """Never waits; it leaves with all else that is sent in this turn of the loop."""
-        if self._over:
+        """Queues a frame without waiting. It leaves with all others from this turn of the loop."""
+        if self._closed:
             return
         self._outgoing.append(encoded)
         self._outgoing_bytes += len(encoded)
         if self._outgoing_bytes >= FLUSH_BYTES:
             self._flush()
-        elif not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush_as_planned)
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._run_scheduled_flush)
 
     def send_last(self, encoded: bytes) -> None:
-        """Says one more thing and hangs up. A peer that does not read it in time does not get it."""
+        """Sends one last frame and hangs up. A peer that is not reading does not get it."""
         self.send(encoded)
         self._flush()
         transport = self._transport
-        if transport is None or self._over:
+        if transport is None or self._closed:
             return
         if transport.get_write_buffer_size():
             self.abort()
         else:
-            self._over = True
+            self._closed = True
             transport.close()
 
     def abort(self) -> None:
-        self._over = True
-        if self._next_turn is not None:
-            self._next_turn.cancel()
+        self._closed = True
+        if self._resume_handle is not None:
+            self._resume_handle.cancel()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self._writable.set()
         if self._transport is not None:
             self._transport.abort()
 
-    def _flush_as_planned(self) -> None:
-        self._flush_planned = False
+    def _run_scheduled_flush(self) -> None:
+        self._flush_scheduled = False
         self._flush()
 
     def _flush(self) -> None:
         transport, outgoing = self._transport, self._outgoing
-        if self._over or not outgoing or transport is None:
+        if self._closed or not outgoing or transport is None:
             return
         encoded = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
@@ -116,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             self.receiver.on_lost("the agent does not read")
 
-    # asyncio's side
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -128,37 +127,37 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames = self._decoder.received(nbytes)
-        self._take_turn()
+        self._handle_frames()
 
-    def _take_turn(self) -> None:
+    def _handle_frames(self) -> None:
         handled = 0
         try:
             for frame in self._frames:
-                if self._over:  # also when the frame before this one ended it
+                if self._closed:  # the previous frame may have closed the connection
                     return
                 self.receiver.on_frame(frame)
                 handled += 1
-                if handled == TURN_FRAMES:
+                if handled == MAX_FRAMES_PER_TURN:
                     break
         except ProtocolViolation as violation:
             self.receiver.on_violation(violation)
             return
         overdrawn_s = self._allowance.take(handled, self._loop.time())
-        if overdrawn_s or handled == TURN_FRAMES:
+        if overdrawn_s or handled == MAX_FRAMES_PER_TURN:
             self._pause_reading(overdrawn_s)
-        elif self._next_turn is not None:
-            self._next_turn = None
+        elif self._resume_handle is not None:
+            self._resume_handle = None
             assert self._transport is not None
             self._transport.resume_reading()
 
     def _pause_reading(self, seconds: float) -> None:
-        if self._over or self._transport is None:
+        if self._closed or self._transport is None:
             return
-        if self._next_turn is None:
+        if self._resume_handle is None:
             self._transport.pause_reading()
-        # ``call_later(0)`` would do for both, but is a heap's work on every large answer.
-        plan = self._loop.call_later(seconds, self._take_turn) if seconds else None
-        self._next_turn = plan or self._loop.call_soon(self._take_turn)
+        # ``call_later(0)`` would work for both cases, but costs a heap operation per large answer.
+        timer = self._loop.call_later(seconds, self._handle_frames) if seconds else None
+        self._resume_handle = timer or self._loop.call_soon(self._handle_frames)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -167,8 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._over = True
-        if self._next_turn is not None:
-            self._next_turn.cancel()
+        self._closed = True
+        if self._resume_handle is not None:
+            self._resume_handle.cancel()
         self._writable.set()
         self.receiver.on_lost("the agent's connection ended" if exc is None else f"connection lost: {exc}")

@@ -1,7 +1,8 @@
-"""Execs: starting one, reading it, and getting its result across a broken link.
+"""Starts execs, reads their events, and gets their results across broken links.
 
-An exec lives in the agent, not on the link. So a reader that lost its link attaches again at the next offset,
-and an exec whose start was never confirmed may be started again under its id: the agent never runs one twice.
+An exec belongs to the agent, not to the link. So a reader that lost its link attaches again at the
+next offset. An exec whose start was never confirmed may be started again with the same id, because
+the agent never runs an id twice.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from sandlot.providers.link.stream import Data, LinkClosed, Stream, StreamReset
 from sandlot.wire.agent_messages import ExecEvents
 from sandlot.wire.frames import MAX_DATA_BYTES, ProtocolViolation
 
-MAX_FRUITLESS_BREAKS: Final = 5  # links in a row that broke without bringing a single event
-MERGES_SINCE: Final = 1  # the protocol's minor version from which on an agent knows `merge`
+MAX_BREAKS_WITHOUT_PROGRESS: Final = 5  # links in a row that broke before a single event arrived
+MERGE_MIN_MINOR: Final = 1  # the first minor version of the protocol that has `merge`
 
 
 def start_request(request: ExecRequest, offset: int = 0) -> dict[str, Any]:
@@ -60,9 +61,11 @@ def attach_request(exec_id: str, offset: int = 0) -> dict[str, Any]:
     return {"op": "exec.attach", "exec_id": exec_id, "offset": offset}
 
 
-def _check_understood(link: AgentLink, request: dict[str, Any]) -> None:
-    """An older agent would pass over what it does not know, and the order would not be what was asked for."""
-    if request.get("merge") and (link.agreed is None or link.agreed.minor < MERGES_SINCE):
+def _check_supported(link: AgentLink, request: dict[str, Any]) -> None:
+    """Rejects `merge` for an older agent, which would ignore it and not keep the output's order."""
+    if request.get("merge") and (
+        link.handshake_result is None or link.handshake_result.minor < MERGE_MIN_MINOR
+    ):
         raise Unsupported(
             "this sandbox was made by an older version, whose agent cannot merge stdout and stderr: "
             "leave out merge_output, or use a new sandbox"
@@ -70,7 +73,7 @@ def _check_understood(link: AgentLink, request: dict[str, Any]) -> None:
 
 
 async def _next_event(stream: Stream, events: ExecEvents) -> ExecEvent | None:
-    """None at the end. A wrong event closes the link."""
+    """Returns the next event, or None at the end. An invalid event closes the link."""
     item = await stream.receive()
     try:
         if isinstance(item, Data):
@@ -79,12 +82,12 @@ async def _next_event(stream: Stream, events: ExecEvents) -> ExecEvent | None:
             return events.message(item.body)
         events.end()
     except ProtocolViolation as violation:
-        raise stream.mux.violated(violation) from violation
+        raise stream.mux.close_for_violation(violation) from violation
     return None
 
 
 class AgentExecution:
-    """Implements ``Execution``: one reader's stream."""
+    """Implements ``Execution``: one reader's stream of an exec's events."""
 
     def __init__(self, link: AgentLink, exec_id: str, stream: Stream, events: ExecEvents, first: ExecEvent):
         self._link = link
@@ -99,11 +102,11 @@ class AgentExecution:
     async def open(
         cls, link: AgentLink, exec_id: str, request: dict[str, Any], *, offset: int, stdin: bool
     ) -> AgentExecution:
-        """Returns when the agent has confirmed; so a refusal is told here and not to a reader."""
+        """Waits for the agent's confirmation, so a refusal is raised here and not to a reader."""
         if not is_exec_id(exec_id) or offset < 0:
             raise InvalidRequest("an exec id or offset cannot be right")
         mux = await link.core()
-        _check_understood(link, request)
+        _check_supported(link, request)
         events = ExecEvents(offset)
         stream = None
         try:
@@ -112,7 +115,7 @@ class AgentExecution:
             assert first is not None
             return cls(link, exec_id, stream, events, first)
         except (StreamReset, LinkClosed) as problem:
-            raise link.explain(problem) from problem
+            raise link.error_for(problem) from problem
         except BaseException:
             if stream is not None:
                 stream.close()
@@ -131,9 +134,9 @@ class AgentExecution:
             while (event := await _next_event(self._stream, self._events)) is not None:
                 yield event
         except (StreamReset, LinkClosed) as problem:
-            told = self._link.explain(problem)
-            told.may_have_executed = True  # it was confirmed before there was anything to read
-            raise told from problem
+            error = self._link.error_for(problem)
+            error.may_have_executed = True  # the agent confirmed the exec before any event
+            raise error from problem
         finally:
             self._stream.close()
 
@@ -151,9 +154,9 @@ class AgentExecution:
         except StreamReset as problem:
             if problem.code == "gone":
                 raise Conflict("the exec has ended or its stdin is closed") from None
-            raise self._link.explain(problem) from problem
+            raise self._link.error_for(problem) from problem
         except LinkClosed as problem:
-            raise self._link.explain(problem) from problem
+            raise self._link.error_for(problem) from problem
 
     async def close_stdin(self) -> None:
         self._stream.send_end()
@@ -163,7 +166,7 @@ class AgentExecution:
 
 
 class Run:
-    """One ``run``: start, read to the end, and go on after a broken link."""
+    """One ``run``: starts an exec and reads it to the end, resuming after broken links."""
 
     def __init__(
         self,
@@ -179,77 +182,80 @@ class Run:
         self._fold = ResultFold(request.exec_id, request.output_limit or MAX_OUTPUT_LIMIT_BYTES)
         self._next_offset = 0
         self._confirmed = False
-        self._progress = False
+        self._made_progress = False
 
     async def result(self) -> ExecResult:
-        opening = start_request(self._request)
+        open_request = start_request(self._request)
         stdin = self._stdin or b""
-        sent = False  # whether the exec may be running: then a failure says so
-        fruitless = 0
+        sent = False  # whether the exec may be running; errors report it
+        breaks_without_progress = 0
         while True:
             try:
                 mux = await self._link.core(self._redial_timeout_s)
             except (LinkInterrupted, SandboxLost) as problem:
                 problem.may_have_executed = sent
                 raise
-            _check_understood(self._link, opening)
-            self._progress = False
+            _check_supported(self._link, open_request)
+            self._made_progress = False
             sent = True
             try:
-                # Attaching with an END would end an stdin that the exec may not have had in full.
-                end = not self._stdin if opening["op"] == "exec.attach" else not self._request.stdin
-                return await self._read(await mux.open(opening, end=end), stdin)
+                # An END on attach would close a stdin that the exec may not have received in full.
+                end = not self._stdin if open_request["op"] == "exec.attach" else not self._request.stdin
+                return await self._read(await mux.open(open_request, end=end), stdin)
             except StreamReset as reset:
-                if reset.code != "not_found" or opening["op"] != "exec.attach":
-                    told = self._link.explain(reset)
-                    if self._confirmed or opening["op"] == "exec.attach":
-                        told.may_have_executed = True
-                    raise told from reset
+                if reset.code != "not_found" or open_request["op"] != "exec.attach":
+                    error = self._link.error_for(reset)
+                    if self._confirmed or open_request["op"] == "exec.attach":
+                        error.may_have_executed = True
+                    raise error from reset
                 if self._confirmed:
                     raise SandboxLost(f"the sandbox no longer knows exec {self._request.exec_id}") from reset
-                opening, stdin = start_request(self._request), self._stdin or b""
+                open_request, stdin = start_request(self._request), self._stdin or b""
                 continue
             except LinkClosed as closed:
                 if self._link.failure is not None:
-                    raise self._link.explain(closed) from closed
-                fruitless = 0 if self._progress else fruitless + 1
-                if fruitless >= MAX_FRUITLESS_BREAKS:
-                    raise LinkInterrupted(f"the link broke {fruitless} times in a row") from closed
-                opening = attach_request(self._request.exec_id, self._next_offset)
+                    raise self._link.error_for(closed) from closed
+                breaks_without_progress = 0 if self._made_progress else breaks_without_progress + 1
+                if breaks_without_progress >= MAX_BREAKS_WITHOUT_PROGRESS:
+                    raise LinkInterrupted(
+                        f"the link broke {breaks_without_progress} times in a row"
+                    ) from closed
+                open_request = attach_request(self._request.exec_id, self._next_offset)
                 stdin = b""
 
     async def _read(self, stream: Stream, stdin: bytes) -> ExecResult:
         events = ExecEvents(self._next_offset)
-        feeding = None
+        stdin_task = None
         attached = stream.request["op"] == "exec.attach"
         try:
             if self._request.stdin and not attached:
                 if len(stdin) <= MAX_DATA_BYTES:
-                    await _feed(stream, stdin)  # within the first credit: leaves with the request
+                    # Within the first credit, so it leaves together with the request.
+                    await _send_stdin(stream, stdin)
                 else:
-                    feeding = stream.mux.loop.create_task(_feed(stream, stdin))
+                    stdin_task = stream.mux.loop.create_task(_send_stdin(stream, stdin))
             result = None
             while (event := await _next_event(stream, events)) is not None:
                 if isinstance(event, Started):
-                    self._progress = not self._confirmed
+                    self._made_progress = not self._confirmed
                     self._confirmed = True
                     if attached and self._stdin:
-                        # How much of it the exec got is not known: neither the rest nor an end may be sent.
+                        # How much stdin the exec got is unknown: send neither the rest nor an END.
                         raise LinkInterrupted("the link broke, and stdin cannot be resumed")
                     continue
-                self._progress = True
+                self._made_progress = True
                 self._next_offset = events.next_offset
                 result = self._fold.add(event)
             assert result is not None, "events do not end without an exit"
             return result
         finally:
-            if feeding is not None:
-                feeding.cancel()
+            if stdin_task is not None:
+                stdin_task.cancel()
             stream.close()
 
 
-async def _feed(stream: Stream, stdin: bytes) -> None:
-    # A command may end without reading its stdin; the reader tells what became of it.
+async def _send_stdin(stream: Stream, stdin: bytes) -> None:
+    # A command may end without reading its stdin. The reader of its events reports how it ended.
     with contextlib.suppress(StreamReset, LinkClosed):
         await stream.send_data(stdin)
         stream.send_end()

@@ -1,8 +1,8 @@
-"""The handshake: who is there, do we speak alike, and do they hold the secret.
+"""The handshake identifies a peer, agrees on a protocol version, and makes it prove the secret.
 
-Pure: frames in, frames or a refusal out; the clock and the socket are the caller's. Three things can be
-wrong with a peer: it breaks the protocol (``ProtocolViolation``), it is the wrong one (``Refused``), or it
-is silent (the caller's deadline).
+Pure: it takes frames and returns frames, or raises a refusal. The caller owns the clock and the
+socket. Three things can be wrong with a peer: it breaks the protocol (``ProtocolViolation``), it is
+the wrong peer (``Refused``), or it is silent (the caller's deadline).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 
 class Refused(Exception):
-    """This peer is not let in. ``code`` and ``message`` are told to it."""
+    """The worker refuses this peer, and sends it ``code`` and ``message``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -50,8 +50,8 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
-    """What a finished handshake has settled."""
+class HandshakeResult:
+    """What both sides agreed on in a finished handshake."""
 
     role: Role
     minor: int
@@ -71,13 +71,13 @@ def _proof(secret: bytes, side: bytes, nonce: bytes, epoch: int, role: Role) -> 
     return hmac.digest(secret, side + nonce + struct.pack(">Q", epoch) + role.encode(), "sha256")
 
 
-def refusal(refused: Refused) -> bytes:
+def encode_refusal(refused: Refused) -> bytes:
     body = {"code": refused.code, "message": refused.message}
     return encode(Kind.REFUSE, 0, encode_object(body))
 
 
 def parse_hello(body: dict[str, Any]) -> Hello:
-    """The version comes first: of another major nothing else can be known."""
+    """Parses HELLO, version first: in another major version, other fields may mean anything."""
     version = body.get("protocol")
     if (
         type(version) is not list
@@ -112,7 +112,7 @@ def _hex(body: dict[str, Any], name: str, size: int) -> bytes:
 
 
 class Handshake:
-    """One peer's handshake. ``first_contact``: the secret has not been taken over by the agent yet."""
+    """One peer's handshake. ``first_contact``: the agent has not received the secret yet."""
 
     def __init__(
         self,
@@ -130,24 +130,25 @@ class Handshake:
         self._nonce = nonce or secrets.token_bytes(_NONCE_BYTES)
         self._hello: Hello | None = None
 
-    def receive(self, frame: Frame) -> bytes | Agreed:
-        """What to send next, or what was agreed."""
+    def receive(self, frame: Frame) -> bytes | HandshakeResult:
+        """Returns the bytes to send next, or the result of the finished handshake."""
         if self._hello is None:
             if frame.kind is not Kind.HELLO:
                 raise ProtocolViolation(f"{frame.kind.name} in place of HELLO")
-            return self._welcome(parse_hello(parse_object(frame.body)))
+            return self._answer_hello(parse_hello(parse_object(frame.body)))
         if frame.kind is not Kind.READY:
             raise ProtocolViolation(f"{frame.kind.name} in place of READY")
-        return self._agree(self._hello, parse_object(frame.body))
+        return self._check_ready(self._hello, parse_object(frame.body))
 
-    def _welcome(self, hello: Hello) -> bytes:
+    def _answer_hello(self, hello: Hello) -> bytes:
         body: dict[str, Any] = {
             "protocol": list(PROTOCOL),
             "epoch": self._epoch,
             "nonce": self._nonce.hex(),
         }
         if hello.known:
-            # Also on first contact: the agent may have taken the secret and lost the link before it said so.
+            # Also on first contact: the agent may have got the secret and lost the link before
+            # READY.
             body["proof"] = worker_proof(self._secret, hello.nonce, self._epoch, hello.role).hex()
         elif not self._first_contact:
             raise Refused("unknown_agent", "the agent of this sandbox holds a secret; this one does not")
@@ -159,8 +160,8 @@ class Handshake:
         self._hello = hello
         return encode(Kind.WELCOME, 0, encode_object(body))
 
-    def _agree(self, hello: Hello, body: dict[str, Any]) -> Agreed:
+    def _check_ready(self, hello: Hello, body: dict[str, Any]) -> HandshakeResult:
         expected = agent_proof(self._secret, self._nonce, self._epoch, hello.role)
         if not hmac.compare_digest(expected, _hex(body, "proof", len(expected))):
             raise Refused("unauthenticated", "the proof is wrong")
-        return Agreed(hello.role, min(hello.minor, PROTOCOL[1]), hello.agent, hello.boot)
+        return HandshakeResult(hello.role, min(hello.minor, PROTOCOL[1]), hello.agent, hello.boot)

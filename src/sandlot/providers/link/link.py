@@ -1,12 +1,17 @@
-"""One sandbox's agent link: its socket, who is connected now, and whether the sandbox may still be believed.
+"""One sandbox's agent link: its socket, its connected peers, and whether it is still trusted.
 
-The agent dials; we listen, shake hands and keep the newest core link and the newest files link. A broken
-connection is nothing: the agent redials and callers wait for it within a bound. A broken *rule* on the core
-link is the end: the sandbox is quarantined, its socket shut for good, and every pending and later call
-fails. The files link is served by a process that user code may get hold of, so there a broken rule costs
-that link, and the sandbox only after several, unless it is abuse, which no accident explains. A stranger
-who cannot prove the secret is refused and changes nothing, except on first contact, where whoever speaks
-nonsense stands in the real agent's place.
+The agent dials. The worker listens, shakes hands, and keeps the newest core link and the newest
+files link. A broken connection does no harm: the agent redials, and callers wait for it up to a
+limit.
+
+A protocol violation on the core link is final. The worker quarantines the sandbox and closes its
+socket for good, and every pending and later call fails. The files link is different, because user
+code may take control of the process that serves it. There a violation closes only that link, and
+several violations quarantine the sandbox. Abuse is never an accident, so it quarantines at once.
+
+A peer that cannot prove that it holds the secret is refused and changes nothing. First contact is
+the exception: only the real agent can dial then, so a peer that breaks the protocol quarantines the
+sandbox.
 """
 
 from __future__ import annotations
@@ -31,7 +36,14 @@ from sandlot.domain.errors import (
 )
 from sandlot.providers.link.allowance import Allowance
 from sandlot.providers.link.connection import Connection
-from sandlot.providers.link.handshake import SECRET_BYTES, Agreed, Handshake, Refused, Role, refusal
+from sandlot.providers.link.handshake import (
+    SECRET_BYTES,
+    Handshake,
+    HandshakeResult,
+    Refused,
+    Role,
+    encode_refusal,
+)
 from sandlot.providers.link.mux import Mux
 from sandlot.providers.link.problems import domain_error
 from sandlot.providers.link.stream import LinkClosed, Message, StreamReset
@@ -39,23 +51,26 @@ from sandlot.wire.frames import Frame, ProtocolAbuse, ProtocolViolation
 
 SOCKET_NAME: Final = "agent.sock"
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-MAX_STRANGERS: Final = 4  # connections that have not shaken hands yet
-DIALS_PER_S: Final = 100  # a redial waits at least 10 ms, and longer each time
+MAX_PENDING_PEERS: Final = 4  # connections that have not finished the handshake
+DIALS_PER_S: Final = 100  # the agent waits at least 10 ms before a redial, and longer each time
 DIALS_BURST: Final = 300
 DIALS_SETTLE_S: Final = 0.1
 REDIAL_TIMEOUT_S: Final = 30.0  # how long a call waits for an agent that is not connected
 FILES_TIMEOUT_S: Final = 15.0  # from asking for a files link to having it
-MAX_FILES_VIOLATIONS: Final = 5  # broken rules on files links before the sandbox is quarantined
+MAX_FILES_VIOLATIONS: Final = 5  # on files links, until the sandbox is quarantined
 _LISTEN_BACKLOG: Final = 16
 _SUN_PATH_BYTES: Final = 107  # longest path of a Unix socket
 
 
 class AgentLink:
-    """``first_contact``: the agent does not hold ``secret`` yet. ``epoch`` grows with each worker's life."""
+    """The worker's connection to one sandbox's agent.
+
+    ``first_contact``: the agent does not hold ``secret`` yet. ``epoch`` grows with each start.
+    """
 
     def __init__(
         self,
-        directory: Path,
+        folder: Path,
         *,
         secret: bytes,
         epoch: int,
@@ -65,115 +80,125 @@ class AgentLink:
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"the secret must have {SECRET_BYTES} bytes")
         self.first_contact = first_contact
-        self.agreed: Agreed | None = None  # of the newest core link
+        self.handshake_result: HandshakeResult | None = None  # of the newest core link
         self.failure: SandlotError | None = None
-        self._path = directory / SOCKET_NAME
+        self._path = folder / SOCKET_NAME
         self._secret = secret
         self._epoch = epoch
         self._setup = setup
         self._server: asyncio.Server | None = None
         self._inode = 0
-        self._strangers: set[_Stranger] = set()
+        self._pending_peers: set[_PendingPeer] = set()
         self._dials = Allowance(per_s=DIALS_PER_S, burst=DIALS_BURST, now=monotonic())
-        self._links: dict[Role, Mux] = {}
+        self._muxes: dict[Role, Mux] = {}
         self._files_violations = 0
         self._files_opening: asyncio.Task[Mux] | None = None
         self._waiters: set[asyncio.Future[None]] = set()
 
-    # life
+    # lifecycle
 
     async def open(self) -> None:
-        """Listens. The agent may dial from now on."""
+        """Starts listening. The agent may dial from now on."""
         listener, self._inode = _listen(self._path)
-        # In two steps: whoever is cancelled or destroyed while serving begins has a server to close.
+        # In two steps: if the caller is cancelled or the sandbox is destroyed while serving starts,
+        # there is a server to close.
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Connection(_Stranger(self)), sock=listener, backlog=_LISTEN_BACKLOG, start_serving=False
+            lambda: Connection(_PendingPeer(self)),
+            sock=listener,
+            backlog=_LISTEN_BACKLOG,
+            start_serving=False,
         )
         await self._server.start_serving()
 
     async def wait_ready(self, timeout: float = REDIAL_TIMEOUT_S) -> None:
-        """Returns when the agent has shaken hands."""
+        """Waits until the agent has finished the handshake."""
         await self.core(timeout)
 
     async def wait_lost(self) -> str:
-        """Returns when the sandbox may no longer be used, with the reason."""
+        """Waits until the sandbox may no longer be used, then returns the reason."""
         while self.failure is None:
-            await self._change()
+            await self._wait_for_change()
         return self.failure.message
 
     async def close(self) -> None:
-        """Lets go of the sandbox, which goes on without us; calls under way are interrupted."""
+        """Releases the sandbox, which keeps running. Calls in progress are interrupted."""
         self.fail(LinkInterrupted("the worker lets go of the sandbox"))
         opening = self._files_opening
         if opening is not None:
             await asyncio.wait([opening])
 
-    def lose(self, reason: str) -> None:
-        """The sandbox is known to be gone, as when its container ended."""
+    def mark_lost(self, reason: str) -> None:
+        """Marks the sandbox as lost, for example because its container ended."""
         self.fail(SandboxLost(reason))
 
     def fail(self, failure: SandlotError) -> None:
-        """Shuts the link for good; the first failure is the one that is told."""
+        """Closes the link for good. Callers get the first failure; later ones are ignored."""
         if self.failure is not None:
             return
         self.failure = failure
         if self._server is not None:
             self._server.close()
             _unlink(self._path, self._inode)
-        for stranger in list(self._strangers):
-            stranger.drop()
-        for mux in list(self._links.values()):
+        for peer in list(self._pending_peers):
+            peer.disconnect()
+        for mux in list(self._muxes.values()):
             mux.close(failure.message)
         if self._files_opening is not None:
             self._files_opening.cancel()
-        self._notify()
+        self._notify_waiters()
 
     # for callers
 
     async def core(self, timeout: float = REDIAL_TIMEOUT_S) -> Mux:
-        """The live core link, waited for if the agent is redialling."""
-        mux = self._live(Role.CORE)
+        """Returns the current core link. Waits for it if the agent is redialling."""
+        mux = self._current_mux(Role.CORE)
         return mux if mux is not None else await self._wait_for(Role.CORE, timeout)
 
     async def files(self) -> Mux:
-        """The live files link; the agent is asked for one, by however many callers once."""
-        mux = self._live(Role.FILES)
+        """Returns the current files link, or asks the agent for one.
+
+        Concurrent callers ask once.
+        """
+        mux = self._current_mux(Role.FILES)
         if mux is not None:
             return mux
         if self._files_opening is None:
             self._files_opening = asyncio.get_running_loop().create_task(self._open_files())
-            self._files_opening.add_done_callback(self._files_opened)
-        # Waiting on the task instead of awaiting it: a caller's cancellation is not the others' business.
+            self._files_opening.add_done_callback(self._on_files_opened)
+        # Wait for the task instead of awaiting it: one cancelled caller must not cancel the others.
         opening = self._files_opening
         await asyncio.wait([opening], timeout=FILES_TIMEOUT_S)
         if not opening.done():
             raise LinkInterrupted("the files link did not come up in time", may_have_executed=False)
         if opening.cancelled():
-            raise self.explain(LinkClosed("the link was shut"))
+            raise self.error_for(LinkClosed("the link was shut"))
         return opening.result()
 
-    def explain(
+    def error_for(
         self, problem: StreamReset | LinkClosed | ProtocolViolation, path: str | None = None
     ) -> SandlotError:
-        """What a caller is told. A lost sandbox outweighs whatever else went wrong."""
+        """Returns the error for a caller.
+
+        A lost sandbox takes precedence over any other problem.
+        """
         if self.failure is not None:
             return type(self.failure)(self.failure.message)
         if isinstance(problem, StreamReset):
             return domain_error(problem, path)
         return LinkInterrupted(str(problem))
 
-    # inside
+    # internal
 
-    def _live(self, role: Role) -> Mux | None:
-        if self.failure is not None:  # nothing of this call has been sent
+    def _current_mux(self, role: Role) -> Mux | None:
+        if self.failure is not None:  # this call has sent nothing yet
             raise type(self.failure)(self.failure.message, may_have_executed=False)
-        return self._links.get(role)
+        return self._muxes.get(role)
 
     async def _wait_for(self, role: Role, timeout: float) -> Mux:
         try:
             async with asyncio.timeout(timeout):
-                while (mux := self._live(role)) is None:
-                    await self._change()
+                while (mux := self._current_mux(role)) is None:
+                    await self._wait_for_change()
                 return mux
         except TimeoutError:
             raise LinkInterrupted(
@@ -186,19 +211,22 @@ class AgentLink:
             stream = await core.open({"op": "files.open"})
             try:
                 if not isinstance(await stream.receive(), Message):
-                    raise core.violated(ProtocolViolation("files.open was not answered by a message"))
+                    raise core.close_for_violation(
+                        ProtocolViolation("files.open was not answered by a message")
+                    )
             finally:
                 stream.close()
         except (StreamReset, LinkClosed) as problem:
-            raise self.explain(problem) from problem
+            raise self.error_for(problem) from problem
         return await self._wait_for(Role.FILES, FILES_TIMEOUT_S)
 
-    def _files_opened(self, task: asyncio.Task[Mux]) -> None:
+    def _on_files_opened(self, task: asyncio.Task[Mux]) -> None:
         self._files_opening = None
         if not task.cancelled():
-            task.exception()  # whoever waited has it; if nobody did, it is nobody's news
+            # Callers that waited have the exception. If none did, asyncio must not log it.
+            task.exception()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -206,48 +234,54 @@ class AgentLink:
         finally:
             self._waiters.discard(waiter)
 
-    def _notify(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # for strangers and links
+    # called by peers and muxes
 
-    def greet(self, stranger: _Stranger) -> Handshake | None:
-        """None: not now."""
+    def begin_handshake(self, peer: _PendingPeer) -> Handshake | None:
+        """Returns a handshake for a new peer, or None if the peer must be dropped."""
         if self._dials.take(1, monotonic()):
             self._refuse_dials()
             return None
-        if self.failure is not None or len(self._strangers) >= MAX_STRANGERS:
+        if self.failure is not None or len(self._pending_peers) >= MAX_PENDING_PEERS:
             return None
-        self._strangers.add(stranger)
+        self._pending_peers.add(peer)
         return Handshake(
             secret=self._secret, epoch=self._epoch, setup=self._setup, first_contact=self.first_contact
         )
 
     def _refuse_dials(self) -> None:
-        """Nobody finds the socket any more. Connections on their way are taken first, and hung up on: asyncio
-        leaves those of a server that is closed meanwhile to the garbage collector."""
+        """Removes the socket, so that no peer can dial it, and soon closes the link for good.
+
+        Until then the server accepts connections that are on their way and drops them. If the
+        server closed first, asyncio would leave those connections to the garbage collector.
+        """
         _unlink(self._path, self._inode)
         abuse = SandboxQuarantined(f"protocol abuse: more than {DIALS_BURST} connections at once")
         asyncio.get_running_loop().call_later(DIALS_SETTLE_S, self.fail, abuse)
 
-    def gone(self, stranger: _Stranger) -> None:
-        self._strangers.discard(stranger)
+    def remove_peer(self, peer: _PendingPeer) -> None:
+        self._pending_peers.discard(peer)
 
-    def welcome(self, connection: Connection, agreed: Agreed) -> None:
-        """A peer has proved itself: its link replaces the former one of its role."""
-        former = self._links.pop(agreed.role, None)
-        self._links[agreed.role] = Mux(connection, partial(self._link_closed, agreed.role))
-        if former is not None:
-            former.close("the agent has dialled again")
-        if agreed.role is Role.CORE:
+    def accept(self, connection: Connection, result: HandshakeResult) -> None:
+        """Makes a peer's connection the current link of its role, in place of the previous one."""
+        previous = self._muxes.pop(result.role, None)
+        self._muxes[result.role] = Mux(connection, partial(self._on_mux_closed, result.role))
+        if previous is not None:
+            previous.close("the agent has dialled again")
+        if result.role is Role.CORE:
             self.first_contact = False
-            self.agreed = agreed
-        self._notify()
+            self.handshake_result = result
+        self._notify_waiters()
 
-    def refused(self, refused: Refused) -> None:
-        """On first contact nobody but the agent can be there: a wrong one is told to whoever waits."""
+    def on_refused(self, refused: Refused) -> None:
+        """Handles a refused peer.
+
+        On first contact only the agent can dial, so waiting callers fail.
+        """
         if not self.first_contact:
             return
         if refused.code == "incompatible":
@@ -255,13 +289,13 @@ class AgentLink:
         elif refused.code == "unauthenticated":
             self.fail(SandboxQuarantined(f"the agent failed the handshake: {refused.message}"))
 
-    def violated_by_stranger(self, violation: ProtocolViolation) -> None:
+    def on_handshake_violation(self, violation: ProtocolViolation) -> None:
         if self.first_contact:
             self.fail(SandboxQuarantined(f"the agent broke the protocol: {violation}"))
 
-    def _link_closed(self, role: Role, mux: Mux, closed: LinkClosed) -> None:
-        if self._links.get(role) is mux:
-            del self._links[role]
+    def _on_mux_closed(self, role: Role, mux: Mux, closed: LinkClosed) -> None:
+        if self._muxes.get(role) is mux:
+            del self._muxes[role]
         if closed.violation is None:
             return
         if role is Role.FILES and not isinstance(closed.violation, ProtocolAbuse):
@@ -271,8 +305,8 @@ class AgentLink:
         self.fail(SandboxQuarantined(closed.reason))
 
 
-class _Stranger:
-    """A peer until it has proved itself."""
+class _PendingPeer:
+    """A connected peer that has not finished the handshake."""
 
     def __init__(self, link: AgentLink) -> None:
         self._link = link
@@ -282,11 +316,11 @@ class _Stranger:
 
     def on_connected(self, connection: Connection) -> None:
         self._connection = connection
-        self._handshake = self._link.greet(self)
+        self._handshake = self._link.begin_handshake(self)
         if self._handshake is None:
             connection.abort()
             return
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self.drop)
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self.disconnect)
 
     def on_frame(self, frame: Frame) -> None:
         assert self._connection is not None
@@ -294,48 +328,51 @@ class _Stranger:
         try:
             answer = self._handshake.receive(frame)
         except Refused as refused:
-            self._leave()
-            self._connection.send_last(refusal(refused))
-            self._link.refused(refused)
+            self._end_handshake()
+            self._connection.send_last(encode_refusal(refused))
+            self._link.on_refused(refused)
             return
         if isinstance(answer, bytes):
             self._connection.send(answer)
         else:
-            self._leave()
-            self._link.welcome(self._connection, answer)
+            self._end_handshake()
+            self._link.accept(self._connection, answer)
 
     def on_violation(self, violation: ProtocolViolation) -> None:
-        self.drop()
-        self._link.violated_by_stranger(violation)
+        self.disconnect()
+        self._link.on_handshake_violation(violation)
 
     def on_lost(self, reason: str) -> None:
-        self._leave()
+        self._end_handshake()
 
-    def drop(self) -> None:
-        self._leave()
+    def disconnect(self) -> None:
+        self._end_handshake()
         if self._connection is not None:
             self._connection.abort()
 
-    def _leave(self) -> None:
+    def _end_handshake(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._link.gone(self)
+        self._link.remove_peer(self)
 
 
 def _listen(path: Path) -> tuple[socket.socket, int]:
-    """A listening socket file that anyone who reaches it may dial; its parents are the worker's alone."""
+    """Creates a listening socket that any user may dial.
+
+    Only the worker can reach it on the host, because the folders above it are the worker's alone.
+    """
     path.parent.mkdir(mode=0o755, exist_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         os.fchmod(folder, 0o755)
         _unlink(path)
-        # A long path does not fit into a socket's address; the folder's descriptor makes it short.
+        # A long path does not fit into a socket's address. The folder's descriptor makes it short.
         short = os.fspath(path)
         if len(os.fsencode(short)) > _SUN_PATH_BYTES:
             short = f"/proc/self/fd/{folder}/{path.name}"
         listener.bind(short)
-        os.chmod(path.name, 0o666, dir_fd=folder)  # noqa: S103  # inside, another uid dials it
+        os.chmod(path.name, 0o666, dir_fd=folder)  # noqa: S103  # another uid dials it from inside
         listener.listen(_LISTEN_BACKLOG)
         return listener, os.lstat(path).st_ino
     except BaseException:
@@ -346,7 +383,7 @@ def _listen(path: Path) -> tuple[socket.socket, int]:
 
 
 def _unlink(path: Path, inode: int | None = None) -> None:
-    """Removes a stale socket, and nothing that is not one."""
+    """Removes a stale socket. Never removes anything else."""
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(path)
         if not stat.S_ISSOCK(found.st_mode):

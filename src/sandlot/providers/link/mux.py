@@ -1,8 +1,9 @@
-"""Many streams on one connection.
+"""The mux carries many streams on one connection.
 
-Ours have odd ids, the agent's even ones, each growing, so that an id alone tells "over" (ignore: it was
-under way) from "never opened" (a broken rule). A broken rule closes the link and is told to its owner, who
-decides what becomes of the sandbox. Nothing here knows what the requests mean.
+The worker's streams have odd ids and the agent's have even ids; both only grow. So an id alone
+separates a finished stream (ignore the frame: it was already on its way) from one that was never
+opened (a protocol violation). A violation closes the link. The mux reports it to the link's owner,
+which decides what happens to the sandbox. Nothing here knows what the requests mean.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ from sandlot.wire.frames import (
     read_u64,
 )
 
-MAX_STREAMS: Final = 4096  # open at once on one link, both sides' together
+MAX_STREAMS: Final = 4096  # open at once on one link, counting both sides
 MAX_STREAM_ID: Final = 2**32 - 1
 PING_INTERVAL_S: Final = 10.0
-PINGS_MISSED: Final = 2  # intervals that a ping may stay unanswered: a frozen or throttled sandbox has 20 s
+# Intervals that a ping may stay unanswered. So a frozen or throttled sandbox has 20 s.
+MAX_MISSED_PINGS: Final = 2
 
-# What an agent may do before it is abuse. Ours never pings, answers each PING once, gives credit back by half
-# windows, and keeps its streams below half of this.
+# What an agent may do before it counts as abuse. The real agent never pings, answers each PING
+# once, returns credit in half windows, and opens fewer than half as many streams.
 NEEDLESS_PER_S: Final = 1
 NEEDLESS_BURST: Final = 20
-LEAST_CREDIT_BYTES: Final = WINDOW_BYTES // 2
+MIN_CREDIT_BYTES: Final = WINDOW_BYTES // 2
 AGENT_STREAMS_PER_S: Final = 400
 AGENT_STREAMS_BURST: Final = 1024
-STRAY_BYTES: Final = 4096  # beyond the credit of a stream that is over: its END, RESET and CREDITs on the way
+# Allowed for a finished stream beyond its credit: END, RESET and CREDIT frames on their way.
+STRAY_BYTES: Final = 4096
 
 _OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
     Kind.OPEN,
@@ -58,7 +61,7 @@ _OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
     Kind.PONG,
 )
 
-_STRAY_COST_BYTES: Final = DATA_HEAD_BYTES  # of a frame beside its body
+_FRAME_OVERHEAD_BYTES: Final = DATA_HEAD_BYTES  # what a frame costs in addition to its body
 
 
 def refuse_every_stream(stream: Stream) -> None:
@@ -66,7 +69,10 @@ def refuse_every_stream(stream: Stream) -> None:
 
 
 class Mux:
-    """``on_closed`` is called once, when the link is over. ``acceptor`` is given the agent's streams."""
+    """One link's streams.
+
+    The mux calls ``on_closed`` once, when the link closes. ``acceptor`` gets the agent's streams.
+    """
 
     def __init__(self, connection: Connection, on_closed: Callable[[Mux, LinkClosed], None]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -75,18 +81,18 @@ class Mux:
         self._connection = connection
         self._on_closed = on_closed
         self._streams: dict[int, Stream] = {}
-        self._next_id = 1
-        self._agents_last_id = 0
+        self._next_stream_id = 1
+        self._last_agent_stream_id = 0
         self._parts = bytearray()
-        self._parts_stream = 0  # whose request is coming in parts; 0 = nobody's
+        self._parts_stream_id = 0  # the stream whose request is arriving in parts; 0 if none
         now = self.loop.time()
-        self._needless = Allowance(per_s=NEEDLESS_PER_S, burst=NEEDLESS_BURST, now=now)
+        self._needless_frames = Allowance(per_s=NEEDLESS_PER_S, burst=NEEDLESS_BURST, now=now)
         self._agent_streams = Allowance(per_s=AGENT_STREAMS_PER_S, burst=AGENT_STREAMS_BURST, now=now)
-        self._stray_bytes = 0  # that may still come for streams that are over
+        self._stray_bytes = 0  # that may still arrive for finished streams
         self._ping = 0
-        self._ping_missed = 0
+        self._pings_missed = 0
         self._ping_answered = True
-        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_life)
+        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_alive)
         connection.receiver = self
 
     @property
@@ -101,7 +107,10 @@ class Mux:
         half_close: bool = False,
         names: bool = False,
     ) -> Stream:
-        """Opens a stream. ``end``: the request is all that we send on it; ``names``: it names files."""
+        """Opens a stream with a request.
+
+        ``end``: the worker sends nothing after the request. ``names``: the request has file names.
+        """
         try:
             payload = encode_object(request, names=names)
         except ValueError as problem:
@@ -109,16 +118,16 @@ class Mux:
         if len(payload) > MAX_REQUEST_BYTES:
             raise InvalidRequest(f"the request exceeds {MAX_REQUEST_BYTES} bytes")
         while self.closed is None and not self.writable:
-            await self.drained()
+            await self.wait_writable()
         if self.closed is not None:
             raise self.closed.with_traceback(None)
         if len(self._streams) >= MAX_STREAMS:
             raise Busy(f"{MAX_STREAMS} requests are under way in this sandbox")
-        if self._next_id > MAX_STREAM_ID:
+        if self._next_stream_id > MAX_STREAM_ID:
             self.close("the link has used up its stream ids")
-            return await self.open(request, names=names)  # which raises that
-        stream = Stream(self, self._next_id, request, half_close)
-        self._next_id += 2
+            return await self.open(request, names=names)  # raises, because the link is now closed
+        stream = Stream(self, self._next_stream_id, request, half_close)
+        self._next_stream_id += 2
         self._streams[stream.id] = stream
         self.send(encode_request(stream.id, payload))
         if end:
@@ -126,7 +135,7 @@ class Mux:
         return stream
 
     def close(self, reason: str, violation: ProtocolViolation | None = None) -> None:
-        """Ends the link at once and every stream on it."""
+        """Closes the link and every stream on it, at once."""
         if self.closed is not None:
             return
         self.closed = closed = LinkClosed(reason, violation)
@@ -137,30 +146,30 @@ class Mux:
         self._connection.abort()
         self._on_closed(self, closed)
 
-    def violated(self, violation: ProtocolViolation) -> LinkClosed:
-        """The agent broke a rule: closes the link, and returns what to raise."""
-        rule = "protocol abuse" if isinstance(violation, ProtocolAbuse) else "the agent broke the protocol"
-        self.close(f"{rule}: {violation}", violation)
+    def close_for_violation(self, violation: ProtocolViolation) -> LinkClosed:
+        """Closes the link because the agent broke a rule. Returns the exception to raise."""
+        cause = "protocol abuse" if isinstance(violation, ProtocolAbuse) else "the agent broke the protocol"
+        self.close(f"{cause}: {violation}", violation)
         assert self.closed is not None
         return self.closed
 
-    # for streams
+    # called by streams
 
     @property
     def writable(self) -> bool:
         return self._connection.writable
 
-    async def drained(self) -> None:
-        await self._connection.drained()
+    async def wait_writable(self) -> None:
+        await self._connection.wait_writable()
 
     def send(self, encoded: bytes) -> None:
         self._connection.send(encoded)
 
     def forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.id, None) is not None:
-            self._stray_bytes += stream.credit_left + STRAY_BYTES
+            self._stray_bytes += stream.receive_credit + STRAY_BYTES
 
-    # the connection's side
+    # called by the connection
 
     def on_connected(self, connection: Connection) -> None:
         raise AssertionError("a mux begins on a connection that has shaken hands")
@@ -169,11 +178,13 @@ class Mux:
         self.close(reason)
 
     def on_violation(self, violation: ProtocolViolation) -> None:
-        self.violated(violation)
+        self.close_for_violation(violation)
 
     def on_frame(self, frame: Frame) -> None:
         stream_id, kind, body, channel, offset = frame
-        if self._parts_stream and not (stream_id == self._parts_stream and (kind is _PART or kind is _OPEN)):
+        if self._parts_stream_id and not (
+            stream_id == self._parts_stream_id and (kind is _PART or kind is _OPEN)
+        ):
             raise ProtocolViolation("a request in parts was interrupted")
         if stream_id == 0:
             self._on_link_frame(kind, body)
@@ -183,9 +194,9 @@ class Mux:
             return
         stream = self._streams.get(stream_id)
         if stream is None:
-            if stream_id >= self._next_id if stream_id & 1 else stream_id > self._agents_last_id:
+            if stream_id >= self._next_stream_id if stream_id & 1 else stream_id > self._last_agent_stream_id:
                 raise ProtocolViolation(f"{kind.name} for stream {stream_id}, which was never opened")
-            self._on_stray(len(body))
+            self._count_stray_frame(len(body))
             return
         if kind is _DATA:
             stream.on_data(channel, offset, body)
@@ -193,50 +204,56 @@ class Mux:
             stream.on_message(body)
         elif kind is _CREDIT:
             amount = read_u32(body)
-            if amount < LEAST_CREDIT_BYTES:
-                self._on_needless()
+            if amount < MIN_CREDIT_BYTES:
+                self._count_needless_frame()
             stream.on_credit(amount)
         elif kind is _END:
             stream.on_end()
         else:
             stream.on_reset(*parse_problem(parse_object(body)))
 
-    def _on_stray(self, size: int) -> None:
-        """For a stream that is over: it was under way. No more of it can be than credit was given."""
-        self._stray_bytes -= size + _STRAY_COST_BYTES
+    def _count_stray_frame(self, size: int) -> None:
+        """Counts a frame for a finished stream.
+
+        Frames on their way cannot exceed the credit given.
+        """
+        self._stray_bytes -= size + _FRAME_OVERHEAD_BYTES
         if self._stray_bytes < 0:
             raise ProtocolAbuse("more was sent for streams that had ended than could be under way")
 
-    def _on_needless(self) -> None:
-        """Each costs little, but an agent that sends them without end takes the turns of all others."""
-        if self._needless.take(1, self.loop.time()):
+    def _count_needless_frame(self) -> None:
+        """Counts a needless frame.
+
+        One costs little, but an endless supply would starve all others.
+        """
+        if self._needless_frames.take(1, self.loop.time()):
             raise ProtocolAbuse(f"more than {NEEDLESS_BURST} needless frames at once")
 
     def _on_link_frame(self, kind: Kind, body: bytes) -> None:
         if kind is _PING:
-            self._on_needless()
+            self._count_needless_frame()
             self.send(encode(_PONG, 0, body))
         elif kind is _PONG:
             if self._ping_answered or read_u64(body) != self._ping:
-                self._on_needless()
+                self._count_needless_frame()
             else:
                 self._ping_answered = True
         else:
             raise ProtocolViolation(f"{kind.name} after the handshake")
 
     def _on_request(self, stream_id: int, kind: Kind, body: bytes) -> None:
-        if stream_id & 1 or stream_id <= self._agents_last_id:
+        if stream_id & 1 or stream_id <= self._last_agent_stream_id:
             raise ProtocolViolation(f"the agent may not open stream {stream_id}")
         if len(self._parts) + len(body) > MAX_REQUEST_BYTES:
             raise ProtocolViolation("a request in parts is too large")
         self._parts += body
-        self._parts_stream = stream_id
+        self._parts_stream_id = stream_id
         if kind is _PART:
             return
         request = parse_object(bytes(self._parts), MAX_REQUEST_BYTES)
         self._parts.clear()
-        self._parts_stream = 0
-        self._agents_last_id = stream_id
+        self._parts_stream_id = 0
+        self._last_agent_stream_id = stream_id
         if self._agent_streams.take(1, self.loop.time()):
             raise ProtocolAbuse(f"more than {AGENT_STREAMS_BURST} streams opened at once")
         stream = Stream(self, stream_id, request, half_close=True)
@@ -246,14 +263,17 @@ class Mux:
         else:
             self.acceptor(stream)
 
-    def _check_life(self) -> None:
-        """Between ticks lies a whole interval to read answers, even when the worker itself was stalled."""
-        self._ping_missed = 0 if self._ping_answered else self._ping_missed + 1
-        if self._ping_missed >= PINGS_MISSED:
+    def _check_alive(self) -> None:
+        """Pings the agent, and closes the link if too many pings stay unanswered.
+
+        Even if the worker itself stalled, it has a whole interval between checks to read answers.
+        """
+        self._pings_missed = 0 if self._ping_answered else self._pings_missed + 1
+        if self._pings_missed >= MAX_MISSED_PINGS:
             self.close("the agent does not answer")
             return
         if self._ping_answered:
             self._ping += 1
             self._ping_answered = False
             self.send(encode_u64(_PING, self._ping))
-        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_life)
+        self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_alive)

@@ -1,4 +1,4 @@
-"""Ports: connections into a sandbox, and connections that programs inside make to a listener of ours."""
+"""Ports: connections into a sandbox, and from programs inside to listeners of the worker."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from sandlot.providers.link.stream import Data, Message, Stream
 from sandlot.wire.agent_messages import flag, integer, text
 from sandlot.wire.frames import ProtocolViolation
 
-MAX_BACKLOG: Final = 128  # connections accepted inside that nobody has taken yet
+MAX_BACKLOG: Final = 128  # connections accepted inside that the caller has not taken yet
 NETWORKS: Final = ("tcp", "unix")
 
 
 class PortStream:
-    """Implements ``ByteStream``."""
+    """Implements ``ByteStream`` on one stream of an agent link."""
 
-    def __init__(self, link: AgentLink, stream: Stream) -> None:
+    def __init__(self, link: AgentLink, mux: Mux, stream: Stream) -> None:
         self._link = link
+        self._mux = mux
         self._stream = stream
         self._received = 0
 
     async def receive(self) -> bytes:
-        with Call(self._link, self._stream.mux):
+        with Call(self._link, self._mux):
             while True:
                 item = await self._stream.receive()
                 if item is None:
@@ -36,11 +37,11 @@ class PortStream:
                 if not isinstance(item, Data) or item.channel != 0 or item.offset != self._received:
                     raise ProtocolViolation("a connection carries something else than its bytes")
                 self._received += len(item.data)
-                if item.data:  # empty bytes would be taken for the end
+                if item.data:  # the caller would take empty bytes for the end
                     return item.data
 
     async def send(self, data: bytes) -> None:
-        with Call(self._link, self._stream.mux):
+        with Call(self._link, self._mux):
             await self._stream.send_data(data)
 
     async def send_end(self) -> None:
@@ -51,14 +52,15 @@ class PortStream:
 
 
 class AgentPortListener:
-    """Implements ``PortListener``. Its stream is its life."""
+    """Implements ``PortListener``. The listener lives as long as its stream."""
 
-    def __init__(self, link: AgentLink, listeners: Listeners, stream: Stream) -> None:
+    def __init__(self, link: AgentLink, mux: Mux, listeners: Listeners, stream: Stream) -> None:
         self._address = ""
         self._link = link
+        self._mux = mux
         self._listeners = listeners
         self._stream = stream
-        self._waiting: deque[Stream] = deque()
+        self._backlog: deque[Stream] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -66,57 +68,57 @@ class AgentPortListener:
     def address(self) -> str:
         return self._address
 
-    def listening(self, address: str) -> None:
+    def set_address(self, address: str) -> None:
         self._address = address
 
     def offer(self, stream: Stream) -> None:
-        if len(self._waiting) >= MAX_BACKLOG:
+        if len(self._backlog) >= MAX_BACKLOG:
             stream.reset("busy", "nobody takes this listener's connections")
             return
-        self._waiting.append(stream)
+        self._backlog.append(stream)
         self._changed.set()
 
     async def connections(self) -> AsyncIterator[PortStream]:
-        """Connections as they are made, until the listener is closed. To be iterated once."""
-        ending = asyncio.get_running_loop().create_task(self._stream.receive())
-        ending.add_done_callback(self._ended)
+        """Yields connections as they arrive, until the listener closes. Iterate only once."""
+        end_task = asyncio.get_running_loop().create_task(self._stream.receive())
+        end_task.add_done_callback(self._on_stream_end)
         try:
             while not self._closed:
-                while self._waiting:
-                    yield PortStream(self._link, self._waiting.popleft())
-                if ending.done():
-                    self._check_end(ending)
+                while self._backlog:
+                    yield PortStream(self._link, self._mux, self._backlog.popleft())
+                if end_task.done():
+                    self._check_end(end_task)
                     return
                 self._changed.clear()
                 await self._changed.wait()
         finally:
-            ending.cancel()
+            end_task.cancel()
             await self.close()
 
     async def close(self) -> None:
-        """Connections that were taken go on; those that nobody took are over."""
+        """Stops listening. Connections already taken stay open; those still waiting are closed."""
         self._closed = True
         self._changed.set()
         self._listeners.remove(self._stream.id)
         self._stream.close()
-        while self._waiting:
-            self._waiting.popleft().close()
+        while self._backlog:
+            self._backlog.popleft().close()
 
-    def _ended(self, ending: asyncio.Task[Message | Data | None]) -> None:
-        if not ending.cancelled():
-            ending.exception()  # told by _check_end, unless nobody iterates any more
+    def _on_stream_end(self, end_task: asyncio.Task[Message | Data | None]) -> None:
+        if not end_task.cancelled():
+            end_task.exception()  # _check_end raises it, unless the iteration has already stopped
         self._changed.set()
 
-    def _check_end(self, ending: asyncio.Task[Message | Data | None]) -> None:
+    def _check_end(self, end_task: asyncio.Task[Message | Data | None]) -> None:
         if self._closed:
             return
-        with Call(self._link, self._stream.mux):
-            if ending.result() is not None:
+        with Call(self._link, self._mux):
+            if end_task.result() is not None:
                 raise ProtocolViolation("a listener has nothing more to say")
 
 
 class Listeners:
-    """Which stream is whose listener on one core link: hands the agent's streams to them."""
+    """The listeners on one core link. Passes each stream that the agent opens to its listener."""
 
     def __init__(self) -> None:
         self._by_stream: dict[int, AgentPortListener] = {}
@@ -127,7 +129,7 @@ class Listeners:
             stream.reset("unsupported", "the worker does not know this operation")
             return
         listener = self._by_stream.get(integer(body, "listener"))
-        if listener is None:  # closed while this was under way
+        if listener is None:  # it closed while this request was on its way
             stream.reset("gone", "the listener is closed")
         else:
             listener.offer(stream)
@@ -146,7 +148,10 @@ def _listeners_of(mux: Mux) -> Listeners:
 
 
 async def connect(link: AgentLink, address: str, network: str) -> PortStream:
-    """On the files link: the sandbox's user connects, and nobody else."""
+    """Connects to an address in the sandbox.
+
+    Uses the files link, so the sandbox's user connects.
+    """
     if network not in NETWORKS:
         raise InvalidRequest("network must be tcp or unix")
     mux = await link.files()
@@ -156,11 +161,11 @@ async def connect(link: AgentLink, address: str, network: str) -> PortStream:
                 await call.open(
                     {"op": "port.connect", "network": network, "address": address}, end=False, half_close=True
                 )
-                if not flag(await call.message(), "connected"):
+                if not flag(await call.next_message(), "connected"):
                     raise ProtocolViolation("a connection that is not connected")
         except TimeoutError:
             raise LinkInterrupted(f"no connection within {ANSWER_TIMEOUT_S:g} s") from None
-        return PortStream(link, call.keep())
+        return PortStream(link, mux, call.detach_stream())
 
 
 async def listen(link: AgentLink, address: str) -> AgentPortListener:
@@ -168,16 +173,16 @@ async def listen(link: AgentLink, address: str) -> AgentPortListener:
     listeners = _listeners_of(mux)
     with Call(link, mux) as call:
         stream = await call.open({"op": "port.listen", "address": address}, end=False)
-        listener = AgentPortListener(link, listeners, stream)
-        listeners.add(stream.id, listener)  # before the answer: a connection may come right behind it
+        listener = AgentPortListener(link, mux, listeners, stream)
+        listeners.add(stream.id, listener)  # before the answer: a connection may follow it at once
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                listener.listening(text(await call.message(), "address"))
+                listener.set_address(text(await call.next_message(), "address"))
         except TimeoutError:
             await listener.close()
             raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None
         except BaseException:
             await listener.close()
             raise
-        call.keep()
+        call.detach_stream()
         return listener

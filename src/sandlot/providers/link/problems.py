@@ -1,4 +1,7 @@
-"""What a RESET means to a caller: one closed table. A code that is not in it is the agent's own failure."""
+"""Translates RESET codes into domain errors, by one closed table.
+
+A code that is not in the table is a failure of the agent itself.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ _BY_CODE: Final[Mapping[str, type[SandlotError]]] = {
 
 
 def domain_error(reset: StreamReset, path: str | None = None) -> SandlotError:
-    """``path`` is given for file operations: what the file system says is then a FileProblem."""
+    """Returns the domain error for a reset.
+
+    File operations pass ``path``, so that errors from the file system become a ``FileProblem``.
+    """
     if path is not None and reset.code in FILE_REASONS:
         return FileProblem(reset.message or reset.code, reason=reset.code, path=path)
     return _BY_CODE.get(reset.code, SandlotError)(reset.message or reset.code)

@@ -1,7 +1,6 @@
-"""The agent's half of a sandbox: everything in the ``Sandbox`` contract that the agent does.
+"""The agent's half of a sandbox: every part of the ``Sandbox`` contract that the agent performs.
 
-A provider adds what only the engine knows (the id, the tier, the end of the container) and passes the rest
-on.
+A provider adds what only the engine knows: the id, the tier, and the end of the container.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from sandlot.domain.ids import is_exec_id, is_shell_name
 from sandlot.providers.base import Health
 from sandlot.providers.link import ports
 from sandlot.providers.link.agent_files import AgentFiles
-from sandlot.providers.link.calls import ask, ask_for_all
+from sandlot.providers.link.calls import ask, ask_for_list
 from sandlot.providers.link.executions import AgentExecution, Run, attach_request, start_request
 from sandlot.providers.link.link import AgentLink
 from sandlot.wire.agent_messages import (
-    each,
+    list_of,
     parse_exec_state,
     parse_info,
     parse_shell_state,
     parse_signalled,
 )
 
-# In a list. An agent remembers 10,000 execs that have ended, and has up to 64 shells.
+# The most entries in one list. An agent remembers 10,000 finished execs and has up to 64 shells.
 MAX_EXECS: Final = 20_000
 MAX_SHELLS: Final = 1000
 
 
-def _nothing(body: dict[str, Any]) -> None:
+def _ignore_body(body: dict[str, Any]) -> None:
     return None
 
 
-class AgentClient:
+class SandboxAgent:
     def __init__(self, link: AgentLink) -> None:
         self._link = link
         self._files = AgentFiles(link)
@@ -53,22 +52,22 @@ class AgentClient:
         request: dict[str, Any] = {"op": "bind", "env": dict(env)}
         if max_execs is not None:
             request["max_execs"] = max_execs
-        await ask(self._link, request, _nothing)
+        await ask(self._link, request, _ignore_body)
 
     async def limit_memory(self, memory_bytes: int) -> None:
-        """Moves the bound that the agent watches where no kernel does (gVisor)."""
-        await ask(self._link, {"op": "limits", "memory_bytes": memory_bytes}, _nothing)
+        """Changes the memory limit that the agent enforces where no kernel does (gVisor)."""
+        await ask(self._link, {"op": "limits", "memory_bytes": memory_bytes}, _ignore_body)
 
     async def start(self, request: ExecRequest, *, offset: int = 0) -> AgentExecution:
-        opening = start_request(request, offset)
+        open_request = start_request(request, offset)
         return await AgentExecution.open(
-            self._link, request.exec_id, opening, offset=offset, stdin=request.stdin
+            self._link, request.exec_id, open_request, offset=offset, stdin=request.stdin
         )
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> AgentExecution:
-        # stdin stays open: an END here would be the exec's end of file.
-        opening = attach_request(exec_id, offset)
-        return await AgentExecution.open(self._link, exec_id, opening, offset=offset, stdin=True)
+        # stdin stays open: the exec would read an END here as its end of file.
+        open_request = attach_request(exec_id, offset)
+        return await AgentExecution.open(self._link, exec_id, open_request, offset=offset, stdin=True)
 
     async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         return await Run(self._link, request, stdin).result()
@@ -76,21 +75,23 @@ class AgentClient:
     async def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:
             raise InvalidRequest("a signal is a number from 1 to 64")
-        request = {"op": "exec.signal", "exec_id": _exec_id(exec_id), "signal": signal}
+        request = {"op": "exec.signal", "exec_id": _checked_exec_id(exec_id), "signal": signal}
         return await ask(self._link, request, parse_signalled)
 
     async def kill(self, exec_id: str) -> int:
-        return await ask(self._link, {"op": "exec.kill", "exec_id": _exec_id(exec_id)}, parse_signalled)
+        return await ask(
+            self._link, {"op": "exec.kill", "exec_id": _checked_exec_id(exec_id)}, parse_signalled
+        )
 
     async def resize(self, exec_id: str, *, rows: int, cols: int) -> None:
         if not (0 < rows <= 65_535 and 0 < cols <= 65_535):
             raise InvalidRequest("rows and cols must be 1 … 65,535")
-        request = {"op": "exec.resize", "exec_id": _exec_id(exec_id), "rows": rows, "cols": cols}
-        await ask(self._link, request, _nothing)
+        request = {"op": "exec.resize", "exec_id": _checked_exec_id(exec_id), "rows": rows, "cols": cols}
+        await ask(self._link, request, _ignore_body)
 
     async def list_execs(self) -> list[ExecSummary]:
-        states = await ask_for_all(
-            self._link, {"op": "exec.list"}, lambda body: each(body, "execs", parse_exec_state), MAX_EXECS
+        states = await ask_for_list(
+            self._link, {"op": "exec.list"}, lambda body: list_of(body, "execs", parse_exec_state), MAX_EXECS
         )
         return [
             ExecSummary(
@@ -107,18 +108,21 @@ class AgentClient:
         ]
 
     async def forget(self, exec_id: str) -> None:
-        await ask(self._link, {"op": "exec.forget", "exec_id": _exec_id(exec_id)}, _nothing)
+        await ask(self._link, {"op": "exec.forget", "exec_id": _checked_exec_id(exec_id)}, _ignore_body)
 
     async def list_shells(self) -> list[ShellSummary]:
-        states = await ask_for_all(
-            self._link, {"op": "shell.list"}, lambda body: each(body, "shells", parse_shell_state), MAX_SHELLS
+        states = await ask_for_list(
+            self._link,
+            {"op": "shell.list"},
+            lambda body: list_of(body, "shells", parse_shell_state),
+            MAX_SHELLS,
         )
         return [ShellSummary(state.name, state.pid, state.cwd, state.busy) for state in states]
 
     async def close_shell(self, name: str) -> None:
         if not is_shell_name(name):
             raise InvalidRequest("this cannot be a shell's name")
-        await ask(self._link, {"op": "shell.close", "name": name}, _nothing)
+        await ask(self._link, {"op": "shell.close", "name": name}, _ignore_body)
 
     async def connect(self, address: str, *, network: str = "tcp") -> ports.PortStream:
         return await ports.connect(self._link, address, network)
@@ -142,7 +146,7 @@ class AgentClient:
         return await self._link.wait_lost()
 
 
-def _exec_id(exec_id: str) -> str:
+def _checked_exec_id(exec_id: str) -> str:
     if not is_exec_id(exec_id):
         raise InvalidRequest("this cannot be an exec's id")
     return exec_id

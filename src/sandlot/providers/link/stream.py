@@ -1,7 +1,8 @@
-"""A stream: one request and what follows it, in both directions, within credit.
+"""A stream: one request and all data and messages that follow it, in both directions.
 
-A stream never buffers more than the credit that it gave, and never sends more than it was given. What the
-agent has sent before it ended, reset or lost the stream is still delivered; the end is told after it.
+Credit bounds a stream both ways. It never buffers more bytes than the credit it gave, and never
+sends more than the credit it received. The reader still gets everything that the agent sent before
+the stream ended, was reset or lost its link; only then does the reader learn how the stream ended.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from sandlot.wire.frames import (
     DATA_HEAD_BYTES,
@@ -24,18 +25,15 @@ from sandlot.wire.frames import (
     parse_object,
 )
 
-if TYPE_CHECKING:
-    from sandlot.providers.link.mux import Mux
-
-WINDOW_BYTES: Final = 262_144  # credit with which each side of a stream starts
-GRANT_BYTES: Final = WINDOW_BYTES // 2  # consumed this much → give it back in one CREDIT
+WINDOW_BYTES: Final = 262_144  # each side of a stream starts with this much credit
+GRANT_BYTES: Final = WINDOW_BYTES // 2  # after reading this much, return it in one CREDIT
 MAX_CREDIT_BYTES: Final = 2**31
-_LEAST_MESSAGE_BYTES: Final = 2  # "{}"; a message that cost nothing could be queued without bound
+_MIN_MESSAGE_BYTES: Final = 2  # "{}"; messages that cost no credit could queue up without bound
 
 
 class Message(NamedTuple):
     body: dict[str, Any]
-    size: int  # bytes on the wire: readers that collect answers bound them by it
+    size: int  # bytes on the wire; readers that collect answers use it to bound them
 
 
 class Data(NamedTuple):
@@ -45,7 +43,10 @@ class Data(NamedTuple):
 
 
 class LinkClosed(Exception):
-    """The link is over, and all its streams with it. ``violation``: the rule that the agent broke, if any."""
+    """The link and all its streams are closed.
+
+    ``violation`` is the protocol rule that the agent broke, if it broke one.
+    """
 
     def __init__(self, reason: str, violation: ProtocolViolation | None = None) -> None:
         super().__init__(reason)
@@ -54,7 +55,7 @@ class LinkClosed(Exception):
 
 
 class StreamReset(Exception):
-    """The stream is over before its time; ``code`` is one of the protocol's."""
+    """The stream ended early. ``code`` is one of the protocol's reset codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -62,53 +63,78 @@ class StreamReset(Exception):
         self.message = message
 
 
+class StreamMux(Protocol):
+    """What a stream needs from the mux that carries it.
+
+    ``mux.Mux`` implements it. ``mux`` imports this module, so this module cannot import ``mux``.
+    """
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+    async def wait_writable(self) -> None: ...
+
+    def send(self, encoded: bytes) -> None: ...
+
+    def close_for_violation(self, violation: ProtocolViolation) -> LinkClosed: ...
+
+    def forget(self, stream: Stream) -> None: ...
+
+
 class Stream:
-    """``half_close``: the agent's END leaves our direction open, as on a socket. Else it ends the stream."""
+    """One stream on a link.
+
+    With ``half_close``, the agent's END leaves the worker's direction open, as on a socket.
+    Otherwise it ends the stream.
+    """
 
     __slots__ = (
-        "_allowed",
         "_consumed",
-        "_credit",
-        "_credit_given",
+        "_credit_received",
         "_failure",
         "_half_close",
+        "_local_ended",
         "_queue",
-        "_sent",
+        "_receive_credit",
+        "_send_credit",
+        "_sent_bytes",
         "_waiter",
-        "_we_ended",
+        "finished",
         "id",
         "mux",
-        "over",
         "peer_ended",
         "request",
     )
 
-    def __init__(self, mux: Mux, stream_id: int, request: Mapping[str, Any], half_close: bool) -> None:
+    def __init__(self, mux: StreamMux, stream_id: int, request: Mapping[str, Any], half_close: bool) -> None:
         self.mux = mux
         self.id = stream_id
         self.request = request
-        self.over = False
+        self.finished = False
         self.peer_ended = False
         self._half_close = half_close
-        self._we_ended = False
+        self._local_ended = False
         self._failure: StreamReset | LinkClosed | None = None
         self._queue: deque[bytes | Data] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._allowed = WINDOW_BYTES  # what the agent may still send
-        self._consumed = 0  # taken from the queue and not yet given back as credit
-        self._credit = WINDOW_BYTES  # what we may still send
-        self._credit_given: asyncio.Event | None = None
-        self._sent = 0  # bytes of DATA, for offsets
+        self._receive_credit = WINDOW_BYTES  # bytes that the agent may still send
+        self._consumed = 0  # bytes taken from the queue and not yet returned as credit
+        self._send_credit = WINDOW_BYTES  # bytes that the worker may still send
+        self._credit_received: asyncio.Event | None = None
+        self._sent_bytes = 0  # in DATA frames; the offset of the next one
 
     @property
-    def credit_left(self) -> int:
+    def receive_credit(self) -> int:
         """Bytes that the agent may still send."""
-        return self._allowed
+        return self._receive_credit
 
-    # the application's side
+    # called by readers and writers of the stream
 
     async def receive(self) -> Message | Data | None:
-        """The next item; None at the agent's END. One reader at a time."""
+        """Returns the next item, or None at the agent's END. Allows one reader at a time."""
         while not self._queue:
             if self.peer_ended:
                 return None
@@ -123,35 +149,35 @@ class Stream:
                 self._waiter = None
         item = self._queue.popleft()
         if isinstance(item, Data):
-            self._give_back(DATA_HEAD_BYTES + len(item.data))
+            self._return_credit(DATA_HEAD_BYTES + len(item.data))
             return item
-        self._give_back(len(item))
+        self._return_credit(len(item))
         try:
             return Message(parse_object(item), len(item))
         except ProtocolViolation as violation:
-            raise self.mux.violated(violation) from violation
+            raise self.mux.close_for_violation(violation) from violation
 
     async def send_data(self, data: bytes | memoryview, channel: int = 0) -> None:
-        rest = memoryview(data)
-        while rest:
-            await self._until_sendable(DATA_HEAD_BYTES + 1)
-            piece = rest[: min(MAX_DATA_BYTES, self._credit - DATA_HEAD_BYTES)]
-            self._credit -= DATA_HEAD_BYTES + len(piece)
-            self.mux.send(encode_data(self.id, channel, self._sent, piece))
-            self._sent += len(piece)
-            rest = rest[len(piece) :]
+        remaining = memoryview(data)
+        while remaining:
+            await self._wait_sendable(DATA_HEAD_BYTES + 1)
+            chunk = remaining[: min(MAX_DATA_BYTES, self._send_credit - DATA_HEAD_BYTES)]
+            self._send_credit -= DATA_HEAD_BYTES + len(chunk)
+            self.mux.send(encode_data(self.id, channel, self._sent_bytes, chunk))
+            self._sent_bytes += len(chunk)
+            remaining = remaining[len(chunk) :]
 
     def send_end(self) -> None:
-        if self.over or self._we_ended:
+        if self.finished or self._local_ended:
             return
-        self._we_ended = True
+        self._local_ended = True
         self.mux.send(encode_end(self.id))
         if self.peer_ended:
             self._finish()
 
     def reset(self, code: str, message: str) -> None:
-        """Ends the stream for both sides; what is still queued is dropped."""
-        if self.over:
+        """Ends the stream for both sides and drops everything still queued."""
+        if self.finished:
             return
         self.mux.send(encode(Kind.RESET, self.id, encode_object({"code": code, "message": message})))
         self._queue.clear()
@@ -159,45 +185,48 @@ class Stream:
         self._finish()
 
     def close(self) -> None:
-        """Lets go of the stream, whatever its state: no reader may leave one behind."""
+        """Releases the stream in any state.
+
+        Every reader must call this, so that no stream leaks.
+        """
         self._queue.clear()
-        if not self.over:
+        if not self.finished:
             self.reset("cancelled", "the worker lets go")
 
-    # the mux's side
+    # called by the mux
 
     def on_data(self, channel: int, offset: int, data: bytes) -> None:
-        self._spend(DATA_HEAD_BYTES + len(data))
+        self._use_receive_credit(DATA_HEAD_BYTES + len(data))
         self._queue.append(Data(channel, offset, data))
-        self._wake()
+        self._wake_reader()
 
     def on_message(self, payload: bytes) -> None:
-        if len(payload) < _LEAST_MESSAGE_BYTES:
+        if len(payload) < _MIN_MESSAGE_BYTES:
             raise ProtocolViolation("a message is empty")
-        self._spend(len(payload))
+        self._use_receive_credit(len(payload))
         self._queue.append(payload)
-        self._wake()
+        self._wake_reader()
 
     def on_credit(self, amount: int) -> None:
-        self._credit += amount
-        if self._credit > MAX_CREDIT_BYTES:
+        self._send_credit += amount
+        if self._send_credit > MAX_CREDIT_BYTES:
             raise ProtocolViolation("more credit than a stream can have")
-        if self._credit_given is not None:
-            self._credit_given.set()
+        if self._credit_received is not None:
+            self._credit_received.set()
 
     def on_end(self) -> None:
         if self.peer_ended:
             raise ProtocolViolation("a second END")
         self.peer_ended = True
-        if not self._half_close and not self._we_ended:
+        if not self._half_close and not self._local_ended:
             self._failure = StreamReset("gone", "the agent has ended the stream")
             self.send_end()
-        elif self._we_ended:
+        elif self._local_ended:
             self._finish()
-        self._wake()
+        self._wake_reader()
 
     def on_reset(self, code: str, message: str) -> None:
-        self.peer_ended = False  # an END before it no longer tells how the stream ended
+        self.peer_ended = False  # the RESET replaces an earlier END as the way the stream ended
         self._failure = StreamReset(code, message)
         self._finish()
 
@@ -206,45 +235,45 @@ class Stream:
             self._failure = closed
         self._finish()
 
-    # both
+    # shared by both sides
 
-    def _spend(self, size: int) -> None:
+    def _use_receive_credit(self, size: int) -> None:
         if self.peer_ended:
             raise ProtocolViolation("more was sent after END")
-        self._allowed -= size
-        if self._allowed < 0:
+        self._receive_credit -= size
+        if self._receive_credit < 0:
             raise ProtocolViolation("more was sent than credit allows")
 
-    def _give_back(self, size: int) -> None:
+    def _return_credit(self, size: int) -> None:
         self._consumed += size
-        if self._consumed >= GRANT_BYTES and not self.peer_ended and not self.over:
-            self._allowed += self._consumed
+        if self._consumed >= GRANT_BYTES and not self.peer_ended and not self.finished:
+            self._receive_credit += self._consumed
             self.mux.send(encode_credit(self.id, self._consumed))
             self._consumed = 0
 
-    async def _until_sendable(self, size: int) -> None:
+    async def _wait_sendable(self, size: int) -> None:
         while True:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self.over or self._we_ended:
+            if self.finished or self._local_ended:
                 raise StreamReset("gone", "the stream has ended")
-            if self._credit < size:
-                if self._credit_given is None:
-                    self._credit_given = asyncio.Event()
-                self._credit_given.clear()
-                await self._credit_given.wait()
+            if self._send_credit < size:
+                if self._credit_received is None:
+                    self._credit_received = asyncio.Event()
+                self._credit_received.clear()
+                await self._credit_received.wait()
             elif not self.mux.writable:
-                await self.mux.drained()
+                await self.mux.wait_writable()
             else:
                 return
 
     def _finish(self) -> None:
-        self.over = True
+        self.finished = True
         self.mux.forget(self)
-        self._wake()
-        if self._credit_given is not None:
-            self._credit_given.set()
+        self._wake_reader()
+        if self._credit_received is not None:
+            self._credit_received.set()
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

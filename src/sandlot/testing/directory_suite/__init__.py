@@ -1,7 +1,7 @@
-"""The directory conformance suite: how a fleet's ``Directory`` must behave, whoever implements it.
+"""The directory conformance suite: how every implementation of ``Directory`` must behave.
 
-Subclass ``DirectorySuite`` in a test module, give it a ``directory_harness`` fixture that makes a new, empty
-directory for each case, and pytest runs every case::
+Subclass ``DirectorySuite`` in a test module and give it a ``directory_harness`` fixture that makes
+a new, empty directory for each case. Pytest then runs every case::
 
     class TestMemory(DirectorySuite):
         @pytest_asyncio.fixture
@@ -27,7 +27,7 @@ class DirectorySuite(
     LossCases,
     SettlingCases,
 ):
-    """Every case. A directory passes all of them."""
+    """All cases. A directory must pass every one."""
 
 
 __all__ = ["DirectoryHarness", "DirectorySuite"]

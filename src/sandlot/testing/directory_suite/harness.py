@@ -1,4 +1,4 @@
-"""What the cases need of a directory under test, and a small fleet that speaks to it."""
+"""The harness that a directory under test provides, and a small fleet that uses it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import pytest
 
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.ids import new_sandbox_id, new_session_id
-from sandlot.domain.session import EndReason, Session, end
-from sandlot.fleet.directory import (
+from sandlot.domain.session import EndReason, Session
+from sandlot.domain.session_states import end
+from sandlot.fleet.directory.contract import (
     Directory,
     Lease,
     Place,
+    PlacementRequest,
     Room,
     SessionEntry,
     Timings,
-    Want,
     WorkerCard,
     WorkerReport,
 )
 
-# No sum of the steps that cases take comes near one of these ends, so that a slow machine changes nothing.
+# The cases never come near these times by accident, so a slow machine changes nothing.
 TIMINGS = Timings(
     lease_s=10.0, lost_after_s=60.0, reservation_s=30.0, remember_ended_s=600.0, remember_lost_s=1800.0
 )
-SECONDS_OVER = 3.0
-# The clocks of workers are theirs: sessions come from one that is a day behind.
+MARGIN_S = 3.0
+# Workers have their own clocks. These sessions come from a worker whose clock is far behind.
 CREATED_AT = 1_700_000_000.0
 
 
 @dataclass
 class DirectoryHarness:
-    """``directory`` and ``other`` are two clients of one directory with ``TIMINGS``, new and empty.
+    """Two clients, ``directory`` and ``other``, of one new, empty directory with ``TIMINGS``.
 
-    ``pass_time`` lets so many seconds of the directory's time pass. ``empty`` takes away all that it knows.
+    ``pass_time`` advances the directory's clock by some seconds. ``empty`` erases all its records.
     """
 
     directory: Directory
@@ -46,7 +47,7 @@ class DirectoryHarness:
 
 @dataclass
 class Fleet:
-    """Workers by name, their leases and what they report."""
+    """Workers by name, with their leases and their last reports."""
 
     harness: DirectoryHarness
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -63,19 +64,19 @@ class Fleet:
         return lease
 
     async def offer(self, name: str, *, warm: int = 0, free: int = 100, environment: str = "base") -> Lease:
-        """Joins if it has not, and reports its room."""
+        """Reports a worker's room, after joining if it has not joined yet."""
         lease = self.leases.get(name) or await self.join(name)
         self.reports[name] = WorkerReport(room={environment: Room(warm, free)})
         await self.directory.report(lease, self.reports[name])
         return lease
 
     async def settle(self) -> None:
-        """Lets the directory's settling time pass; the workers live on."""
+        """Lets the directory's settling time pass while the workers stay alive."""
         await self.directory.status()
-        await self.live(TIMINGS.lease_s + SECONDS_OVER)
+        await self.run_for(TIMINGS.lease_s + MARGIN_S)
 
-    async def live(self, seconds: float, *, dead: tuple[str, ...] = ()) -> None:
-        """Time passes, and all workers but the dead report on."""
+    async def run_for(self, seconds: float, *, dead: tuple[str, ...] = ()) -> None:
+        """Lets time pass while all workers except the dead ones keep reporting."""
         while seconds > 0:
             step = min(seconds, TIMINGS.lease_s / 2)
             await self.harness.pass_time(step)
@@ -84,27 +85,27 @@ class Fleet:
                     await self.directory.report(lease, self.reports.get(name, WorkerReport()))
             seconds -= step
 
-    async def make(self, place: Place, session: Session, key: str | None = None) -> frozenset[str]:
-        """What the worker does with a create that was sent to it."""
+    async def record(self, place: Place, session: Session, key: str | None = None) -> frozenset[str]:
+        """Records a session, as a worker does for a create that was sent to it."""
         return await self.directory.record(
             self.leases[place.worker.id], [SessionEntry(session, place.reservation, key)]
         )
 
-    async def create(self, **want: object) -> tuple[Session, Place]:
-        """A whole create that goes well."""
-        asked = wanting(**want)
-        place = await self.directory.place(asked)
+    async def create(self, **options: object) -> tuple[Session, Place]:
+        """Runs a whole create that succeeds."""
+        request = placement_request(**options)
+        place = await self.directory.place(request)
         assert isinstance(place, Place)
-        session = a_session(tenant=asked.tenant, thread=asked.thread, environment=asked.environment)
-        assert await self.make(place, session, asked.idempotency_key) == frozenset()
+        session = a_session(tenant=request.tenant, thread=request.thread, environment=request.environment)
+        assert await self.record(place, session, request.idempotency_key) == frozenset()
         return session, place
 
     async def count(self) -> int:
-        """Living and lost sessions of ``acme``, as far as one page goes."""
+        """Counts the live and lost sessions of ``acme`` on one page."""
         return len((await self.directory.page("acme")).found)
 
-    async def placed(self, **want: object) -> Place:
-        place = await self.directory.place(wanting(**want))
+    async def place(self, **options: object) -> Place:
+        place = await self.directory.place(placement_request(**options))
         assert isinstance(place, Place)
         return place
 
@@ -115,8 +116,8 @@ class Cases:
         return Fleet(directory_harness)
 
 
-def wanting(**want: object) -> Want:
-    return Want(**({"tenant": "acme", "environment": "base"} | want))  # type: ignore[arg-type]
+def placement_request(**options: object) -> PlacementRequest:
+    return PlacementRequest(**({"tenant": "acme", "environment": "base"} | options))  # type: ignore[arg-type]
 
 
 def a_session(*, tenant: str = "acme", age: float = 0.0, **fields: object) -> Session:
@@ -130,7 +131,7 @@ def ended(session: Session) -> Session:
 
 
 async def refused(call: Awaitable[object], reason: str) -> Unavailable:
-    """The call is refused for this reason, and says when to come again."""
+    """Checks that the call is refused for this reason, with a time to retry after."""
     with pytest.raises(Unavailable) as caught:
         await call
     assert caught.value.details["reason"] == reason

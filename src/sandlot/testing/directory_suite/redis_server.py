@@ -1,4 +1,4 @@
-"""A Redis of one's own, for tests and measurements: on a free port, in a new folder, ended by its pid."""
+"""A private Redis server for tests and measurements, on a free port and in a new folder."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from pathlib import Path
 START_SECONDS = 20.0
 
 
-# Below the range that the kernel gives to outgoing connections, which would take a port before its server listens.
+# Below the range of ports that the kernel gives to outgoing connections. Such a connection could
+# take a port before its server listens.
 FIRST_PORT, LAST_PORT = 10_000, 32_000
 MOST_PROCESSES = 8
 
 
 def _own_ports() -> Iterator[int]:
-    """Those of this process: parallel test processes (pytest-xdist) must not be given each other's."""
+    """The ports of this process. Parallel test processes (pytest-xdist) must not share ports."""
     each = (LAST_PORT - FIRST_PORT) // MOST_PROCESSES
     process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MOST_PROCESSES
-    begin = secrets.randbelow(each)  # two runs at the same time rarely meet
+    begin = secrets.randbelow(each)  # so that two runs at the same time rarely collide
     return (FIRST_PORT + process * each + (begin + number) % each for number in itertools.count())
 
 
@@ -35,7 +36,10 @@ _ports = _own_ports()
 
 
 def free_port() -> int:
-    """Not one that this process was given lately: whoever has that may not listen yet, or not just now."""
+    """Returns a free port that this process has not used lately.
+
+    The server that got a recent port may not listen yet, or may be restarting.
+    """
     for port in _ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -86,7 +90,7 @@ class RedisServer:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Without any chance to write something down."""
+        """Kills the server, so that it cannot save anything."""
         self.signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait()

@@ -1,4 +1,4 @@
-"""Sessions: recorded, found, listed, forgotten."""
+"""Sessions: how the directory records, finds, lists and forgets them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.limits import Limits
-from sandlot.domain.session import (
-    EndReason,
-    Predecessor,
-    Session,
-    SessionState,
-    lose,
-    loss_report,
-    recreate,
-    touch,
-)
-from sandlot.fleet.directory import FoundPage, SessionEntry
+from sandlot.domain.session import EndReason, Predecessor, Session, SessionState
+from sandlot.domain.session_states import lose, loss_report, recreate, touch
+from sandlot.fleet.directory.contract import FoundPage, SessionEntry
 from sandlot.testing.directory_suite.harness import (
-    SECONDS_OVER,
+    MARGIN_S,
     TIMINGS,
     Cases,
     Fleet,
@@ -30,8 +22,8 @@ from sandlot.testing.directory_suite.harness import (
 )
 
 
-def rich() -> Session:
-    """Nothing as usual."""
+def unusual_session() -> Session:
+    """A session in which no field has its default."""
     session = a_session(
         tenant="tenant with spaces:s",
         thread="~!$'()*+,;[]{}|\\^`<>\"",
@@ -50,7 +42,9 @@ def rich() -> Session:
 
 
 class SessionCases(Cases):
-    @pytest.mark.parametrize("session", [a_session(), rich(), ended(a_session(thread="t")), ended(rich())])
+    @pytest.mark.parametrize(
+        "session", [a_session(), unusual_session(), ended(a_session(thread="t")), ended(unusual_session())]
+    )
     async def test_comes_back_as_it_was(self, fleet: Fleet, session: Session) -> None:
         lease = await fleet.offer("w1")
         assert await fleet.directory.record(lease, [SessionEntry(session)]) == frozenset()
@@ -78,15 +72,15 @@ class SessionCases(Cases):
         assert await fleet.count() == 1
 
     async def test_ended_is_final(self, fleet: Fleet) -> None:
-        """A write that comes late does not bring it back; an older generation neither."""
+        """Neither a late write nor an older generation brings an ended session back."""
         lease = await fleet.offer("w1")
         await fleet.settle()
-        gone, made_anew = a_session(), a_session()
-        lost = lose(made_anew, loss_report(made_anew, "died", made_anew.created_at + 1))
+        deleted, first = a_session(), a_session()
+        lost = lose(first, loss_report(first, "died", first.created_at + 1))
         second = recreate(lost, "sbx_" + "0" * 32, lost.created_at + 2)
-        await fleet.directory.record(lease, [SessionEntry(ended(gone)), SessionEntry(second)])
-        assert await fleet.directory.record(lease, [SessionEntry(gone), SessionEntry(lost)]) == frozenset()
-        for expected in (ended(gone), second):
+        await fleet.directory.record(lease, [SessionEntry(ended(deleted)), SessionEntry(second)])
+        assert await fleet.directory.record(lease, [SessionEntry(deleted), SessionEntry(lost)]) == frozenset()
+        for expected in (ended(deleted), second):
             found = await fleet.directory.find(expected.id)
             assert found is not None
             assert found.session == expected
@@ -105,12 +99,12 @@ class SessionCases(Cases):
         found = await fleet.directory.find(session.id)
         assert found is not None
         assert found.session.state is SessionState.ENDED
-        await fleet.live(TIMINGS.remember_ended_s + SECONDS_OVER)
+        await fleet.run_for(TIMINGS.remember_ended_s + MARGIN_S)
         assert await fleet.directory.find(session.id) is None
-        assert (await fleet.placed(thread="t")).before is None
+        assert (await fleet.place(thread="t")).previous is None
 
     async def test_an_end_is_the_last_also_of_an_earlier_generation(self, fleet: Fleet) -> None:
-        """A recreate that was recorded, and whose worker did not hear it, was not made."""
+        """A recreate did not happen if its worker never got the answer to its record."""
         lease = await fleet.offer("w1")
         await fleet.settle()
         session = a_session()
@@ -139,8 +133,8 @@ class SessionCases(Cases):
         await fleet.directory.forget(lease, [session.id])
         assert await fleet.directory.find(session.id) is None
         assert await fleet.count() == 0
-        assert not (await fleet.placed(thread="t")).known
-        assert not (await fleet.placed(idempotency_key="k")).known
+        assert not (await fleet.place(thread="t")).known
+        assert not (await fleet.place(idempotency_key="k")).known
 
     async def test_forgets_only_its_own(self, fleet: Fleet) -> None:
         one, two = await fleet.offer("w1"), await fleet.offer("w2")
@@ -162,8 +156,9 @@ class SessionCases(Cases):
         assert await fleet.directory.find(mine.id) is not None
 
     async def test_a_thread_has_one_living_session(self, fleet: Fleet) -> None:
-        """If two workers made one each, as after a failover that lost a reservation, the first record
-        stands.
+        """If two workers created one each, the first record wins.
+
+        That happens after a failover that lost a reservation.
         """
         one, two = await fleet.offer("w1"), await fleet.offer("w2")
         await fleet.settle()
@@ -171,58 +166,58 @@ class SessionCases(Cases):
         assert await fleet.directory.record(one, [SessionEntry(first)]) == frozenset()
         assert await fleet.directory.record(two, [SessionEntry(second)]) == {second.id}
         assert await fleet.directory.find(second.id) is None
-        assert (await fleet.placed(thread="t")).worker.id == "w1"
+        assert (await fleet.place(thread="t")).worker.id == "w1"
         await fleet.directory.record(one, [SessionEntry(ended(first))])
         assert await fleet.directory.record(two, [SessionEntry(second)]) == frozenset()
-        assert (await fleet.placed(thread="t")).worker.id == "w2"
+        assert (await fleet.place(thread="t")).worker.id == "w2"
 
     async def test_a_late_record_beats_a_reservation_elsewhere(self, fleet: Fleet) -> None:
         one, two = await fleet.offer("w1", warm=0), await fleet.offer("w2", warm=5)
         await fleet.settle()
-        place = await fleet.placed(thread="t")
+        place = await fleet.place(thread="t")
         assert place.worker.id == "w2"
         real, late = a_session(thread="t"), a_session(thread="t")
         assert await fleet.directory.record(one, [SessionEntry(real)]) == frozenset()
-        assert (await fleet.placed(thread="t")).worker.id == "w1"
+        assert (await fleet.place(thread="t")).worker.id == "w1"
         assert await fleet.directory.record(two, [SessionEntry(late, place.reservation)]) == {late.id}
         assert (await fleet.directory.status()).reservations == 0
 
     async def test_a_renamed_worker_takes_its_sessions_along(self, fleet: Fleet) -> None:
-        """Same data, another id: once the old id is gone, the same generation may move."""
+        """A worker with the same data and a new id takes its sessions once the old id is gone."""
         old, new = await fleet.offer("old"), await fleet.offer("new")
         session = a_session(thread="t")
         await fleet.directory.record(old, [SessionEntry(session)])
         assert await fleet.directory.record(new, [SessionEntry(session)]) == {session.id}
-        await fleet.live(TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER, dead=("old",))
+        await fleet.run_for(TIMINGS.lease_s + TIMINGS.lost_after_s + MARGIN_S, dead=("old",))
         assert await fleet.directory.record(new, [SessionEntry(session)]) == frozenset()
-        assert (await fleet.placed(thread="t")).worker.id == "new"
+        assert (await fleet.place(thread="t")).worker.id == "new"
         assert (await fleet.directory.held("old")).ids == ()
 
     async def test_ended_is_final_also_for_another_worker(self, fleet: Fleet) -> None:
         old, new = await fleet.offer("old"), await fleet.offer("new")
         session = a_session(thread="t")
         await fleet.directory.record(old, [SessionEntry(ended(session))])
-        await fleet.live(TIMINGS.lease_s + TIMINGS.lost_after_s + SECONDS_OVER, dead=("old",))
+        await fleet.run_for(TIMINGS.lease_s + TIMINGS.lost_after_s + MARGIN_S, dead=("old",))
         assert await fleet.directory.record(new, [SessionEntry(session)]) == {session.id}
-        assert not (await fleet.placed(thread="t")).known
+        assert not (await fleet.place(thread="t")).known
 
     async def test_the_youngest_is_its_threads_last(self, fleet: Fleet) -> None:
-        """In whatever order ended sessions are recorded, as after an emptied directory."""
+        """It does not matter in which order ended sessions are recorded after a rebuild."""
         lease = await fleet.offer("w1", warm=5)
         await fleet.settle()
         oldest, older, young = (a_session(thread="t", age=age) for age in (20.0, 10.0, 0.0))
         await fleet.directory.record(lease, [SessionEntry(ended(older)), SessionEntry(ended(oldest))])
-        place = await fleet.placed(thread="t")
-        assert place.before == ended(older)
-        # Not even while the next one is being made.
+        place = await fleet.place(thread="t")
+        assert place.previous == ended(older)
+        # An older record does not change that either while the next session is being created.
         await fleet.directory.record(lease, [SessionEntry(ended(oldest))])
-        assert (await fleet.placed(thread="t")).reservation == place.reservation
-        await fleet.make(place, young)
+        assert (await fleet.place(thread="t")).reservation == place.reservation
+        await fleet.record(place, young)
         await fleet.directory.record(lease, [SessionEntry(ended(older))])
-        assert (await fleet.placed(thread="t")).known
+        assert (await fleet.place(thread="t")).known
 
     async def test_what_is_held_for_a_worker(self, fleet: Fleet) -> None:
-        """A worker that lost its data forgets what it does not have."""
+        """A worker that lost its data uses the list to forget sessions that it no longer has."""
         lease = await fleet.offer("w1")
         await fleet.offer("w2")
         sessions = [a_session() for _ in range(130)]
@@ -237,7 +232,7 @@ class SessionCases(Cases):
                 break
         assert held == {session.id for session in sessions}
         assert (await fleet.directory.held("w2")).ids == (await fleet.directory.held("never")).ids == ()
-        assert {status.at.id: status.recorded for status in await fleet.directory.workers()} == {
+        assert {status.ref.id: status.recorded for status in await fleet.directory.workers()} == {
             "w1": 130,
             "w2": 0,
         }

@@ -1,4 +1,4 @@
-"""An emptied directory: it says that it does not know, until the workers have told it everything again."""
+"""An emptied directory: it answers "unsettled" until the workers have recorded everything again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from sandlot.domain.errors import NotFound
 from sandlot.domain.ids import new_session_id
-from sandlot.fleet.directory import Fenced, SessionEntry, Want, WorkerReport
-from sandlot.fleet.rules import MAX_SETTLING_LEASES
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Cases, Fleet, a_session, refused
+from sandlot.fleet.directory.contract import Fenced, PlacementRequest, SessionEntry, WorkerReport
+from sandlot.fleet.directory.rules import MAX_SETTLING_LEASES
+from sandlot.testing.directory_suite.harness import MARGIN_S, TIMINGS, Cases, Fleet, a_session, refused
 
 
 class SettlingCases(Cases):
@@ -20,24 +20,24 @@ class SettlingCases(Cases):
             lambda: directory.page("acme"),
             lambda: directory.page("acme", thread="t"),
             lambda: directory.bury(a_session()),
-            lambda: directory.place(Want("acme", "base", thread="t")),
-            lambda: directory.place(Want("acme", "base", idempotency_key="k")),
-            lambda: directory.place(Want("acme", "base", takes_over=new_session_id())),
-            # A quota cannot be kept by who does not know all sessions.
-            lambda: directory.place(Want("acme", "base", max_sessions=5)),
+            lambda: directory.place(PlacementRequest("acme", "base", thread="t")),
+            lambda: directory.place(PlacementRequest("acme", "base", idempotency_key="k")),
+            lambda: directory.place(PlacementRequest("acme", "base", takes_over=new_session_id())),
+            # The directory cannot enforce a quota before it knows all sessions.
+            lambda: directory.place(PlacementRequest("acme", "base", max_sessions=5)),
         ):
             await refused(call(), "unsettled")
         assert not (await directory.status()).settled
-        # What needs no knowledge goes on.
-        assert (await fleet.placed()).worker.id == "w1"
+        # A placement that depends on no recorded session still works.
+        assert (await fleet.place()).worker.id == "w1"
         await fleet.settle()
         assert (await directory.status()).settled
         assert await directory.find(new_session_id()) is None
         assert (await directory.page("acme")).found == ()
         assert not await directory.bury(a_session())
-        assert not (await fleet.placed(thread="t", idempotency_key="k", max_sessions=5)).known
+        assert not (await fleet.place(thread="t", idempotency_key="k", max_sessions=5)).known
         with pytest.raises(NotFound):
-            await fleet.placed(takes_over=new_session_id())
+            await fleet.place(takes_over=new_session_id())
 
     async def test_rebuilt_from_the_workers(self, fleet: Fleet) -> None:
         for name in ("w1", "w2"):
@@ -48,7 +48,7 @@ class SettlingCases(Cases):
         ]
         before = await fleet.directory.status()
         await fleet.harness.empty()
-        # A coordinator is the first to come, and is told nothing wrong.
+        # A coordinator that asks before the workers return gets no false answer.
         await refused(fleet.directory.find(made[0][0].id), "unsettled")
         for name, lease in list(fleet.leases.items()):
             with pytest.raises(Fenced) as caught:
@@ -66,10 +66,10 @@ class SettlingCases(Cases):
             beat = await fleet.directory.report(again, fleet.reports[name])
             assert beat.generation == again.generation
             assert not (await fleet.directory.status()).settled
-        # What it knows it says, settled or not.
+        # The directory reports the sessions that it knows, settled or not.
         for number, (session, place) in enumerate(made):
-            assert (await fleet.placed(thread=f"t{number}")).worker.id == place.worker.id
-            assert (await fleet.placed(idempotency_key=f"k{number}")).worker.id == place.worker.id
+            assert (await fleet.place(thread=f"t{number}")).worker.id == place.worker.id
+            assert (await fleet.place(idempotency_key=f"k{number}")).worker.id == place.worker.id
             found = await fleet.directory.find(session.id)
             assert found is not None
             assert found.session == session
@@ -80,29 +80,29 @@ class SettlingCases(Cases):
     async def test_waits_for_a_worker_that_is_still_recording(self, fleet: Fleet) -> None:
         lease = await fleet.join("w1")
         fleet.reports["w1"] = WorkerReport(complete=False)
-        await fleet.live(3 * TIMINGS.lease_s)
+        await fleet.run_for(3 * TIMINGS.lease_s)
         assert not (await fleet.directory.status()).settled
         await fleet.directory.report(lease, WorkerReport())
         assert not (await fleet.directory.status()).settled
         fleet.reports["w1"] = WorkerReport()
-        await fleet.live(TIMINGS.lease_s + SECONDS_OVER)
+        await fleet.run_for(TIMINGS.lease_s + MARGIN_S)
         assert (await fleet.directory.status()).settled
 
     async def test_but_not_for_ever(self, fleet: Fleet) -> None:
         await fleet.join("w1")
         fleet.reports["w1"] = WorkerReport(complete=False)
-        await fleet.live(MAX_SETTLING_LEASES * TIMINGS.lease_s + SECONDS_OVER)
+        await fleet.run_for(MAX_SETTLING_LEASES * TIMINGS.lease_s + MARGIN_S)
         assert (await fleet.directory.status()).settled
 
     async def test_what_has_settled_stays_so(self, fleet: Fleet) -> None:
-        """A worker that joins later, or records again, holds up nobody."""
+        """A worker that joins later, or records again, does not make the directory unsettled."""
         await fleet.offer("w1")
         await fleet.settle()
         await fleet.directory.report(await fleet.join("w2"), WorkerReport(complete=False))
         assert (await fleet.directory.status()).settled
 
     async def test_a_worker_that_stays_away_is_not_lost_by_it(self, fleet: Fleet) -> None:
-        """The new directory never knew it: its sessions are unknown then, and recorded when it comes back."""
+        """The new directory never knew the worker. Its sessions are unknown until it returns."""
         await fleet.offer("w1", warm=5)
         await fleet.settle()
         session, _ = await fleet.create(thread="t")
@@ -113,4 +113,4 @@ class SettlingCases(Cases):
         assert await fleet.directory.find(session.id) is None
         lease = await fleet.join("w1", last_epoch=1)
         assert await fleet.directory.record(lease, [SessionEntry(session)]) == frozenset()
-        assert (await fleet.placed(thread="t")).worker.id == "w1"
+        assert (await fleet.place(thread="t")).worker.id == "w1"

@@ -1,16 +1,16 @@
-"""Leases: one process for each worker's id, epochs that only grow, and what the others see of it."""
+"""Leases: one process per worker id, epochs that only grow, and the states that others see."""
 
 from __future__ import annotations
 
 import pytest
 
 from sandlot.domain.errors import Conflict, InvalidRequest
-from sandlot.fleet.directory import Fenced, Room, SessionEntry, WorkerCard, WorkerReport, WorkerState
-from sandlot.testing.directory_suite.harness import SECONDS_OVER, TIMINGS, Cases, Fleet, a_session
+from sandlot.fleet.directory.contract import Fenced, Room, SessionEntry, WorkerCard, WorkerReport, WorkerState
+from sandlot.testing.directory_suite.harness import MARGIN_S, TIMINGS, Cases, Fleet, a_session
 
 
 async def states(fleet: Fleet) -> dict[str, WorkerState]:
-    return {status.at.id: status.at.state for status in await fleet.directory.workers()}
+    return {status.ref.id: status.ref.state for status in await fleet.directory.workers()}
 
 
 class WorkerCases(Cases):
@@ -22,26 +22,26 @@ class WorkerCases(Cases):
         assert beat.generation == lease.generation
         assert beat.intact
         (status,) = await fleet.harness.other.workers()
-        assert (status.at.id, status.at.url, status.at.epoch) == ("w1", "http://w1:8000", 1)
-        assert (status.at.state, status.version, status.report) == (WorkerState.ALIVE, "1.0", report)
+        assert (status.ref.id, status.ref.url, status.ref.epoch) == ("w1", "http://w1:8000", 1)
+        assert (status.ref.state, status.version, status.report) == (WorkerState.ALIVE, "1.0", report)
         assert 0 < status.lease_left_s <= TIMINGS.lease_s
 
     async def test_lease_ends_without_reports(self, fleet: Fleet) -> None:
         await fleet.offer("w1")
         await fleet.offer("w2")
-        await fleet.live(TIMINGS.lease_s + SECONDS_OVER, dead=("w1",))
+        await fleet.run_for(TIMINGS.lease_s + MARGIN_S, dead=("w1",))
         assert await states(fleet) == {"w1": WorkerState.LATE, "w2": WorkerState.ALIVE}
-        await fleet.live(TIMINGS.lost_after_s, dead=("w1",))
+        await fleet.run_for(TIMINGS.lost_after_s, dead=("w1",))
         assert await states(fleet) == {"w1": WorkerState.GONE, "w2": WorkerState.ALIVE}
 
     async def test_late_worker_comes_back_with_its_lease(self, fleet: Fleet) -> None:
         lease = await fleet.offer("w1")
-        await fleet.harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
+        await fleet.harness.pass_time(TIMINGS.lease_s + MARGIN_S)
         await fleet.directory.report(lease, WorkerReport())
         assert await states(fleet) == {"w1": WorkerState.ALIVE}
 
     async def test_two_processes_with_one_id(self, fleet: Fleet) -> None:
-        """The second refuses to start, also with the first one's data; the first goes on."""
+        """The second cannot join, even with the first one's data. The first continues."""
         lease = await fleet.offer("w1")
         for last_epoch in (0, lease.epoch):
             with pytest.raises(Conflict, match="alive in another process") as caught:
@@ -62,11 +62,11 @@ class WorkerCases(Cases):
         assert caught.value.replaced
 
     async def test_frozen_beyond_its_lease_and_replaced(self, fleet: Fleet) -> None:
-        """The old process is fenced in everything that it may try."""
+        """The directory fences the old process on every call that it may try."""
         session = a_session()
         old = await fleet.offer("w1")
         await fleet.directory.record(old, [SessionEntry(session)])
-        await fleet.harness.pass_time(TIMINGS.lease_s + SECONDS_OVER)
+        await fleet.harness.pass_time(TIMINGS.lease_s + MARGIN_S)
         new = await fleet.join("w1", token="another")
         assert new.epoch == old.epoch + 1
         for call in (
@@ -100,7 +100,7 @@ class WorkerCases(Cases):
         assert again.generation != lease.generation
 
     async def test_a_later_epoch_than_the_directory_knows_wins(self, fleet: Fleet) -> None:
-        """After a failover the directory may remember only the process before this one, as alive."""
+        """After a failover, the directory may know only the previous process, as alive."""
         old = await fleet.join("w1")
         ahead = type(old)("w1", old.epoch + 1, "newer", old.generation)
         with pytest.raises(Fenced) as caught:
@@ -119,7 +119,7 @@ class WorkerCases(Cases):
         assert (await fleet.join("w1")).epoch == lease.epoch + 1
 
     async def test_leaves_with_sessions(self, fleet: Fleet) -> None:
-        """It is late at once, its sessions stay, and its next process can join without waiting."""
+        """The worker is late at once and keeps its sessions; its next process can join at once."""
         lease = await fleet.offer("w1")
         session = a_session()
         await fleet.directory.record(lease, [SessionEntry(session)])

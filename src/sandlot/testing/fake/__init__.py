@@ -1,4 +1,4 @@
-"""The service in memory, for tests: see ``FakeSandlot`` and ``FakeService``."""
+"""The service in memory, for tests. See ``FakeSandlot`` and ``FakeService``."""
 
 from sandlot.testing.fake.sandlot import FakeSandlot
 from sandlot.testing.fake.scripts import Call, Invocation, Reply

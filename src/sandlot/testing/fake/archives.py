@@ -1,4 +1,4 @@
-"""Tar archives of a tree in memory, both ways, bounded and without trust in what an archive says."""
+"""Packs and unpacks tar archives of a tree in memory, bounded and without trusting them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_ARCHIVE_BYTES = 256 * 1024 * 1024
 
 
 def pack(tree: Tree, path: str, max_bytes: int | None) -> bytes:
-    """What is under a folder, or one file under its name."""
+    """Packs the content of a folder, or one file under its own name."""
     node = tree.find(path)
     if isinstance(node, Folder):
         members = list(tree.walk(path))
     else:
-        tree.content(path)  # says what is wrong with it
+        tree.content(path)  # raises if the file cannot be read
         members = [(path.rpartition("/")[2], node)]
     bound = MAX_ARCHIVE_BYTES if max_bytes is None else min(max_bytes, MAX_ARCHIVE_BYTES)
     if sum(len(member.data) for _, member in members if isinstance(member, Regular)) > bound:
@@ -48,7 +48,7 @@ def _header(name: str, node: Node, size: int) -> tarfile.TarInfo:
 def unpack(
     tree: Tree, path: str, packed: bytes, max_bytes: int | None, max_files: int | None
 ) -> ArchiveSummary:
-    """Entries before a refused one stay, as they do where an archive is unpacked while it arrives."""
+    """Unpacks an archive. Entries before a refused one stay, as when it is unpacked on arrival."""
     if not isinstance(tree.locate(path).node, Folder | None):
         raise problem("not_a_directory", path)
     tree.mkdir(path)
@@ -95,7 +95,7 @@ def _inside(root: str, name: str) -> str:
 
 
 def _make_folders(tree: Tree, root: str, name: str) -> None:
-    """The folders of an entry, none of them through a link that leads out."""
+    """Makes the folders of an entry, and refuses a link among them that leads out of the root."""
     steps = name[len(root) + 1 :].split("/")[:-1]
     for count in range(1, len(steps) + 1):
         step = f"{root}/" + "/".join(steps[:count])
@@ -107,6 +107,6 @@ def _make_folders(tree: Tree, root: str, name: str) -> None:
 
 
 def _clear(tree: Tree, path: str) -> None:
-    """An entry takes the place of an earlier one; it is not written through a link that stands there."""
+    """Removes an earlier file or link, so that an entry does not write through a link."""
     if isinstance(tree.locate(path, follow=False).node, Link | Regular):
         tree.remove(path)

@@ -1,4 +1,4 @@
-"""The commands that the fake's shell knows. Each does what tests need of the real one, and no more."""
+"""The commands of the fake's shell. Each does only what tests need of the real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from sandlot.domain.errors import FileProblem
 from sandlot.testing.fake.pipes import Bytes
 from sandlot.testing.fake.shell import ExitShell, Process, Program, Shell, State
-from sandlot.testing.fake.tree import USER_ID, Folder, Regular, words_of
+from sandlot.testing.fake.tree import USER_ID, Folder, Regular, error_text
 
 
 async def _true(process: Process) -> int:
@@ -71,39 +71,41 @@ _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "\\": "\\", '"': '"'}
 
 
-def _escapes(text: str) -> bytes:
-    """printf's: characters, octal and hexadecimal bytes."""
-    made, at = b"", 0
+def _unescape(text: str) -> bytes:
+    """Resolves the escapes of printf: characters, octal and hexadecimal bytes."""
+    encoded, at = b"", 0
     for match in _ESCAPE.finditer(text):
-        made += text[at : match.start()].encode("utf-8", "surrogateescape")
+        encoded += text[at : match.start()].encode("utf-8", "surrogateescape")
         if match[1] or match[2]:
-            made += bytes([(int(match[1], 8) if match[1] else int(match[2], 16)) & 0xFF])
+            encoded += bytes([(int(match[1], 8) if match[1] else int(match[2], 16)) & 0xFF])
         else:
-            made += _ESCAPED.get(match[3], "\\" + match[3]).encode()
+            encoded += _ESCAPED.get(match[3], "\\" + match[3]).encode()
         at = match.end()
-    return made + text[at:].encode("utf-8", "surrogateescape")
+    return encoded + text[at:].encode("utf-8", "surrogateescape")
 
 
 async def _printf(process: Process) -> int:
-    """%s, %d and %%; the format is used again while there are arguments."""
+    """Knows %s, %d and %%, and repeats the format while there are arguments."""
     if not process.arguments:
         return await process.fail("usage: printf format [arguments]", 2)
-    template, waiting = process.arguments[0], list(process.arguments[1:])
+    template, values = process.arguments[0], list(process.arguments[1:])
     while True:
         printed = b""
         for piece in re.split(r"(%[sd%])", template):
             if piece in ("%s", "%d"):
-                value = waiting.pop(0) if waiting else ("" if piece == "%s" else "0")
+                value = values.pop(0) if values else ("" if piece == "%s" else "0")
                 printed += value.encode("utf-8", "surrogateescape")
             else:
-                printed += b"%" if piece == "%%" else _escapes(piece)
+                printed += b"%" if piece == "%%" else _unescape(piece)
         await process.streams.stdout.write(printed)
-        if not waiting or not re.search(r"%[sd]", template):
+        if not values or not re.search(r"%[sd]", template):
             return 0
 
 
-async def _each_input(process: Process, paths: tuple[str, ...]) -> tuple[list[tuple[str, Bytes | None]], int]:
-    """The named files, None for stdin; what cannot be read is told, and makes the code 1."""
+async def _open_inputs(
+    process: Process, paths: tuple[str, ...]
+) -> tuple[list[tuple[str, Bytes | None]], int]:
+    """Opens the named files, None for stdin. An unreadable file prints an error: code 1."""
     found: list[tuple[str, Bytes | None]] = []
     code = 0
     for path in paths or ("-",):
@@ -113,12 +115,12 @@ async def _each_input(process: Process, paths: tuple[str, ...]) -> tuple[list[tu
         try:
             found.append((path, Bytes(bytes(process.tree.content(process.path(path))))))
         except FileProblem as error:
-            code = await process.fail(f"{path}: {words_of(error)}")
+            code = await process.fail(f"{path}: {error_text(error)}")
     return found, code
 
 
 async def _cat(process: Process) -> int:
-    inputs, code = await _each_input(process, process.arguments)
+    inputs, code = await _open_inputs(process, process.arguments)
     for _, source in inputs:
         while piece := await (source or process.streams.stdin).read():
             await process.streams.stdout.write(piece)
@@ -126,11 +128,11 @@ async def _cat(process: Process) -> int:
 
 
 async def _head(process: Process) -> int:
-    """-c N or -n N; ten lines without."""
+    """Knows -c N and -n N, and prints ten lines by default."""
     unit, count, rest = "-n", 10, process.arguments
     if rest[:1] in (("-c",), ("-n",)) and len(rest) > 1:
         unit, count, rest = rest[0], _number(rest[1]), rest[2:]
-    inputs, code = await _each_input(process, rest)
+    inputs, code = await _open_inputs(process, rest)
     for _, source in inputs:
         left = count
         while left > 0 and (piece := await (source or process.streams.stdin).read()):
@@ -146,11 +148,11 @@ async def _head(process: Process) -> int:
 
 
 async def _wc(process: Process) -> int:
-    """-c or -l, of stdin or of files."""
+    """Knows -c and -l, for stdin or files."""
     unit, rest = process.arguments[:1], process.arguments[1:]
     if unit not in (("-c",), ("-l",)):
         return await process.fail("the fake's wc knows -c and -l")
-    inputs, code = await _each_input(process, rest)
+    inputs, code = await _open_inputs(process, rest)
     for path, source in inputs:
         count = 0
         while piece := await (source or process.streams.stdin).read():
@@ -199,14 +201,14 @@ async def _test(process: Process) -> int:
             return await process.fail("missing `]'", 2)
         words.pop()
     if words[:1] == ["!"]:
-        holds = _holds(process, words[1:])
+        holds = _evaluate(process, words[1:])
         return 2 if holds is None else int(holds)
-    holds = _holds(process, words)
+    holds = _evaluate(process, words)
     return 2 if holds is None else int(not holds)
 
 
-def _holds(process: Process, words: list[str]) -> bool | None:
-    """None: not an expression that is known here."""
+def _evaluate(process: Process, words: list[str]) -> bool | None:
+    """Evaluates a test expression. Returns None if this shell does not know it."""
     match words:
         case []:
             return False
@@ -256,14 +258,14 @@ async def _id(process: Process) -> int:
 
 
 async def _ls(process: Process) -> int:
-    """One name a line; -A and -a show hidden ones."""
+    """Prints one name per line; -A and -a show hidden ones."""
     options, paths = _options(process)
     code = 0
     for path in paths or ["."]:
         try:
             node = process.tree.find(process.path(path))
         except FileProblem as error:
-            code = await process.fail(f"cannot access '{path}': {words_of(error)}", 2)
+            code = await process.fail(f"cannot access '{path}': {error_text(error)}", 2)
             continue
         names = sorted(node.children) if isinstance(node, Folder) else [path]
         shown = [name for name in names if options & {"a", "A"} or not name.startswith(".")]
@@ -277,7 +279,7 @@ async def _mkdir(process: Process) -> int:
         try:
             process.tree.mkdir(process.path(path), parents="p" in options)
         except FileProblem as error:
-            return await process.fail(f"cannot create directory '{path}': {words_of(error)}")
+            return await process.fail(f"cannot create directory '{path}': {error_text(error)}")
     return 0
 
 
@@ -293,7 +295,7 @@ async def _rm(process: Process) -> int:
             process.tree.remove(full, recursive=True)
         except FileProblem as error:
             if "f" not in options or error.reason != "not_found":
-                code = await process.fail(f"cannot remove '{path}': {words_of(error)}")
+                code = await process.fail(f"cannot remove '{path}': {error_text(error)}")
     return code
 
 
@@ -304,7 +306,7 @@ async def _mv(process: Process) -> int:
 
 
 async def _ln(process: Process) -> int:
-    """-s alone: a link to its first argument, under its second."""
+    """Knows only -s: makes a link to its first argument under the name of its second."""
     options, names = _options(process)
     if "s" not in options or len(names) != 2:
         return await process.fail("the fake's ln knows -s TARGET NAME")
@@ -327,7 +329,7 @@ async def _stty(process: Process) -> int:
 
 
 async def _bash(process: Process) -> int:
-    """``-c text``, or line by line from stdin; with a prompt where there is a terminal."""
+    """Runs ``-c text``, or lines from stdin, with a prompt on a terminal."""
     arguments = [argument for argument in process.arguments if argument not in ("-l", "-i", "--login")]
     state = State(process.state.cwd, dict(process.variables), set(process.variables))
     shell = Shell(process.shell.machine, state)
@@ -348,7 +350,7 @@ async def _bash(process: Process) -> int:
 
 
 def _options(process: Process) -> tuple[set[str], list[str]]:
-    """Letters after a dash, and the rest."""
+    """Returns the option letters and the other arguments."""
     letters = {letter for word in process.arguments if word[:1] == "-" for letter in word[1:]}
     return letters, [word for word in process.arguments if word[:1] != "-"]
 

@@ -1,4 +1,4 @@
-"""One sandbox of the fake: a tree of files, shells with their state, and execs that run once per id."""
+"""One sandbox of the fake: a file tree, shells with their state, and execs that run once per id."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HARMLESS = frozenset({17, 18, 19, 20, 21, 22, 23, 28})
 
 
 @dataclass
-class KeptShell:
-    """A shell by its name; ``state`` is None before its first command and after its end."""
+class NamedShell:
+    """A named shell. ``state`` is None before its first command and after it has ended."""
 
     name: str
     cwd: str = WORKSPACE
@@ -47,8 +47,8 @@ class FakeComputer:
         env: Mapping[str, str],
         max_execs: int,
         scripts: Scripts,
-        sign: Callable[[ExecResult], ExecResult],
-        ended: Callable[[], None],
+        add_origin: Callable[[ExecResult], ExecResult],
+        on_exec_end: Callable[[], None],
     ) -> None:
         self.id = new_sandbox_id()
         self.tree = Tree()
@@ -61,13 +61,13 @@ class FakeComputer:
         }
         self._max_execs = max_execs
         self._scripts = scripts
-        self._sign = sign
-        self._ended = ended  # called whenever an exec has come to its end
+        self._add_origin = add_origin
+        self._on_exec_end = on_exec_end
         self.frozen = False
         self._execs: dict[str, FakeExec] = {}
-        self._shells: dict[str, KeptShell] = {}
+        self._shells: dict[str, NamedShell] = {}
 
-    # --- execs --------------------------------------------------------------------------------
+    # --- execs ------------------------------------------------------------------------------------
 
     def start(self, request: ExecRequest, *, offset: int = 0) -> FakeExecution:
         known = self._execs.get(request.exec_id)
@@ -90,23 +90,23 @@ class FakeComputer:
         return self._reader(self.exec(exec_id), offset, existing=True)
 
     def _reader(self, running: FakeExec, offset: int, *, existing: bool) -> FakeExecution:
-        return FakeExecution(running, offset, existing=existing, sign=self._sign)
+        return FakeExecution(running, offset, existing=existing, add_origin=self._add_origin)
 
     def exec(self, exec_id: str) -> FakeExec:
         found = self._execs.get(exec_id)
         if found is None:
-            raise NotFound(f"there is no exec {exec_id[:64]!r} in this session")
+            raise NotFound(f"Exec {exec_id[:64]!r} does not exist in this session.")
         return found
 
-    def knows(self, exec_id: str) -> bool:
+    def has_exec(self, exec_id: str) -> bool:
         return exec_id in self._execs
 
     def freeze(self, error: SandlotError | None) -> None:
-        """Readers are told ``error`` from here on; None: it answers again."""
+        """Makes readers raise ``error`` from now on. None makes the sandbox answer again."""
         self.frozen = error is not None
         for known in self._execs.values():
-            known.silent = error
-            known.bell.ring()
+            known.silence_error = error
+            known.notifier.notify()
 
     @property
     def running(self) -> int:
@@ -143,10 +143,10 @@ class FakeComputer:
             why = "does not exist" if error.reason == "not_found" else "is not a folder"
             raise InvalidRequest(f"cwd {cwd} {why}") from error
 
-    # --- running ------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     async def _run(self, running: FakeExec) -> None:
-        """The body of an exec's task. Cancelled by ``stop``, by its timeout, or with its sandbox."""
+        """Runs an exec in its task. ``stop``, the timeout or the sandbox's end cancels the task."""
         request = running.request
         timer = None
         if request.timeout_s is not None:
@@ -164,10 +164,10 @@ class FakeComputer:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._ended()
+            self._on_exec_end()
 
     async def _run_in_shell(self, running: FakeExec, name: str) -> None:
-        shell = self._shells.setdefault(name, KeptShell(name))
+        shell = self._shells.setdefault(name, NamedShell(name))
         async with shell.turn:
             if shell.closed:
                 running.finish(126, reason="start_failed")
@@ -179,7 +179,7 @@ class FakeComputer:
             state.exported.update(running.request.env)
             state.cwd = running.request.cwd or state.cwd
             try:
-                code = await self._run_command(running, state, contained=False)
+                code = await self._run_command(running, state, catch_exit=False)
                 shell.cwd = state.cwd
                 running.finish(code)
             except ExitShell as ended:
@@ -190,7 +190,7 @@ class FakeComputer:
                 if running.running:
                     running.finish(128 + SIGTERM, reason="killed", shell_ended=True)
 
-    async def _run_command(self, running: FakeExec, state: State, *, contained: bool = True) -> int:
+    async def _run_command(self, running: FakeExec, state: State, *, catch_exit: bool = True) -> int:
         request = running.request
         sinks = [_ChannelSink(running, channel) for channel in (Channel.STDOUT, Channel.STDERR)]
         streams = Streams(running.stdin, sinks[0], sinks[1])
@@ -204,12 +204,12 @@ class FakeComputer:
                     return 127
                 return await shell.run_words(request.argv, streams, {})
             assert request.command is not None
-            whole = programs.find_whole(request.command)
-            if whole is not None:
-                return await shell.run_program(whole, (request.command,), streams)
+            scripted = programs.find_exact(request.command)
+            if scripted is not None:
+                return await shell.run_program(scripted, (request.command,), streams)
             return await shell.run_text(request.command, streams)
         except ExitShell as ended:
-            if contained:
+            if catch_exit:
                 return ended.code
             raise
         except BrokenPipe:
@@ -219,7 +219,7 @@ class FakeComputer:
         variables = {**self._env, **env, "PWD": cwd}
         return State(cwd, variables, set(variables))
 
-    # --- shells -------------------------------------------------------------------------------
+    # --- shells -----------------------------------------------------------------------------------
 
     def list_shells(self) -> list[ShellSummary]:
         return [
@@ -234,24 +234,24 @@ class FakeComputer:
         if shell is None:
             raise NotFound(f"there is no shell {name[:64]!r} in this session")
         shell.closed = True
-        held = [known for known in self._execs.values() if known.running and known.request.shell == name]
-        for running in held[:1]:
+        in_shell = [known for known in self._execs.values() if known.running and known.request.shell == name]
+        for running in in_shell[:1]:
             running.stop("exited", SIGKILL)
             await running.wait_end()
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------
 
     async def end(self, error: SandlotError) -> None:
-        """Nothing of it runs when this returns."""
-        tasks = self.cut(error)
+        """Ends everything, and returns when nothing runs any more."""
+        tasks = self.abort(error)
         if tasks:
             await asyncio.wait(tasks)
 
-    def cut(self, error: SandlotError) -> list[asyncio.Task[None]]:
-        """Ends everything; readers and watchers are told. May be called from another thread."""
+    def abort(self, error: SandlotError) -> list[asyncio.Task[None]]:
+        """Ends everything and notifies readers and watchers. May be called from another thread."""
         tasks = [known.task for known in self._execs.values() if known.running and known.task is not None]
         for known in self._execs.values():
-            known.lose(error)
+            known.abort(error)
         self.tree.wake_listeners()
         try:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Execs of the fake: a task that runs the command, a log of its output by offset, and readers of that log."""
+"""Execs of the fake: a task that runs the command, its output by offset, and its readers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.testing.fake.pipes import Bell, Pipe
+from sandlot.testing.fake.pipes import Notifier, Pipe
 from sandlot.testing.fake.shell import new_pid
 
-# Of a stream without a limit: what is kept for those who attach later, and how far a reader may lag behind.
+# Without an output limit: how many bytes are kept for late readers, and how far a reader may lag.
 KEPT_BYTES = 1024 * 1024
-SHOWN_CHARACTERS = 160  # of a command, in a list
+SHOWN_CHARACTERS = 160  # of a command, in the list of execs
 SIGTERM = 15
 
 
 class FakeExec:
-    """``gone`` is set when the sandbox goes while it runs; readers are told that instead of an exit."""
+    """One exec. Readers raise ``gone_error`` if its sandbox ends while it runs."""
 
     def __init__(self, request: ExecRequest) -> None:
         self.request = request
@@ -43,18 +43,18 @@ class FakeExec:
         self.stdin = Pipe()
         self.size = request.pty
         self.exited: Exited | None = None
-        self.gone: SandlotError | None = None
-        self.silent: SandlotError | None = None  # what readers are told while the sandbox does not answer
-        self.bell = Bell()
+        self.gone_error: SandlotError | None = None
+        self.silence_error: SandlotError | None = None  # set while the sandbox does not answer
+        self.notifier = Notifier()
         self.chunks: deque[Output] = deque()
-        self.tail: deque[Output] = deque()  # of what has a limit: the last bytes
+        self.tail: deque[Output] = deque()  # with an output limit: the last bytes
         self.task: asyncio.Task[None] | None = None
-        # What a scripted reply says about its end.
+        # The verdict that a scripted reply sets.
         self.oom = False
         self.disk_full = False
         self.readers: set[FakeExecution] = set()
-        self._written = 0
-        self._errors = 0  # of these, on stderr
+        self._output_bytes = 0
+        self._stderr_bytes = 0  # the part of these on stderr
         self._kept = 0
         self._began = time.monotonic()
         self._started_at = time.time()
@@ -65,7 +65,7 @@ class FakeExec:
 
     @property
     def running(self) -> bool:
-        return self.exited is None and self.gone is None
+        return self.exited is None and self.gone_error is None
 
     @property
     def summary(self) -> ExecSummary:
@@ -82,7 +82,7 @@ class FakeExec:
             duration_ms=None if self.exited is None else self.exited.duration_ms,
         )
 
-    # --- output -------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     async def write(self, channel: Channel, data: bytes) -> None:
         if self.request.merge_output or self.request.pty is not None:
@@ -90,33 +90,33 @@ class FakeExec:
         if self.request.pty is not None:
             data = data.replace(b"\n", b"\r\n")
         limit = self.request.output_limit
-        at = self._written
-        self._written += len(data)
+        at = self._output_bytes
+        self._output_bytes += len(data)
         if channel is Channel.STDERR:
-            self._errors += len(data)
+            self._stderr_bytes += len(data)
         if limit is None:
             self._keep(self.chunks, Output(channel, at, data))
         else:
-            room = max(0, self._head_room - at)
+            room = max(0, self._head_bytes - at)
             self._keep(self.chunks, Output(channel, at, data[:room]))
-            self._keep(self.tail, Output(channel, max(at, self._head_room), data[room:]))
+            self._keep(self.tail, Output(channel, max(at, self._head_bytes), data[room:]))
             while self._kept > limit and self.tail:
                 self._drop_oldest_of_tail(self._kept - limit)
-        self.bell.ring()
-        if self._over and self.request.on_limit is OnLimit.KILL:
+        self.notifier.notify()
+        if self._over_limit and self.request.on_limit is OnLimit.KILL:
             self.stop("output_limit", SIGTERM)
         while limit is None and self._kept > KEPT_BYTES and self._make_room():
-            await self.bell.wait()
+            await self.notifier.wait()
         await asyncio.sleep(0)
 
     @property
-    def _over(self) -> bool:
+    def _over_limit(self) -> bool:
         limit = self.request.output_limit
-        return limit is not None and self._written > limit
+        return limit is not None and self._output_bytes > limit
 
     @property
-    def _head_room(self) -> int:
-        """Of a limit: how much is for the first bytes."""
+    def _head_bytes(self) -> int:
+        """The part of the limit that is for the first bytes."""
         limit = self.request.output_limit or 0
         return limit if self.request.on_limit is OnLimit.KILL else limit - limit // 2
 
@@ -133,22 +133,22 @@ class FakeExec:
             self.tail.appendleft(replace(oldest, offset=oldest.offset + size, data=oldest.data[size:]))
 
     def readable(self) -> Iterator[Output]:
-        """What can be read now. The end of too much output is known when the command has ended."""
+        """Yields what can be read now. An excess output's tail is known only at the end."""
         yield from self.chunks
-        if not self._over or self.exited is not None:
+        if not self._over_limit or self.exited is not None:
             yield from self.tail
 
     def _make_room(self) -> bool:
-        """Drops what every reader has had; says whether to wait for one that lags behind."""
-        needed = min((reader.at for reader in self.readers), default=self._written)
+        """Drops what every reader has read. Returns whether to wait for a slow reader."""
+        needed = min((reader.position for reader in self.readers), default=self._output_bytes)
         while self._kept > KEPT_BYTES and self.chunks[0].offset < needed:
             self._kept -= len(self.chunks.popleft().data)
         return self._kept > KEPT_BYTES
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------
 
     def stop(self, reason: str, signal: int) -> None:
-        """The first reason counts."""
+        """Stops the exec. Only the first reason counts."""
         if self.task is None or not self.running or self._signal:
             return
         self._reason, self._signal = reason, signal
@@ -161,29 +161,29 @@ class FakeExec:
             code=code,
             signal=self._signal,
             reason=reason,
-            truncated=self._over,
-            output_bytes=self._written,
-            stderr_bytes=self._errors,
-            gap_from=self._head_room if self._over else 0,
-            gap_to=(self.tail[0].offset if self.tail else self._written) if self._over else 0,
+            truncated=self._over_limit,
+            output_bytes=self._output_bytes,
+            stderr_bytes=self._stderr_bytes,
+            gap_from=self._head_bytes if self._over_limit else 0,
+            gap_to=(self.tail[0].offset if self.tail else self._output_bytes) if self._over_limit else 0,
             duration_ms=(time.monotonic() - self._began) * 1000,
             oom=self.oom,
             disk_full=self.disk_full,
             shell_ended=shell_ended,
         )
         self.stdin.stop_reading()
-        self.bell.ring()
+        self.notifier.notify()
 
-    def lose(self, error: SandlotError) -> None:
-        """The sandbox is gone: nothing that runs comes to an end of its own."""
+    def abort(self, error: SandlotError) -> None:
+        """Ends the exec with an error because its sandbox is gone."""
         if self.running:
-            self.gone = error
+            self.gone_error = error
             if self.task is not None and not self.task.get_loop().is_closed():
                 self.task.get_loop().call_soon_threadsafe(self.task.cancel)
-        self.bell.ring()
+        self.notifier.notify()
 
     def feed(self, stdin: bytes) -> None:
-        """All of it, whatever a pipe holds; the second of two who ask for the same exec changes nothing."""
+        """Writes all of stdin, beyond a pipe's bound. A second call changes nothing."""
         if not self.stdin.closed:
             self.stdin.fill(stdin)
             self.stdin.close()
@@ -191,12 +191,12 @@ class FakeExec:
     async def wait_end(self, timeout_s: float | None = None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self.running and self.silent is None:
-                    await self.bell.wait()
-        if self.gone is not None:
-            raise self.gone
-        if self.silent is not None:
-            raise self.silent
+                while self.running and self.silence_error is None:
+                    await self.notifier.wait()
+        if self.gone_error is not None:
+            raise self.gone_error
+        if self.silence_error is not None:
+            raise self.silence_error
 
     def resize(self, rows: int, cols: int) -> None:
         if self.request.pty is None or not self.running:
@@ -205,17 +205,22 @@ class FakeExec:
 
 
 class FakeExecution:
-    """Implements ``Execution``: one reader."""
+    """One reader of an exec; implements ``Execution``."""
 
     def __init__(
-        self, running: FakeExec, offset: int, *, existing: bool, sign: Callable[[ExecResult], ExecResult]
+        self,
+        running: FakeExec,
+        offset: int,
+        *,
+        existing: bool,
+        add_origin: Callable[[ExecResult], ExecResult],
     ) -> None:
         if offset < 0:
             raise InvalidRequest("an offset cannot be negative")
         self._exec = running
-        self._begin = self.at = offset
+        self._begin = self.position = offset
         self._existing = existing
-        self._sign = sign
+        self._add_origin = add_origin
         self._iterated = False
         self._detached = False
 
@@ -232,26 +237,26 @@ class FakeExecution:
             yield Started(self._exec.pid, self._existing)
             while not self._detached:
                 while (output := self._next()) is not None:
-                    self.at = output.offset + len(output.data)
-                    self._exec.bell.ring()
+                    self.position = output.offset + len(output.data)
+                    self._exec.notifier.notify()
                     yield output
-                if self._exec.gone is not None:
-                    raise self._exec.gone
-                if self._exec.silent is not None:
-                    raise self._exec.silent
+                if self._exec.gone_error is not None:
+                    raise self._exec.gone_error
+                if self._exec.silence_error is not None:
+                    raise self._exec.silence_error
                 if self._exec.exited is not None:
                     yield self._exec.exited
                     return
-                await self._exec.bell.wait()
+                await self._exec.notifier.wait()
         finally:
-            self._let_go()
+            self._release()
 
     def _next(self) -> Output | None:
-        """What comes after what was read, from the middle of a chunk if need be."""
+        """Returns the next unread output, from the middle of a chunk if needed."""
         for chunk in self._exec.readable():
             end = chunk.offset + len(chunk.data)
-            if end > self.at:
-                skipped = max(0, self.at - chunk.offset)
+            if end > self.position:
+                skipped = max(0, self.position - chunk.offset)
                 return replace(chunk, offset=chunk.offset + skipped, data=chunk.data[skipped:])
         return None
 
@@ -264,7 +269,7 @@ class FakeExecution:
             result = fold.add(event) or result
         if result is None:
             raise Conflict("this reader was detached; attach again")
-        return self._sign(result)
+        return self._add_origin(result)
 
     async def write_stdin(self, data: bytes) -> None:
         exec_ = self._exec
@@ -273,7 +278,7 @@ class FakeExecution:
         if exec_.request.pty is None:
             await exec_.stdin.write(data)
             return
-        # A terminal: shows what is typed, and ^D at its end is the end of the input.
+        # A terminal echoes what is typed, and ^D ends the input.
         typed, end, _ = data.replace(b"\r", b"\n").partition(b"\x04")
         await exec_.write(Channel.STDOUT, typed)
         await exec_.stdin.write(typed)
@@ -286,8 +291,8 @@ class FakeExecution:
 
     async def detach(self) -> None:
         self._detached = True
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._exec.readers.discard(self)
-        self._exec.bell.ring()
+        self._exec.notifier.notify()

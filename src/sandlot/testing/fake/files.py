@@ -21,29 +21,29 @@ from sandlot.domain.files import (
     Walk,
 )
 from sandlot.testing.fake.archives import MAX_ARCHIVE_BYTES, pack, unpack
-from sandlot.testing.fake.pipes import Bell
+from sandlot.testing.fake.pipes import Notifier
 from sandlot.testing.fake.tree import MAX_FILE_BYTES, MAX_PATH, Regular, Tree, absolute, entry_of, problem
 
 PIECE = 64 * 1024
 MAX_PAGE = 10_000
 MAX_WALK = 100_000
-MAX_CHANGES = 1000  # that wait for a slow watcher
+MAX_CHANGES = 1000  # changes that may wait for a slow watcher
 MAX_LINE = 1000
 
 
 class FakeFiles:
-    """``tree`` gives the tree as it is now, or raises what became of it."""
+    """The ``Files`` contract. ``tree`` returns the tree, or raises if the sandbox is gone."""
 
     def __init__(self, tree: Callable[[], Tree]) -> None:
         self._tree = tree
 
     async def stat(self, path: str, *, follow: bool = True) -> FileEntry:
-        with _told(path):
+        with _reporting(path):
             return self._tree().entry(absolute(path), follow=follow)
 
     async def list(self, path: str, *, after: str | None = None, limit: int = 1000) -> FilePage:
         _check_limit(limit, MAX_PAGE)
-        with _told(path):
+        with _reporting(path):
             full = absolute(path)
             children = self._tree().folder(full).children
         names = sorted(name for name in children if after is None or name > after)
@@ -55,7 +55,7 @@ class FakeFiles:
         if depth < 0:
             raise InvalidRequest("depth must be 0 (all) or more")
         wanted = _glob(glob)
-        with _told(path):
+        with _reporting(path):
             full = absolute(path)
             found = list_of(self._tree().walk(full))
         entries: list_of[FileEntry] = []
@@ -70,14 +70,14 @@ class FakeFiles:
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         if offset < 0 or (length is not None and length < 0):
             raise InvalidRequest("offset and length must not be negative")
-        with _told(path):
+        with _reporting(path):
             data = bytes(self._tree().content(absolute(path)))
         end = len(data) if length is None else min(len(data), offset + length)
         for at in range(offset, end, PIECE):
             yield data[at : min(at + PIECE, end)]
 
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
-        with _told(path):
+        with _reporting(path):
             data = self._tree().content(absolute(path))
         if len(data) > max_bytes:
             raise problem("too_large", path)
@@ -92,22 +92,22 @@ class FakeFiles:
         parents: bool = True,
         exclusive: bool = False,
     ) -> FileEntry:
-        with _told(path):
+        with _reporting(path):
             full = absolute(path)
             data = await _collect(content, MAX_FILE_BYTES, path)
             return self._tree().write(full, data, mode=mode, parents=parents, exclusive=exclusive)
 
     async def mkdir(self, path: str, *, parents: bool = True, mode: int = 0o755) -> FileEntry:
-        with _told(path):
+        with _reporting(path):
             return self._tree().mkdir(absolute(path), parents=parents, mode=mode)
 
     async def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
-        with _told(source):
+        with _reporting(source):
             return self._tree().move(absolute(source), absolute(destination), overwrite=overwrite)
 
     async def remove(self, path: str, *, recursive: bool = False, missing_ok: bool = False) -> int:
         try:
-            with _told(path):
+            with _reporting(path):
                 return self._tree().remove(absolute(path), recursive=recursive)
         except FileProblem as error:
             if missing_ok and error.reason == "not_found":
@@ -134,7 +134,7 @@ class FakeFiles:
         except re.error as error:
             raise InvalidRequest(f"the pattern: {error}") from error
         wanted, tree = _glob(glob), self._tree()
-        with _told(path):
+        with _reporting(path):
             full = absolute(path)
             node = tree.find(full)
         if isinstance(node, Regular):
@@ -166,24 +166,24 @@ class FakeFiles:
     @asynccontextmanager
     async def _watch(self, path: str, recursive: bool) -> AsyncIterator[AsyncIterator[FileChange]]:
         tree = self._tree()
-        with _told(path):
+        with _reporting(path):
             tree.find(absolute(path))
         watcher = _Watcher(tree.locate(absolute(path)).path, recursive)
-        tree.listeners.append(watcher.hear)
+        tree.listeners.append(watcher.on_change)
         try:
             yield self._changes(watcher)
         finally:
-            tree.listeners.remove(watcher.hear)
+            tree.listeners.remove(watcher.on_change)
 
     async def _changes(self, watcher: _Watcher) -> AsyncIterator[FileChange]:
         while True:
-            while watcher.waiting:
-                yield watcher.waiting.popleft()
-            await watcher.bell.wait()
+            while watcher.pending:
+                yield watcher.pending.popleft()
+            await watcher.notifier.wait()
             self._tree()  # raises when the sandbox is gone
 
     async def read_archive(self, path: str, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
-        with _told(path):
+        with _reporting(path):
             packed = pack(self._tree(), absolute(path), max_bytes)
         for at in range(0, len(packed), PIECE):
             yield packed[at : at + PIECE]
@@ -196,7 +196,7 @@ class FakeFiles:
         max_bytes: int | None = None,
         max_files: int | None = None,
     ) -> ArchiveSummary:
-        with _told(path):
+        with _reporting(path):
             packed = await _collect(tar, MAX_ARCHIVE_BYTES, path)
             return unpack(self._tree(), absolute(path), packed, max_bytes, max_files)
 
@@ -205,23 +205,23 @@ class _Watcher:
     def __init__(self, path: str, recursive: bool) -> None:
         self._path = path
         self._recursive = recursive
-        self.waiting: deque[FileChange] = deque()
-        self.bell = Bell()
+        self.pending: deque[FileChange] = deque()
+        self.notifier = Notifier()
 
-    def hear(self, change: FileChangeType, path: str) -> None:
+    def on_change(self, change: FileChangeType, path: str) -> None:
         folder = path.rpartition("/")[0] or "/"
         below = self._recursive and (folder + "/").startswith(self._path.rstrip("/") + "/")
         if self._path in (path, folder) or below:
-            if len(self.waiting) < MAX_CHANGES:
-                self.waiting.append(FileChange(change, path))
-            elif self.waiting[-1].type is not FileChangeType.OVERFLOW:
-                self.waiting.append(FileChange(FileChangeType.OVERFLOW, ""))
-        self.bell.ring()
+            if len(self.pending) < MAX_CHANGES:
+                self.pending.append(FileChange(change, path))
+            elif self.pending[-1].type is not FileChangeType.OVERFLOW:
+                self.pending.append(FileChange(FileChangeType.OVERFLOW, ""))
+        self.notifier.notify()
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """A problem is told of the path as it was asked for."""
+def _reporting(path: str) -> Iterator[None]:
+    """Reports problems with the path as the caller gave it."""
     if len(path.encode("utf-8", "surrogateescape")) > MAX_PATH:
         raise InvalidRequest(f"a path has more than {MAX_PATH} bytes")
     try:
@@ -230,14 +230,14 @@ def _told(path: str) -> Iterator[None]:
         raise problem(error.reason, path) from error
 
 
-async def _collect(content: bytes | AsyncIterable[bytes], most: int, path: str) -> bytes:
-    await asyncio.sleep(0)  # as everywhere else, others may act between the asking and the doing
+async def _collect(content: bytes | AsyncIterable[bytes], maximum: int, path: str) -> bytes:
+    await asyncio.sleep(0)  # as with a real service, other calls may run before this one acts
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
     data = bytearray()
     async for piece in content:
         data += piece
-        if len(data) > most:
+        if len(data) > maximum:
             raise problem("no_space", path)
     return bytes(data)
 
@@ -246,13 +246,13 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-def _check_limit(limit: int, most: int) -> None:
-    if not 0 < limit <= most:
-        raise InvalidRequest(f"limit must be 1 … {most}")
+def _check_limit(limit: int, maximum: int) -> None:
+    if not 0 < limit <= maximum:
+        raise InvalidRequest(f"limit must be 1 … {maximum}")
 
 
 def _glob(pattern: str | None) -> Callable[[str], bool]:
-    """``*`` and ``?`` stay within a name, ``[a-z]`` is a set, ``**`` between slashes any number of folders."""
+    """Compiles a glob: ``*`` and ``?`` stay in a name, ``[a-z]`` is a set, ``**`` spans folders."""
     if not pattern:
         return lambda name: True
     expression = ""

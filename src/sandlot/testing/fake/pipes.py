@@ -1,6 +1,6 @@
-"""What flows between the fake's commands: bytes with a bound on what waits, and a bell to wait for.
+"""Bounded pipes between the fake's commands, and the notifier that they wait on.
 
-A bell may be rung from another thread than the one that waits: tests lose sandboxes from theirs.
+A test may destroy a sandbox from its own thread, so ``notify`` works from any thread.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Protocol
 PIPE_BYTES = 64 * 1024
 
 
-class Bell:
-    """Wakes all who wait. Who waits looks again at what it waits for."""
+class Notifier:
+    """Wakes all waiters. Each waiter then checks its own condition again."""
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiters.append(future)
         await future
 
-    def ring(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
+    def notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
             if not future.get_loop().is_closed():
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
@@ -35,7 +35,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class BrokenPipe(Exception):
-    """Nobody reads any more. Ends the command that writes, as SIGPIPE does."""
+    """The reader is gone. Ends the command that writes, as SIGPIPE does."""
 
 
 class Sink(Protocol):
@@ -43,64 +43,64 @@ class Sink(Protocol):
 
 
 class Source(Protocol):
-    async def read(self, most: int = PIPE_BYTES) -> bytes:
-        """Empty bytes at the end."""
+    async def read(self, max_bytes: int = PIPE_BYTES) -> bytes:
+        """Returns empty bytes at the end of the data."""
         ...
 
 
 class Pipe:
-    """Both ends in one; who writes waits while it is full."""
+    """Both ends of a pipe. A writer waits while the pipe is full."""
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._bell = Bell()
+        self._notifier = Notifier()
         self._no_reader = False
         self.closed = False
 
     async def write(self, data: bytes) -> None:
         while len(self._data) >= PIPE_BYTES and not self._no_reader:
-            await self._bell.wait()
+            await self._notifier.wait()
         if self._no_reader:
             raise BrokenPipe
         self._data += data
-        self._bell.ring()
+        self._notifier.notify()
 
     def fill(self, data: bytes) -> None:
-        """Without waiting for room: its writer has it all in memory anyway."""
+        """Writes without waiting for room, because the writer holds all data in memory anyway."""
         self._data += data
-        self._bell.ring()
+        self._notifier.notify()
 
-    async def read(self, most: int = PIPE_BYTES) -> bytes:
+    async def read(self, max_bytes: int = PIPE_BYTES) -> bytes:
         while not self._data and not self.closed:
-            await self._bell.wait()
-        data = bytes(self._data[:most])
-        del self._data[:most]
-        self._bell.ring()
+            await self._notifier.wait()
+        data = bytes(self._data[:max_bytes])
+        del self._data[:max_bytes]
+        self._notifier.notify()
         return data
 
     def close(self) -> None:
-        """No more will be written."""
+        """Ends the input: nothing more will be written."""
         self.closed = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def stop_reading(self) -> None:
         self._no_reader = True
-        self._bell.ring()
+        self._notifier.notify()
 
 
 class Bytes:
-    """A source of what is known already; by default of nothing."""
+    """A source of fixed data, empty by default."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = data
 
-    async def read(self, most: int = PIPE_BYTES) -> bytes:
-        data, self._data = self._data[:most], self._data[most:]
+    async def read(self, max_bytes: int = PIPE_BYTES) -> bytes:
+        data, self._data = self._data[:max_bytes], self._data[max_bytes:]
         return data
 
 
 class Buffer:
-    """A sink that keeps what it gets."""
+    """A sink that keeps all data written to it."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -48,10 +48,11 @@ class FakeSandlot:
         oom: bool = False,
         disk_full: bool = False,
     ) -> None:
-        """What a command does: a fixed reply, or what ``handler`` answers for each of its runs.
+        """Scripts a command: it gets a fixed reply, or ``handler`` returns one for each run.
 
-        ``command`` is met by every command that begins with its words (``on("git")`` by ``git status``), and by a
-        command text that equals it. The newest rule counts; a rule may stand in for a command the fake knows.
+        A rule matches every command that begins with its words: ``on("git")`` matches ``git
+        status``. It also matches a command text that equals ``command``. The newest matching rule
+        wins. A rule may replace a command that the fake knows.
         """
         reply = Reply(stdout, stderr, exit_code, delay_s, oom, disk_full)
         self.service.scripts.add(command, handler or (lambda invocation: reply))
@@ -64,5 +65,5 @@ class FakeSandlot:
     def lose(
         self, session: str | AsyncSession | Session, reason: str = "the sandbox was taken away by the test"
     ) -> None:
-        """Takes a session's sandbox away; ``session`` is a session of either client, or its id."""
+        """Destroys a session's sandbox. ``session`` is a session of either client, or its id."""
         self.service.lose(session if isinstance(session, str) else session.id, reason)

@@ -1,4 +1,4 @@
-"""What a test says its commands do: replies by command, and a record of what was run."""
+"""Scripted commands: the replies that a test sets, and a record of the execs that ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandlot.testing.fake.shell import Process, Program
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a scripted command prints and how it ends; ``oom`` and ``disk_full`` give it that verdict."""
+    """What a scripted command prints and how it ends. ``oom`` and ``disk_full`` set the verdict."""
 
     stdout: str | bytes = ""
     stderr: str | bytes = ""
@@ -28,7 +28,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a handler is told: the command's words, its surroundings, and its whole stdin."""
+    """What a handler receives: a command's words, folder, variables and whole stdin."""
 
     words: tuple[str, ...]
     cwd: str
@@ -59,9 +59,12 @@ class _Rule:
 
 
 class Scripts:
-    """Rules by command, the newest first. A rule is met by a command whose words begin with the rule's, anywhere in
-    a shell's text, and by a command text that equals the rule's: so that what the fake's shell cannot read can be
-    scripted as a whole."""
+    """Rules by command, newest first.
+
+    A rule matches a command whose words begin with the rule's words, anywhere in a shell's text. It
+    also matches a command text that equals the rule's text. So a test can script text that the
+    fake's shell cannot parse.
+    """
 
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
@@ -70,7 +73,7 @@ class Scripts:
         try:
             words = tuple(shlex.split(command))
         except ValueError:
-            words = ()  # quotes that do not close: met as a whole text only
+            words = ()  # unclosed quotes: the rule matches only as a whole text
         self._rules.insert(0, _Rule(command.strip(), words, handler))
 
     def programs(self, running: FakeExec) -> Programs:
@@ -78,7 +81,7 @@ class Scripts:
 
 
 class Programs:
-    """What can be run by one exec: scripted replies before the fake's own commands."""
+    """The programs that one exec can run: scripted replies first, then the fake's own commands."""
 
     def __init__(self, rules: Sequence[_Rule], running: FakeExec) -> None:
         self._rules = rules
@@ -87,16 +90,16 @@ class Programs:
     def find(self, words: Sequence[str]) -> Program | None:
         for rule in self._rules:
             if rule.words and tuple(words[: len(rule.words)]) == rule.words:
-                return self._scripted(rule.handler)
+                return self._as_program(rule.handler)
         return COMMANDS.get(words[0])
 
-    def find_whole(self, command: str) -> Program | None:
+    def find_exact(self, command: str) -> Program | None:
         for rule in self._rules:
             if rule.text == command.strip():
-                return self._scripted(rule.handler)
+                return self._as_program(rule.handler)
         return None
 
-    def _scripted(self, handler: Handler) -> Program:
+    def _as_program(self, handler: Handler) -> Program:
         async def program(process: Process) -> int:
             stdin = bytearray()
             if self._exec.request.pty is None:
@@ -106,13 +109,13 @@ class Programs:
             answer = handler(invocation)
             reply = await answer if inspect.isawaitable(answer) else answer
             await asyncio.sleep(reply.delay_s)
-            await process.streams.stdout.write(_bytes(reply.stdout))
-            await process.streams.stderr.write(_bytes(reply.stderr))
+            await process.streams.stdout.write(_encode(reply.stdout))
+            await process.streams.stderr.write(_encode(reply.stderr))
             self._exec.oom, self._exec.disk_full = reply.oom, reply.disk_full
             return reply.exit_code
 
         return program
 
 
-def _bytes(text: str | bytes) -> bytes:
+def _encode(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text

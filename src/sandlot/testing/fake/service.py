@@ -1,8 +1,9 @@
-"""``FakeService``: the whole ``SandboxService`` contract in memory, for tests of what is built on it.
+"""``FakeService``: the whole ``SandboxService`` contract in memory, for tests of code built on it.
 
-It keeps every promise that does not need a real computer: threads, idempotency keys, expiry, execs that run once per
-id, offsets, loss reports. Commands are run by the small shell of ``shell.py``, or by what a test says they do.
-Sessions expire when somebody looks, by the given clock; nothing runs in the background but execs.
+It keeps every promise that needs no real computer: threads, idempotency keys, expiry, execs that
+run once per id, offsets, loss reports. The small shell of ``shell.py`` runs commands, or a test
+scripts them. Sessions expire when a call looks at them, by the given clock. Only execs run in the
+background.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sandlot import __version__
+from sandlot.domain.capacity.limits import grant_limits
+from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Environment, Recipe, no_environment
+from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
 from sandlot.domain.errors import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -21,9 +24,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.limits import granted
-from sandlot.domain.paging import check_page, cursor, parse_cursor
-from sandlot.domain.pool import PoolStats
+from sandlot.domain.paging import page_of
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
@@ -43,21 +44,23 @@ from sandlot.domain.session import (
     SessionChange,
     SessionState,
     Timeout,
-    due,
+)
+from sandlot.domain.session_states import (
+    as_unresponsive,
     end,
     ended_error,
+    expiry_reason,
     lose,
     loss_report,
     lost_error,
-    no_session,
+    no_session_error,
     predecessor,
     recreate,
     resolve_timeout,
     touch,
-    unresponsive,
     unresponsive_error,
 )
-from sandlot.domain.thread_options import check_same
+from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExecution
 from sandlot.testing.fake.files import FakeFiles
@@ -72,9 +75,9 @@ class _Record:
     computer: FakeComputer | None
 
     @property
-    def shown(self) -> Session:
+    def visible_session(self) -> Session:
         silent = self.computer is not None and self.computer.frozen
-        return unresponsive(self.session) if silent else self.session
+        return as_unresponsive(self.session) if silent else self.session
 
 
 class FakeService:
@@ -95,13 +98,13 @@ class FakeService:
         self._records: dict[str, _Record] = {}
         self._threads: dict[tuple[str, str], _Record] = {}
         self._keys: dict[tuple[str, str], _Record] = {}
-        self._before: dict[tuple[str, str], Predecessor] = {}
+        self._predecessors: dict[tuple[str, str], Predecessor] = {}
         self._closed = False
 
-    # --- sessions -----------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     async def create_session(self, request: CreateSession) -> Opened:
-        # No await until the session is on record: this is what makes it one per thread and key.
+        # No await until the session is recorded: this guarantees one session per thread and key.
         if self._closed:
             raise Unavailable("the service is closed")
         if request.idempotency_key is not None:
@@ -111,20 +114,22 @@ class FakeService:
                     raise IdempotencyMismatch("this idempotency key was used before, for another request")
                 return Opened(self._record(known.session.id).session, created=False)
         if request.thread is not None:
-            there = self._threads.get((DEFAULT_TENANT, request.thread))
-            if there is not None and not self._expire(there):
-                check_same(request, there.session, there.request.env)
-                if there.session.state is SessionState.LOST and request.recreate_lost:
-                    self._recreate(there)
-                self._touch(there)
-                return Opened(there.shown, created=False)
+            existing = self._threads.get((DEFAULT_TENANT, request.thread))
+            if existing is not None and not self._expire(existing):
+                check_thread_options(request, existing.session, existing.request.env)
+                if existing.session.state is SessionState.LOST and request.recreate_lost:
+                    self._recreate(existing)
+                self._touch(existing)
+                return Opened(existing.visible_session, created=False)
         return Opened(self._open(request).session, created=True)
 
     def _open(self, request: CreateSession) -> _Record:
         name = request.environment or DEFAULT_ENVIRONMENT
         recipe = self._recipes.get(name)
         if recipe is None:
-            raise no_environment(name, {name: one.environment.tier for name, one in self._recipes.items()})
+            raise unknown_environment_error(
+                name, {name: recipe.environment.tier for name, recipe in self._recipes.items()}
+            )
         now = self._clock()
         session = Session(
             id=new_session_id(),
@@ -134,12 +139,12 @@ class FakeService:
             thread=request.thread,
             idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
-            limits=granted(request.limits, recipe.environment.limits, recipe.ceilings, name),
+            limits=grant_limits(request.limits, recipe.environment.limits, recipe.ceilings, name),
             metadata=dict(request.metadata),
-            predecessor=self._before.get((DEFAULT_TENANT, request.thread)) if request.thread else None,
+            predecessor=self._predecessors.get((DEFAULT_TENANT, request.thread)) if request.thread else None,
         )
         record = _Record(session, request, None)
-        self._equip(record)
+        self._provision(record)
         record.session = replace(session, sandbox_id=record.computer.id if record.computer else None)
         self._records[session.id] = record
         if request.thread is not None:
@@ -148,8 +153,8 @@ class FakeService:
             self._keys[session.tenant, request.idempotency_key] = record
         return record
 
-    def _equip(self, record: _Record) -> str:
-        def sign(result: ExecResult) -> ExecResult:
+    def _provision(self, record: _Record) -> str:
+        def add_origin(result: ExecResult) -> ExecResult:
             return replace(result, session_id=record.session.id, generation=generation)
 
         generation = record.session.generation
@@ -159,31 +164,23 @@ class FakeService:
             env=record.request.env,
             max_execs=self._max_execs,
             scripts=self.scripts,
-            sign=sign,
-            ended=lambda: self._touch(record),
+            add_origin=add_origin,
+            on_exec_end=lambda: self._touch(record),
         )
         return record.computer.id
 
     async def get_session(self, session_id: str) -> Session:
-        return self._record(session_id).shown
+        return self._record(session_id).visible_session
 
     async def list_sessions(
         self, *, thread: str | None = None, after: str | None = None, limit: int = 100
     ) -> SessionPage:
-        check_page(limit)
-        if after is not None:
-            parse_cursor(after)
-        found = sorted(
-            (
-                record.shown
-                for record in self._records.values()
-                if not self._expire(record)
-                and thread in (None, record.session.thread)
-                and (after is None or cursor(record.session) > after)
-            ),
-            key=cursor,
-        )
-        return SessionPage(tuple(found[:limit]), cursor(found[limit - 1]) if len(found) > limit else None)
+        sessions = [
+            record.visible_session
+            for record in self._records.values()
+            if not self._expire(record) and thread in (None, record.session.thread)
+        ]
+        return page_of(sessions, after=after, limit=limit)
 
     async def update_session(self, session_id: str, change: SessionChange) -> Session:
         record = self._record(session_id)
@@ -205,13 +202,14 @@ class FakeService:
         return record.session
 
     def _recreate(self, record: _Record) -> None:
-        recreate(record.session, "", self._clock())  # says why not, before anything is done
-        record.session = recreate(record.session, self._equip(record), self._clock())
+        # Raises before anything changes if the session cannot be recreated.
+        recreate(record.session, "", self._clock())
+        record.session = recreate(record.session, self._provision(record), self._clock())
 
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
         if record is None:
-            raise no_session(session_id)
+            raise no_session_error(session_id)
         computer = record.computer
         if not self._expire(record):
             self._end(record, EndReason.DELETED)
@@ -219,26 +217,26 @@ class FakeService:
             await computer.end(ended_error(record.session))
 
     def lose(self, session_id: str, reason: str = "the sandbox was taken away by the test") -> None:
-        """For tests: the session's sandbox is gone, as when its machine's engine removed it."""
+        """For tests: destroys the session's sandbox, as if the machine's engine had removed it."""
         record = self._record(session_id)
         report = loss_report(record.session, reason, self._clock())
         record.session = lose(record.session, report)
         computer, record.computer = record.computer, None
         if computer is not None:
-            computer.cut(lost_error(record.session, may_have_executed=True))
+            computer.abort(lost_error(record.session, may_have_executed=True))
 
     def freeze(self, session_id: str) -> None:
-        """For tests: the session's sandbox is there and does not answer, as a paused container."""
+        """For tests: makes the session's sandbox stop answering, as a paused container does."""
         computer = self._computer(session_id)
         computer.freeze(unresponsive_error(session_id, "does not answer any more", may_have_executed=True))
 
     def thaw(self, session_id: str) -> None:
-        """For tests: it answers again."""
+        """For tests: makes a frozen sandbox answer again."""
         computer = self._record(session_id).computer
         if computer is not None:
             computer.freeze(None)
 
-    # --- execs --------------------------------------------------------------------------------
+    # --- execs ------------------------------------------------------------------------------------
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         if stdin is not None and not request.stdin:
@@ -260,8 +258,8 @@ class FakeService:
         return self._start(session_id, request, offset)
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
-        computer = self._computer(session_id, begins=True)
-        new = not computer.knows(request.exec_id)
+        computer = self._computer(session_id, starts_work=True)
+        new = not computer.has_exec(request.exec_id)
         reader = computer.start(request, offset=offset)
         if new:
             self.calls.append(Call(session_id, request))
@@ -290,7 +288,7 @@ class FakeService:
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
         self._computer(session_id).exec(exec_id).resize(rows, cols)
 
-    # --- shells and files ---------------------------------------------------------------------
+    # --- shells and files -------------------------------------------------------------------------
 
     async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
         return self._computer(session_id).list_shells()
@@ -300,11 +298,11 @@ class FakeService:
 
     def files(self, session_id: str) -> Files:
         def tree() -> Tree:
-            return self._computer(session_id, begins=True).tree
+            return self._computer(session_id, starts_work=True).tree
 
         return FakeFiles(tree)
 
-    # --- the service itself -------------------------------------------------------------------
+    # --- the service itself -----------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
         return Catalogue(tuple(EnvironmentInfo.of(recipe) for recipe in self._recipes.values()))
@@ -327,25 +325,26 @@ class FakeService:
             if record.computer is not None:
                 await record.computer.end(Unavailable("the service was closed", may_have_executed=True))
 
-    # --- records ------------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     def _record(self, session_id: str) -> _Record:
         record = self._records.get(session_id)
         if record is None:
-            raise no_session(session_id)
+            raise no_session_error(session_id)
         if self._expire(record):
             raise ended_error(record.session)
         return record
 
-    def _computer(self, session_id: str, *, begins: bool = False) -> FakeComputer:
-        """The session's sandbox, because something is done with it: that extends the idle time. ``begins``:
-        something new, which a session whose lifetime is over refuses.
+    def _computer(self, session_id: str, *, starts_work: bool = False) -> FakeComputer:
+        """Returns the session's sandbox for a call on it, which extends the idle time.
+
+        ``starts_work``: the call starts something new, which a session past its lifetime refuses.
         """
         record = self._record(session_id)
-        if begins and due(record.session, self._clock()) is EndReason.LIFETIME:
-            over = ended_error(end(record.session, EndReason.LIFETIME, self._clock()))
-            over.retryable, over.retry_after_s = record.session.thread is not None, 1.0
-            raise over
+        if starts_work and expiry_reason(record.session, self._clock()) is EndReason.LIFETIME:
+            error = ended_error(end(record.session, EndReason.LIFETIME, self._clock()))
+            error.retryable, error.retry_after_s = record.session.thread is not None, 1.0
+            raise error
         if record.computer is None:
             raise lost_error(record.session, may_have_executed=False)
         if record.computer.frozen:
@@ -357,10 +356,10 @@ class FakeService:
         record.session = touch(record.session, self._clock())
 
     def _expire(self, record: _Record) -> bool:
-        """Whether the session has ended, by now."""
-        reason = due(record.session, self._clock())
+        """Ends the session if it has expired, and returns whether it has ended."""
+        reason = expiry_reason(record.session, self._clock())
         if reason is not None and record.computer is not None and record.computer.running:
-            # What was accepted is let finish; after its lifetime nothing new begins.
+            # Running commands may finish. A session past its lifetime starts nothing new.
             if reason is EndReason.IDLE:
                 self._touch(record)
         elif reason is not None:
@@ -371,11 +370,11 @@ class FakeService:
         record.session = session = end(record.session, reason, self._clock())
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:
             del self._threads[session.tenant, session.thread]
-            self._before[session.tenant, session.thread] = predecessor(session)
+            self._predecessors[session.tenant, session.thread] = predecessor(session)
         if record.computer is not None:
-            gone = ended_error(session)
-            gone.may_have_executed = True
-            record.computer.cut(gone)
+            error = ended_error(session)
+            error.may_have_executed = True
+            record.computer.abort(error)
         record.computer = None
 
     def _timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
@@ -383,6 +382,6 @@ class FakeService:
 
 
 def _pool(recipe: Recipe) -> PoolStats:
-    """A pool that is always full: a fake sandbox takes no time."""
+    """A pool that is always full, because creating a fake sandbox takes no time."""
     size = recipe.pool.size
     return PoolStats(ready=size, making=0, waiting=0, target=size, target_reason="a fake", hits=0)

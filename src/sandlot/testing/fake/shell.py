@@ -1,8 +1,9 @@
-"""The fake's shell: runs what ``syntax`` has read, on a tree in memory, with the commands of ``commands``.
+"""The fake's shell: runs what ``syntax`` has parsed, on a tree in memory, with ``commands``.
 
-It is small on purpose and documented: lists with ``;``, newline, ``&&`` and ``||``, pipes, subshells in ``( )``,
-quoting, variables, ``$( )``, redirects. It has no globs, loops, functions, arithmetic, here-documents or background
-jobs; such a command ends with code 2 and says so on stderr, and a test scripts it as a whole with ``on``.
+It is small on purpose. It has lists with ``;``, newline, ``&&`` and ``||``, pipes, subshells in ``(
+)``, quoting, variables, ``$( )`` and redirects. It has no globs, loops, functions, arithmetic,
+here-documents or background jobs. Such a command ends with code 2 and an error on stderr. Tests
+script it with ``on``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sandlot.testing.fake.syntax import (
     Word,
     parse,
 )
-from sandlot.testing.fake.tree import Node, NullDevice, Tree, absolute, words_of
+from sandlot.testing.fake.tree import Node, NullDevice, Tree, absolute, error_text
 
 SIGPIPE_CODE = 141
 _pids = itertools.count(100)
@@ -38,7 +39,7 @@ def new_pid() -> int:
 
 
 class ExitShell(Exception):
-    """``exit``: ends the shell that it is in."""
+    """Raised by ``exit``: ends the shell that runs it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -47,7 +48,7 @@ class ExitShell(Exception):
 
 @dataclass
 class State:
-    """What a shell keeps from one command to the next."""
+    """The state that a shell keeps from one command to the next."""
 
     cwd: str
     variables: dict[str, str]
@@ -68,7 +69,7 @@ class Streams:
 
 @dataclass
 class Process:
-    """One simple command that runs: its words, its surroundings, and its way to print."""
+    """One running simple command: its words, its shell, its streams and its variables."""
 
     words: tuple[str, ...]
     shell: Shell
@@ -94,7 +95,7 @@ class Process:
         await self.streams.stdout.write(text.encode("utf-8", "surrogateescape"))
 
     async def fail(self, text: str, code: int = 1) -> int:
-        """As programs complain: who, then what."""
+        """Prints an error after the program's name, and returns the exit code."""
         await self.streams.stderr.write(f"{self.words[0]}: {text}\n".encode("utf-8", "surrogateescape"))
         return code
 
@@ -104,7 +105,11 @@ Program = Callable[[Process], Awaitable[int]]
 
 @dataclass(frozen=True)
 class Machine:
-    """What a shell runs on. ``programs`` finds what a simple command runs; ``terminal`` is its size, if any."""
+    """What a shell runs on.
+
+    ``programs`` finds a simple command's program. ``terminal`` returns the terminal's size, or
+    None.
+    """
 
     tree: Tree
     programs: Callable[[Sequence[str]], Program | None]
@@ -126,11 +131,11 @@ class Shell:
         self.state = state
 
     async def run_text(self, text: str, streams: Streams) -> int:
-        """Raises ``ExitShell`` where the text says so."""
+        """Parses and runs a text. Raises ``ExitShell`` when the text runs ``exit``."""
         try:
             script = parse(text)
         except SyntaxProblem as error:
-            await _complain(streams, str(error))
+            await _print_error(streams, str(error))
             self.state.status = 2
             return 2
         return await self.run(script, streams)
@@ -139,15 +144,15 @@ class Shell:
         for connector, pipeline in script.steps:
             if (connector == "&&" and self.state.status) or (connector == "||" and not self.state.status):
                 continue
-            status = await self._pipeline(pipeline, streams)
+            status = await self._run_pipeline(pipeline, streams)
             self.state.status = int(not status) if pipeline.negated else status
         return self.state.status
 
     async def run_words(self, words: tuple[str, ...], streams: Streams, extra: dict[str, str]) -> int:
-        """A command without a shell's reading of it."""
+        """Runs the words of a command without parsing them as shell text."""
         program = self.machine.programs(words)
         if program is None:
-            return await self._no_program(words[0], streams)
+            return await self._report_missing(words[0], streams)
         return await self.run_program(program, words, streams, extra)
 
     async def run_program(
@@ -158,70 +163,74 @@ class Shell:
         try:
             return await program(process)
         except FileProblem as error:
-            return await process.fail(f"{error.path}: {words_of(error)}")
+            return await process.fail(f"{error.path}: {error_text(error)}")
         except BrokenPipe:
             return SIGPIPE_CODE
 
-    async def _no_program(self, name: str, streams: Streams) -> int:
+    async def _report_missing(self, name: str, streams: Streams) -> int:
         if "/" not in name:
-            await _complain(streams, f"{name}: command not found")
+            await _print_error(streams, f"{name}: command not found")
             return 127
-        there = self.machine.tree.locate(absolute(name, self.state.cwd)).node is not None
-        await _complain(streams, f"{name}: {'Permission denied' if there else 'No such file or directory'}")
-        return 126 if there else 127
+        exists = self.machine.tree.locate(absolute(name, self.state.cwd)).node is not None
+        await _print_error(
+            streams, f"{name}: {'Permission denied' if exists else 'No such file or directory'}"
+        )
+        return 126 if exists else 127
 
-    # --- commands -----------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------
 
-    async def _pipeline(self, pipeline: Pipeline, streams: Streams) -> int:
+    async def _run_pipeline(self, pipeline: Pipeline, streams: Streams) -> int:
         if len(pipeline.commands) == 1:
-            return await self.command(pipeline.commands[0], streams)
+            return await self.run_command(pipeline.commands[0], streams)
         source, tasks = streams.stdin, []
         async with asyncio.TaskGroup() as group:
             for command in pipeline.commands:
                 pipe = Pipe() if command is not pipeline.commands[-1] else None
-                own = Streams(source, pipe or streams.stdout, streams.stderr)
-                tasks.append(group.create_task(self._piped(command, own, pipe)))
+                command_streams = Streams(source, pipe or streams.stdout, streams.stderr)
+                tasks.append(group.create_task(self._run_piped(command, command_streams, pipe)))
                 source = pipe or source
         return tasks[-1].result()
 
-    async def _piped(self, command: Simple | Subshell, streams: Streams, pipe: Pipe | None) -> int:
+    async def _run_piped(self, command: Simple | Subshell, streams: Streams, pipe: Pipe | None) -> int:
         try:
-            return await self._contained(command, streams)
+            return await self._run_in_subshell(command, streams)
         finally:
             if pipe is not None:
                 pipe.close()
             if isinstance(streams.stdin, Pipe):
                 streams.stdin.stop_reading()
 
-    async def _contained(self, command: Simple | Subshell, streams: Streams) -> int:
-        """In a shell of its own: what it changes and where it exits is its own."""
+    async def _run_in_subshell(self, command: Simple | Subshell, streams: Streams) -> int:
+        """Runs a command in a subshell, so that its changes and its exit stay there."""
         try:
-            return await Shell(self.machine, self.state.copy()).command(command, streams)
+            return await Shell(self.machine, self.state.copy()).run_command(command, streams)
         except ExitShell as ended:
             return ended.code
 
-    async def command(self, command: Simple | Subshell, streams: Streams) -> int:
+    async def run_command(self, command: Simple | Subshell, streams: Streams) -> int:
         try:
-            streams = await self._redirected(command.redirects, streams)
+            streams = await self._redirect(command.redirects, streams)
         except FileProblem as error:
-            await _complain(streams, f"{error.path}: {words_of(error)}")
+            await _print_error(streams, f"{error.path}: {error_text(error)}")
             return 1
         if isinstance(command, Subshell):
             try:
                 return await Shell(self.machine, self.state.copy()).run(command.script, streams)
             except ExitShell as ended:
                 return ended.code
-        assigned = {name: await self._joined(word, streams) for name, word in command.assignments}
-        words = tuple([field for word in command.words for field in await self._fields(word, streams)])
+        assigned = {name: await self._expand_to_text(word, streams) for name, word in command.assignments}
+        words = tuple(
+            [field for word in command.words for field in await self._expand_to_fields(word, streams)]
+        )
         if not words:
             self.state.variables.update(assigned)
             return 0
         return await self.run_words(words, streams, assigned)
 
-    async def _redirected(self, redirects: tuple[Redirect, ...], streams: Streams) -> Streams:
+    async def _redirect(self, redirects: tuple[Redirect, ...], streams: Streams) -> Streams:
         tree = self.machine.tree
         for redirect in redirects:
-            target = await self._joined(redirect.target, streams)
+            target = await self._expand_to_text(redirect.target, streams)
             if redirect.operator == ">&":
                 sink: Sink = streams.stderr if target == "2" else streams.stdout
             elif redirect.operator == "<":
@@ -238,14 +247,14 @@ class Shell:
                 streams = replace(streams, stdout=sink)
         return streams
 
-    # --- words --------------------------------------------------------------------------------
+    # --- words ------------------------------------------------------------------------------------
 
-    async def _fields(self, word: Word, streams: Streams) -> list[str]:
-        """What a word comes to: values that are not quoted are split at blanks."""
+    async def _expand_to_fields(self, word: Word, streams: Streams) -> list[str]:
+        """Expands a word into fields. Unquoted values are split at blanks."""
         fields: list[str] = []
         current: str | None = None
         for index, part in enumerate(word):
-            value = await self._value(part, streams)
+            value = await self._expand_part(part, streams)
             if isinstance(part, Text) and not part.quoted and index == 0 and value.split("/")[0] == "~":
                 value = self.state.variables.get("HOME", "") + value[1:]
             if part.quoted or isinstance(part, Text):
@@ -265,16 +274,18 @@ class Shell:
                 current = None
         return fields if current is None else [*fields, current]
 
-    async def _joined(self, word: Word, streams: Streams) -> str:
-        return "".join([await self._value(part, streams) for part in word])
+    async def _expand_to_text(self, word: Word, streams: Streams) -> str:
+        return "".join([await self._expand_part(part, streams) for part in word])
 
-    async def _value(self, part: Text | Variable | Substitution, streams: Streams) -> str:
+    async def _expand_part(self, part: Text | Variable | Substitution, streams: Streams) -> str:
         if isinstance(part, Text):
             return part.value
         if isinstance(part, Variable):
             special = {"?": str(self.state.status), "$": str(self.state.pid), "#": "0", "0": "bash"}
             value = special.get(part.name) or self.state.variables.get(part.name, "")
-            return value or ("" if part.default is None else await self._joined(part.default, streams))
+            return value or (
+                "" if part.default is None else await self._expand_to_text(part.default, streams)
+            )
         buffer = Buffer()
         inner = Shell(self.machine, self.state.copy())
         try:
@@ -284,5 +295,5 @@ class Shell:
         return bytes(buffer.data).decode("utf-8", "surrogateescape").rstrip("\n")
 
 
-async def _complain(streams: Streams, text: str) -> None:
+async def _print_error(streams: Streams, text: str) -> None:
     await streams.stderr.write(f"bash: line 1: {text}\n".encode("utf-8", "surrogateescape"))

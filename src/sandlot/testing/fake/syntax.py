@@ -1,4 +1,4 @@
-"""The grammar of the fake's shell: text in, a tree of commands out. What it does not know is an error, never guessed.
+"""The parser of the fake's shell: turns text into a tree of commands and rejects unknown syntax.
 
 script    pipeline ((";" | newline | "&&" | "||") pipeline)*
 pipeline  ["!"] command ("|" command)*
@@ -22,7 +22,7 @@ MAX_DEPTH = 50
 
 
 class SyntaxProblem(Exception):
-    """What stands here is wrong, or is bash but not known to this small shell."""
+    """The text is wrong, or it is bash that this small shell does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ Word = tuple[Text | Variable | Substitution, ...]
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """``operator`` is > >> < or >&; for the last the target is the number of a descriptor."""
+    """``operator`` is >, >>, < or >&. For >& the target is the number of a descriptor."""
 
     descriptor: int
     operator: str
@@ -77,7 +77,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Each pipeline with what stands before it: ";", "&&" or "||"."""
+    """Pipelines, each with the connector before it: ";", "&&" or "||"."""
 
     steps: tuple[tuple[str, Pipeline], ...]
 
@@ -85,15 +85,15 @@ class Script:
 def parse(text: str) -> Script:
     parser = _Parser(text)
     script = parser.script()
-    if parser.at < len(text):
-        raise SyntaxProblem(f"syntax error near unexpected token `{text[parser.at]}'")
+    if parser.position < len(text):
+        raise SyntaxProblem(f"syntax error near unexpected token `{text[parser.position]}'")
     return script
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self.at = 0
+        self.position = 0
         self._depth = 0
 
     def script(self) -> Script:
@@ -104,7 +104,7 @@ class _Parser:
         connector = ";"
         while True:
             self._skip(_BLANK + "\n")
-            if not self._rest() or self._peek(")"):
+            if not self._next() or self._peek(")"):
                 break
             steps.append((connector, self._pipeline()))
             connector = ";"
@@ -124,13 +124,13 @@ class _Parser:
 
     def _pipeline(self) -> Pipeline:
         negated = False
-        if self._text.startswith("! ", self.at):
-            self.at += 2
+        if self._text.startswith("! ", self.position):
+            self.position += 2
             negated = True
         commands = [self._command()]
         self._skip(_BLANK)
         while self._peek("|") and not self._peek("||"):
-            self.at += 1
+            self.position += 1
             self._skip(_BLANK + "\n")
             commands.append(self._command())
             self._skip(_BLANK)
@@ -148,16 +148,16 @@ class _Parser:
         redirects: list[Redirect] = []
         while True:
             redirects += self._redirects()
-            if not self._rest() or self._rest()[0] in _ENDS_WORD:
+            if not self._next() or self._next()[0] in _ENDS_WORD:
                 break
-            assigned = _ASSIGNMENT.match(self._text, self.at)
+            assigned = _ASSIGNMENT.match(self._text, self.position)
             if assigned and not words:
-                self.at = assigned.end()
+                self.position = assigned.end()
                 assignments.append((assigned[1], self._word()))
             else:
                 words.append(self._word())
         if not words and not assignments and not redirects:
-            token = self._rest()[:1] or "newline"
+            token = self._next()[:1] or "newline"
             raise SyntaxProblem(f"syntax error near unexpected token `{token}'")
         first = words[0][0] if words and words[0] else None
         if isinstance(first, Text) and not first.quoted and first.value in _KEYWORDS:
@@ -168,12 +168,12 @@ class _Parser:
         found: list[Redirect] = []
         while True:
             self._skip(_BLANK)
-            match = _REDIRECT.match(self._text, self.at)
+            match = _REDIRECT.match(self._text, self.position)
             if match is None:
                 return found
             if self._text.startswith("<<", match.start(2) if match[2] else match.start()):
                 raise SyntaxProblem("syntax error: the fake's shell does not know `<<'")
-            self.at = match.end()
+            self.position = match.end()
             self._skip(_BLANK)
             target = self._word()
             if not target:
@@ -183,53 +183,61 @@ class _Parser:
             else:
                 found.append(Redirect(int(match[1] or match[2] != "<"), match[2], target))
 
-    # --- words --------------------------------------------------------------------------------
+    # --- words ------------------------------------------------------------------------------------
 
     def _word(self) -> Word:
         parts: list[Text | Variable | Substitution] = []
-        while self._rest() and self._text[self.at] not in _ENDS_WORD:
-            character = self._text[self.at]
+        while self._next() and self._text[self.position] not in _ENDS_WORD:
+            character = self._text[self.position]
             if character == "'":
-                end = self._text.find("'", self.at + 1)
+                end = self._text.find("'", self.position + 1)
                 if end < 0:
                     raise SyntaxProblem("unexpected EOF while looking for matching `''")
-                parts.append(Text(self._text[self.at + 1 : end], quoted=True))
-                self.at = end + 1
+                parts.append(Text(self._text[self.position + 1 : end], quoted=True))
+                self.position = end + 1
             elif character == '"':
-                self.at += 1
+                self.position += 1
                 parts += self._double_quoted()
             elif character == "\\":
-                parts.append(Text(self._text[self.at + 1 : self.at + 2].replace("\n", ""), quoted=True))
-                self.at += 2
+                parts.append(
+                    Text(self._text[self.position + 1 : self.position + 2].replace("\n", ""), quoted=True)
+                )
+                self.position += 2
             elif character == "`":
                 raise SyntaxProblem("syntax error: the fake's shell does not know ``': use $( )")
             elif character == "$":
                 parts.append(self._dollar(quoted=False))
             else:
-                parts.append(self._run_until(_ENDS_WORD + "'\"\\$`", quoted=False))
+                parts.append(self._text_until(_ENDS_WORD + "'\"\\$`", quoted=False))
         return tuple(parts)
 
     def _double_quoted(self) -> Word:
         parts: list[Text | Variable | Substitution] = [Text("", quoted=True)]
-        while self._rest():
-            character = self._text[self.at]
+        while self._next():
+            character = self._text[self.position]
             if character == '"':
-                self.at += 1
+                self.position += 1
                 return tuple(parts)
             if character == "$":
                 parts.append(self._dollar(quoted=True))
-            elif character == "\\" and self._text[self.at + 1 : self.at + 2] in ("$", "`", '"', "\\", "\n"):
-                parts.append(Text(self._text[self.at + 1].replace("\n", ""), quoted=True))
-                self.at += 2
+            elif character == "\\" and self._text[self.position + 1 : self.position + 2] in (
+                "$",
+                "`",
+                '"',
+                "\\",
+                "\n",
+            ):
+                parts.append(Text(self._text[self.position + 1].replace("\n", ""), quoted=True))
+                self.position += 2
             elif character == "\\":
                 parts.append(Text("\\", quoted=True))
-                self.at += 1
+                self.position += 1
             else:
-                parts.append(self._run_until('"$\\', quoted=True))
+                parts.append(self._text_until('"$\\', quoted=True))
         raise SyntaxProblem("unexpected EOF while looking for matching `\"'")
 
     def _dollar(self, *, quoted: bool) -> Text | Variable | Substitution:
-        self.at += 1
+        self.position += 1
         if self._peek("(("):
             raise SyntaxProblem("syntax error: the fake's shell has no arithmetic")
         if self._take("("):
@@ -250,50 +258,50 @@ class _Parser:
 
     def _default(self) -> Word:
         parts: list[Text | Variable | Substitution] = []
-        while self._rest() and not self._peek("}"):
+        while self._next() and not self._peek("}"):
             if self._peek("$"):
                 parts.append(self._dollar(quoted=True))
             else:
-                parts.append(self._run_until("}$", quoted=True))
+                parts.append(self._text_until("}$", quoted=True))
         return tuple(parts)
 
     def _name(self) -> str:
-        match = _NAME.match(self._text, self.at)
-        name = match[0] if match else self._text[self.at : self.at + 1]
+        match = _NAME.match(self._text, self.position)
+        name = match[0] if match else self._text[self.position : self.position + 1]
         if match is None and (not name or name not in "?$#@*0123456789"):
             return ""
-        self.at += len(name)
+        self.position += len(name)
         return name
 
-    def _run_until(self, ends: str, *, quoted: bool) -> Text:
-        begin = self.at
-        while self.at < len(self._text) and self._text[self.at] not in ends:
-            self.at += 1
-        return Text(self._text[begin : self.at], quoted)
+    def _text_until(self, ends: str, *, quoted: bool) -> Text:
+        begin = self.position
+        while self.position < len(self._text) and self._text[self.position] not in ends:
+            self.position += 1
+        return Text(self._text[begin : self.position], quoted)
 
-    # --- characters ---------------------------------------------------------------------------
+    # --- characters -------------------------------------------------------------------------------
 
-    def _rest(self) -> str:
-        return self._text[self.at : self.at + 1]
+    def _next(self) -> str:
+        return self._text[self.position : self.position + 1]
 
     def _peek(self, token: str) -> bool:
-        return self._text.startswith(token, self.at)
+        return self._text.startswith(token, self.position)
 
     def _take(self, token: str) -> bool:
         if not self._peek(token):
             return False
-        self.at += len(token)
+        self.position += len(token)
         return True
 
     def _skip(self, characters: str) -> None:
-        """Blanks, and comments where a word could begin."""
-        while self._rest():
-            if self._text[self.at] in characters:
-                self.at += 1
-            elif self._text.startswith("\\\n", self.at):
-                self.at += 2
-            elif self._peek("#") and (self.at == 0 or self._text[self.at - 1] in _ENDS_WORD):
-                end = self._text.find("\n", self.at)
-                self.at = len(self._text) if end < 0 else end
+        """Skips blanks, and comments where a word could begin."""
+        while self._next():
+            if self._text[self.position] in characters:
+                self.position += 1
+            elif self._text.startswith("\\\n", self.position):
+                self.position += 2
+            elif self._peek("#") and (self.position == 0 or self._text[self.position - 1] in _ENDS_WORD):
+                end = self._text.find("\n", self.position)
+                self.position = len(self._text) if end < 0 else end
             else:
                 return

@@ -1,7 +1,9 @@
-"""A file system in memory: folders, files and links, with owners and modes, as the sandbox's user sees them.
+"""A file system in memory: folders, files and links with owners and modes.
 
-Paths are resolved as a kernel does it, name by name, so that links and ".." mean what they mean there. What goes
-wrong is a ``FileProblem`` with the path that was asked for.
+It shows what the sandbox's user sees.
+
+It resolves paths name by name, as a kernel does, so that links and ".." have the same meaning.
+Failures raise a ``FileProblem`` with the requested path.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from sandlot.domain.files import FileChangeType, FileEntry, FileType
 
 USER_ID = 1000
 WORKSPACE = "/workspace"
-MAX_FILE_BYTES = 256 * 1024 * 1024  # a larger one does not fit this disk
+MAX_FILE_BYTES = 256 * 1024 * 1024  # a larger file does not fit the fake's disk
 MAX_PATH = 4096
 MAX_NAME = 255
 MAX_LINKS = 40
 PERMISSIONS = 0o777
 
-_WORDS = {
+_MESSAGES = {
     "not_found": "No such file or directory",
     "exists": "File exists",
     "permission_denied": "Permission denied",
@@ -36,12 +38,12 @@ _WORDS = {
 
 
 def problem(reason: str, path: str) -> FileProblem:
-    return FileProblem(f"{path[:200]}: {_WORDS[reason]}", reason=reason, path=path)
+    return FileProblem(f"{path[:200]}: {_MESSAGES[reason]}", reason=reason, path=path)
 
 
-def words_of(error: FileProblem) -> str:
-    """As a program on Linux would print it."""
-    return _WORDS[error.reason]
+def error_text(error: FileProblem) -> str:
+    """The text that a program on Linux prints for this problem."""
+    return _MESSAGES[error.reason]
 
 
 @dataclass(slots=True)
@@ -71,12 +73,12 @@ class Link(Node):
 
 @dataclass(slots=True)
 class NullDevice(Node):
-    """Takes everything and holds nothing."""
+    """Discards everything written to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a path leads: a folder, a name in it, and what stands there. The root's name is empty."""
+class Location:
+    """Where a path leads: a folder, a name in it, and that node. The root's name is empty."""
 
     folder: Folder
     name: str
@@ -85,7 +87,10 @@ class Place:
 
 
 def absolute(path: str, base: str = WORKSPACE) -> str:
-    """Empty and "." elements go; ".." stays, because after a link only the tree knows what it means."""
+    """Makes a path absolute and drops empty and "." elements.
+
+    It keeps "..", because only the tree knows what that means after a link.
+    """
     if not path or "\0" in path or len(path) > MAX_PATH:
         raise problem("invalid_path", path)
     full = path if path.startswith("/") else f"{base}/{path}"
@@ -112,38 +117,43 @@ class Tree:
         )
         self.listeners: list[Callable[[FileChangeType, str], None]] = []
 
-    # --- looking ------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
-    def locate(self, path: str, *, follow: bool = True) -> Place:
-        """``follow``: also a link at the path's end. What is missing may be the last name alone."""
-        way: list[tuple[str, Folder]] = [("", self._root)]
+    def locate(self, path: str, *, follow: bool = True) -> Location:
+        """Resolves a path. Only its last name may be missing.
+
+        ``follow`` says whether to follow a link at the path's end.
+        """
+        ancestors: list[tuple[str, Folder]] = [("", self._root)]
         pending = _elements(path)[::-1]
         links = 0
         while pending:
             name = pending.pop()
             if name == "..":
-                way = way[:-1] if len(way) > 1 else way
+                ancestors = ancestors[:-1] if len(ancestors) > 1 else ancestors
                 continue
             if len(name.encode("utf-8", "surrogateescape")) > MAX_NAME:
                 raise InvalidRequest(f"{name[:40]}…: File name too long")
-            node = way[-1][1].children.get(name)
+            node = ancestors[-1][1].children.get(name)
             if isinstance(node, Link) and (pending or follow):
                 links += 1
                 if links > MAX_LINKS:
                     raise InvalidRequest(f"{path}: Too many levels of symbolic links")
-                way = way[:1] if node.target.startswith("/") else way
+                ancestors = ancestors[:1] if node.target.startswith("/") else ancestors
                 pending.extend(_elements(node.target)[::-1])
                 continue
             if not pending:
-                folder = "/".join(step for step, _ in way)
-                return Place(way[-1][1], name, node, f"{folder}/{name}")
+                folder = "/".join(step for step, _ in ancestors)
+                return Location(ancestors[-1][1], name, node, f"{folder}/{name}")
             if node is None:
                 raise problem("not_found", path)
             if not isinstance(node, Folder):
                 raise problem("not_a_directory", path)
-            way.append((name, node))
-        folder = "/".join(step for step, _ in way)
-        return Place(way[max(0, len(way) - 2)][1], way[-1][0], way[-1][1], folder or "/")
+            ancestors.append((name, node))
+        folder = "/".join(step for step, _ in ancestors)
+        return Location(
+            ancestors[max(0, len(ancestors) - 2)][1], ancestors[-1][0], ancestors[-1][1], folder or "/"
+        )
 
     def find(self, path: str, *, follow: bool = True) -> Node:
         node = self.locate(path, follow=follow).node
@@ -158,7 +168,7 @@ class Tree:
         return node
 
     def content(self, path: str) -> bytearray:
-        """Of a regular file that the user may read."""
+        """Returns the content of a regular file that the user may read."""
         node = self.find(path)
         if isinstance(node, Folder):
             raise problem("is_a_directory", path)
@@ -172,7 +182,7 @@ class Tree:
         return entry_of(path, self.find(path, follow=follow))
 
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
-        """Everything under a folder by relative path, each folder's names before what is in its folders."""
+        """Yields all nodes under a folder by relative path, a folder's names before deeper ones."""
         pending = [("", self.folder(path))]
         while pending:
             prefix, folder = pending.pop()
@@ -183,10 +193,10 @@ class Tree:
                     below.append((f"{prefix}{name}/", node))
             pending.extend(reversed(below))
 
-    # --- changing -----------------------------------------------------------------------------
+    # --- changing ---------------------------------------------------------------------------------
 
     def open_file(self, path: str, *, truncate: bool = False) -> Node:
-        """The file at a path, made if it is not there, to be written to."""
+        """Opens the file at a path for writing, and creates it if it is missing."""
         place = self.locate(path)
         node = place.node
         if node is None:
@@ -197,7 +207,7 @@ class Tree:
             raise problem("permission_denied", path)
         if isinstance(node, Regular) and truncate:
             node.data.clear()
-            self._tell(FileChangeType.WRITE, place.path)
+            self._notify(FileChangeType.WRITE, place.path)
         node.touch()
         return node
 
@@ -207,7 +217,7 @@ class Tree:
                 raise problem("no_space", path)
             node.data += data
             node.touch()
-            self._tell(FileChangeType.WRITE, self.locate(path).path)
+            self._notify(FileChangeType.WRITE, self.locate(path).path)
 
     def write(
         self,
@@ -218,7 +228,7 @@ class Tree:
         parents: bool = True,
         exclusive: bool = False,
     ) -> FileEntry:
-        """At once: whoever reads sees the old content or the new."""
+        """Replaces a file's content at once: a reader sees either the old or the new."""
         if parents:
             self._make_parents(path)
         place = self.locate(path, follow=not exclusive)
@@ -253,27 +263,27 @@ class Tree:
         self._put(place, Link(PERMISSIONS, target=target))
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> FileEntry:
-        here = self.locate(source, follow=False)
-        there = self.locate(destination, follow=False)
-        if here.node is None:
+        origin = self.locate(source, follow=False)
+        target = self.locate(destination, follow=False)
+        if origin.node is None:
             raise problem("not_found", source)
-        if there.node is not None and not overwrite:
+        if target.node is not None and not overwrite:
             raise problem("exists", destination)
-        if not here.name or there.path.startswith(here.path + "/"):
+        if not origin.name or target.path.startswith(origin.path + "/"):
             raise InvalidRequest(f"{source} cannot be moved into itself")
-        if isinstance(there.node, Folder) and not isinstance(here.node, Folder):
+        if isinstance(target.node, Folder) and not isinstance(origin.node, Folder):
             raise problem("is_a_directory", destination)
-        if isinstance(there.node, Folder) and there.node.children:
+        if isinstance(target.node, Folder) and target.node.children:
             raise problem("not_empty", destination)
-        self._check_writable(here)
-        self._check_writable(there)
-        del here.folder.children[here.name]
-        self._tell(FileChangeType.RENAME, here.path)
-        self._put(there, here.node)
+        self._check_writable(origin)
+        self._check_writable(target)
+        del origin.folder.children[origin.name]
+        self._notify(FileChangeType.RENAME, origin.path)
+        self._put(target, origin.node)
         return self.entry(destination, follow=False)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
-        """How many names are gone. A link is removed, not what it leads to."""
+        """Removes a name, a link but not its target, and returns how many names were removed."""
         place = self.locate(path, follow=False)
         if not place.name:
             raise InvalidRequest(f"{path} cannot be removed")
@@ -286,7 +296,7 @@ class Tree:
                 raise problem("not_empty", path)
         self._check_writable(place)
         del place.folder.children[place.name]
-        self._tell(FileChangeType.REMOVE, place.path)
+        self._notify(FileChangeType.REMOVE, place.path)
         return count
 
     def _make_parents(self, path: str) -> None:
@@ -296,27 +306,27 @@ class Tree:
             if place.node is None:
                 self._put(place, Folder(0o755))
 
-    def _put(self, place: Place, node: Node) -> Node:
+    def _put(self, place: Location, node: Node) -> Node:
         self._check_writable(place)
         node.touch()
         new = place.name not in place.folder.children
         place.folder.children[place.name] = node
         place.folder.touch()
         if new:
-            self._tell(FileChangeType.CREATE, place.path)
+            self._notify(FileChangeType.CREATE, place.path)
         if isinstance(node, Regular) and (node.data or not new):
-            self._tell(FileChangeType.WRITE, place.path)
+            self._notify(FileChangeType.WRITE, place.path)
         return node
 
-    def _check_writable(self, place: Place) -> None:
+    def _check_writable(self, place: Location) -> None:
         if place.folder.uid != USER_ID and not place.folder.mode & 0o002:
             raise problem("permission_denied", place.path)
 
     def wake_listeners(self) -> None:
-        """The tree is no more; who listens looks and sees."""
-        self._tell(FileChangeType.OVERFLOW, "")
+        """Wakes the listeners because the sandbox is gone, so that they check its state."""
+        self._notify(FileChangeType.OVERFLOW, "")
 
-    def _tell(self, change: FileChangeType, path: str) -> None:
+    def _notify(self, change: FileChangeType, path: str) -> None:
         for listener in list(self.listeners):
             listener(change, path)
 

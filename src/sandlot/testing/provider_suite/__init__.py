@@ -1,13 +1,14 @@
-"""The provider conformance suite: how a sandbox must behave, whoever makes it.
+"""The provider conformance suite: how every provider's sandboxes must behave.
 
-Subclass ``ProviderSuite`` in a test module, give it a ``provider_harness`` fixture, and pytest runs every case::
+Subclass ``ProviderSuite`` in a test module and give it a ``provider_harness`` fixture. Pytest runs
+every case::
 
     class TestDockerRunc(ProviderSuite):
         @pytest_asyncio.fixture(loop_scope="session", scope="class")
         @classmethod
         async def provider_harness(cls): ...
 
-Cases that need a program which the image lacks are skipped with a reason.
+The suite skips a case, with a reason, when the image lacks a program that the case needs.
 """
 
 from sandlot.testing.provider_suite.death import DeathCases
@@ -21,7 +22,7 @@ from sandlot.testing.provider_suite.shells import ShellCases
 
 
 class ProviderSuite(ExecCases, OutputCases, ShellCases, FileCases, PortCases, LimitCases, DeathCases):
-    """Every case. A provider passes all of them or says in its documentation which it cannot."""
+    """All cases. A provider must pass every one, or document which it cannot."""
 
 
 __all__ = ["Harness", "ProviderSuite"]

@@ -1,4 +1,4 @@
-"""Life and death of a sandbox: restarts of the worker, pauses, destruction, and a sandbox that is gone."""
+"""A sandbox's life and end: worker restarts, pauses, destruction, and sandboxes that are gone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DeathCases(Cases):
         assert (await execution.result()).output == "".join(f"{i}\n" for i in range(1, 21)).encode()
 
     async def test_restarted_worker_adopts(self, provider_harness: Harness) -> None:
-        """The exec goes on without a worker; the next one gets every byte and the one result."""
+        """The exec continues without a worker. The next one gets every byte and the same result."""
         sandbox = await provider_harness.create()
         script = "echo run >>counter; for i in $(seq 30); do echo $i; sleep 0.1; done; exit 3"
         execution = await sandbox.start(ExecRequest(command=script, exec_id="across", timeout_s=60))

@@ -1,4 +1,4 @@
-"""Running commands: codes, signals, input, time, identity, and what is left behind."""
+"""Running commands: exit codes, signals, input, timeouts, exec ids, and leftover processes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 
 import pytest
 
+from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound
 from sandlot.domain.execution import ExecRequest, Exited, Output, PtySize, Started, Verdict
 from sandlot.domain.ids import new_exec_id
-from sandlot.domain.limits import MIB
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite.harness import Cases, ok, require, run
 
 
-async def running(sandbox: Sandbox, pattern: str) -> int:
-    """How many processes have the pattern in their command line; itself not counted."""
+async def count_processes(sandbox: Sandbox, pattern: str) -> int:
+    """Counts the processes with the pattern in their command line, except the counting one."""
     script = (
         "n=0; for f in /proc/[0-9]*/cmdline; do "
         f"tr '\\0' ' ' 2>/dev/null <$f | grep -q -- '{pattern[0]}[{pattern[1]}]{pattern[2:]}' && n=$((n+1)); done; echo $n"
@@ -33,7 +33,8 @@ class ExecCases(Cases):
         assert sorted(result.output.splitlines()) == [b"err", b"out"]
 
     async def test_output_in_arrival_order(self, sandbox: Sandbox) -> None:
-        # Each is heard before the next is printed: two pipes have no order of their own.
+        # The command prints each line after the reader received the one before: stdout and stderr
+        # are two pipes, and have no order between them.
         script = "for i in 1 2 3; do echo o$i; read x; echo e$i >&2; read x; done"
         execution = await sandbox.start(ExecRequest(command=script, stdin=True))
         async with asyncio.timeout(60):
@@ -92,13 +93,13 @@ class ExecCases(Cases):
     async def test_stdin_streamed_both_ways(self, sandbox: Sandbox) -> None:
         execution = await sandbox.start(ExecRequest(command="while read x; do echo got $x; done", stdin=True))
         events = execution.events()
-        heard = b""
+        received = b""
         for word in (b"one", b"two"):
             await execution.write_stdin(word + b"\n")
-            while not heard.endswith(word + b"\n"):
+            while not received.endswith(word + b"\n"):
                 event = await asyncio.wait_for(anext(events), 30)
                 if isinstance(event, Output):
-                    heard += event.data
+                    received += event.data
         await execution.close_stdin()
         rest = [event async for event in events]
         assert isinstance(rest[-1], Exited)
@@ -131,7 +132,7 @@ class ExecCases(Cases):
         assert result.timed_out
 
         async def gone() -> bool:
-            return await running(sandbox, f"sleep 7{mark}") == 0
+            return await count_processes(sandbox, f"sleep 7{mark}") == 0
 
         await eventually(gone, 20, "processes of a timed-out command")
 
@@ -204,14 +205,14 @@ class ExecCases(Cases):
         assert result.verdict is Verdict.KILLED
 
     async def test_signal_reaches_the_whole_exec(self, sandbox: Sandbox) -> None:
-        # Each says that it has its trap: the signal would end one that has none yet.
+        # Each process reports that its trap is set. The signal would end one that has none.
         child = 'trap "echo child; exit" USR1; echo trapped; while :; do sleep 0.05; done'
         parent = f"trap 'echo bye; exit 5' USR1; echo trapped; sh -c '{child}' & while :; do sleep 0.05; done"
         execution = await sandbox.start(ExecRequest(command=parent))
-        heard, events = b"", execution.events()
-        while heard.count(b"trapped\n") < 2:
+        received, events = b"", execution.events()
+        while received.count(b"trapped\n") < 2:
             event = await asyncio.wait_for(anext(events), 30)
-            heard += event.data if isinstance(event, Output) else b""
+            received += event.data if isinstance(event, Output) else b""
         assert await sandbox.signal(execution.exec_id, 10) >= 2
         again = await sandbox.attach(execution.exec_id)
         result = await asyncio.wait_for(again.result(), 30)
@@ -238,16 +239,16 @@ class ExecCases(Cases):
         )
         execution = await sandbox.start(request)
         events = execution.events()
-        heard = b""
-        while b"30 100" not in heard:
+        received = b""
+        while b"30 100" not in received:
             event = await asyncio.wait_for(anext(events), 30)
-            heard += event.data if isinstance(event, Output) else b""
+            received += event.data if isinstance(event, Output) else b""
         await sandbox.resize(execution.exec_id, rows=40, cols=120)
         await execution.write_stdin(b"word\n")
         async for event in events:
-            heard += event.data if isinstance(event, Output) else b""
-        assert b"40 120" in heard
-        assert b"got word" in heard
+            received += event.data if isinstance(event, Output) else b""
+        assert b"40 120" in received
+        assert b"got word" in received
 
     async def test_terminal_is_not_hung_up_on_a_command_that_ends(self, sandbox: Sandbox) -> None:
         for _ in range(20):
@@ -268,10 +269,10 @@ class ExecCases(Cases):
 
     async def test_exec_cap(self, fresh: Sandbox) -> None:
         await fresh.bind(env={}, max_execs=2)
-        held = [await fresh.start(ExecRequest(command="sleep 60")) for _ in range(2)]
+        running = [await fresh.start(ExecRequest(command="sleep 60")) for _ in range(2)]
         with pytest.raises(Busy):
             await run(fresh, "true")
-        for execution in held:
+        for execution in running:
             await fresh.kill(execution.exec_id)
             await execution.result()
         await ok(fresh, "true")
@@ -301,5 +302,5 @@ class ExecCases(Cases):
         assert (
             await ok(sandbox, "grep Cap /proc/self/status | sort -u | grep -v '0000000000000000$' | wc -l")
         ) == "0\n"
-        # ls holds the folder itself as a fourth
+        # The fourth descriptor is the folder that ls has open.
         assert (await ok(sandbox, "ls /proc/self/fd")).split() == ["0", "1", "2", "3"]

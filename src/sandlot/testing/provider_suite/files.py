@@ -1,4 +1,7 @@
-"""Files: done inside by the sandbox's user, atomic, streamed, bounded, and safe from what user code puts in the way."""
+"""Files: operations run inside the sandbox as its user.
+
+They are atomic, streamed and bounded, and safe from traps that user code sets.
+"""
 
 from __future__ import annotations
 
@@ -81,12 +84,12 @@ class FileCases(Cases):
     async def test_write_is_atomic_and_a_broken_one_leaves_no_trace(self, sandbox: Sandbox) -> None:
         await sandbox.files.write("atomic/kept", b"old")
 
-        async def breaks_off() -> AsyncIterator[bytes]:
+        async def failing_source() -> AsyncIterator[bytes]:
             yield b"new" * 100_000
             raise RuntimeError("the client is gone")
 
         with pytest.raises(RuntimeError, match="the client is gone"):
-            await sandbox.files.write("atomic/kept", breaks_off())
+            await sandbox.files.write("atomic/kept", failing_source())
         assert await sandbox.files.read_bytes("atomic/kept") == b"old"
 
         async def no_trace() -> bool:
@@ -264,7 +267,8 @@ class FileCases(Cases):
         ],
     )
     async def test_what_the_user_may_not_read_is_refused(self, sandbox: Sandbox, path: str) -> None:
-        # The sandbox's own view, nothing more. gVisor shows everybody the variables of process 1.
+        # File operations see only what the sandbox's user sees. On gVisor every user may read the
+        # variables of process 1.
         own = await run(sandbox, f"cat {path}")
         assert b"root:" not in own.stdout
         if own.exit_code == 0:
@@ -305,7 +309,7 @@ class FileCases(Cases):
         got = b"".join([p async for p in sandbox.files.read("sparse", offset=10**11, length=5)])
         assert got == b"\0" * 5
         assert await reason_of(sandbox.files.read_bytes("sparse")) == "too_large"
-        # It grows until it is gone; a reading of it ends nevertheless, with what was there when it began.
+        # The file grows until it is removed. A read still ends, with the content of when it began.
         await ok(sandbox, "seq 20000 >growing; while test -e growing; do echo more; done >>growing &")
 
         async def size() -> int:

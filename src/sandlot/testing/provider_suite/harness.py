@@ -1,4 +1,4 @@
-"""What the cases need of a provider under test, and the fixtures that they share."""
+"""The harness that a provider under test provides, and the fixtures that all cases share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 import pytest_asyncio
 
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment
 from sandlot.domain.errors import EngineTimeout
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.domain.limits import Limits
 from sandlot.providers.base import Provider, Sandbox, SandboxSpec
 
 DESTROY_WITHIN_S = 600.0
@@ -22,7 +22,10 @@ DESTROY_WITHIN_S = 600.0
 
 @dataclass
 class Harness:
-    """``reopen`` closes the provider and opens another one on the same data, as a restarted worker would."""
+    """The provider under test and the environment of its sandboxes.
+
+    ``reopen`` closes the provider and opens another on the same data, as a restarted worker does.
+    """
 
     provider: Provider
     environment: Environment
@@ -45,10 +48,11 @@ class Harness:
 
 
 async def destroy(provider: Provider, sandbox_id: str) -> None:
-    """As a worker does it: an engine that does not answer in time is asked again.
+    """Destroys a sandbox as a worker does: it asks again when the engine does not answer in time.
 
-    Removing a gVisor sandbox mostly takes under a second. After a fork bomb it can take minutes, in which the
-    engine answers nothing about it: its shim may wait a second for each of hundreds of host processes.
+    Removing a gVisor sandbox mostly takes under a second. After a fork bomb it can take minutes:
+    the shim may wait a second for each of hundreds of host processes. Meanwhile the engine answers
+    no questions about that sandbox.
     """
     deadline = time.monotonic() + DESTROY_WITHIN_S
     while True:
@@ -62,7 +66,10 @@ async def destroy(provider: Provider, sandbox_id: str) -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 class Cases:
-    """Fixtures of every group of cases: one sandbox for all that leave it as it was, a fresh one for the others."""
+    """Fixtures for every group of cases.
+
+    Cases that leave their sandbox unchanged share ``sandbox``. The others get a ``fresh`` one each.
+    """
 
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
@@ -104,7 +111,7 @@ async def run(
 
 
 async def ok(sandbox: Sandbox, command: str, **options: object) -> str:
-    """Runs a command that must succeed and gives its output as text."""
+    """Runs a command that must succeed and returns its output as text."""
     result = await run(sandbox, command, **options)  # type: ignore[arg-type]
     assert result.exit_code == 0, result
     return result.output.decode()

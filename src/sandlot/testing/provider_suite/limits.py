@@ -1,22 +1,25 @@
-"""Limits: what a sandbox may not use, and that reaching a limit is told and survived."""
+"""Limits: a sandbox cannot exceed them, and it reports and survives reaching one."""
 
 from __future__ import annotations
 
 import asyncio
 
+from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
-from sandlot.domain.limits import MIB, Limits
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite.harness import Cases, Harness, ok, require, run
 
-# Doubles a string until memory ends; needs nothing but a shell.
+# Doubles a string until memory runs out. It needs only a shell.
 MEMORY_BOMB = 'x=$(printf "%01000000d" 0); while :; do x=$x$x; done'
 
 
 async def runs_again(sandbox: Sandbox) -> None:
-    """After a bomb: its processes go away one by one, and there is no room for a command before."""
+    """Waits until commands run again after a bomb.
+
+    The bomb's processes end one by one, and until then there is no room for a command.
+    """
 
     async def works() -> bool:
         try:
@@ -48,7 +51,7 @@ class LimitCases(Cases):
         result = await run(fresh, "head -c 300000000 /dev/zero >/tmp/fill", timeout_s=60)
         assert result.exit_code != 0
         assert result.verdict is Verdict.DISK_FULL, result
-        # U5: what fails later for another reason is not blamed on the disk.
+        # U5: a command that later fails for another reason does not get the verdict DISK_FULL.
         assert (await run(fresh, "false")).verdict is Verdict.NONZERO
         assert (await run(fresh, "echo more >/tmp/another")).verdict is Verdict.DISK_FULL
         await ok(fresh, "rm /tmp/fill; echo room >/tmp/again")
@@ -63,29 +66,29 @@ class LimitCases(Cases):
         assert result.exit_code != 0
         await runs_again(sandbox)
 
-        async def few() -> bool:
+        async def few_processes() -> bool:
             return (await sandbox.health()).processes < 20
 
-        await eventually(few, 20, "the bomb is gone")
+        await eventually(few_processes, 20, "the bomb is gone")
 
     async def test_fork_bomb_ends_with_its_timeout(self, provider_harness: Harness) -> None:
         sandbox = await provider_harness.create(Limits(pids=64))
-        await require(
-            sandbox, "bash"
-        )  # which tries again when it cannot fork; another shell would end at once
+        # Bash tries again when it cannot fork. Another shell would end at once.
+        await require(sandbox, "bash")
         result = await run(sandbox, ":(){ :|:& };:; sleep 30", timeout_s=2)
         assert result.verdict is Verdict.TIMEOUT, result
         await runs_again(sandbox)
 
-        async def quiet() -> bool:
+        async def few_processes() -> bool:
             return (await sandbox.health()).processes < 10
 
-        await eventually(quiet, 20, "the bomb is gone")
+        await eventually(few_processes, 20, "the bomb is gone")
 
     async def test_limits_can_be_changed(self, provider_harness: Harness) -> None:
-        """Less and back again: more than a sandbox was made with is not to be had on every tier."""
+        """Lowers a limit and restores it: not every tier can raise it above its first value."""
         sandbox = await provider_harness.create(Limits(memory_bytes=512 * MIB))
-        # A buffer that stays for a while: on gVisor the agent looks at memory ten times a second, and once is too short.
+        # 40 blocks keep the buffer alive for a while: on gVisor the agent samples memory ten times
+        # a second, and one block would be gone too soon.
         fits = "dd if=/dev/zero of=/dev/null bs=150M count=40 2>/dev/null && echo fits"
         await provider_harness.provider.update_limits(sandbox.id, Limits(memory_bytes=96 * MIB))
         assert (await run(sandbox, fits, timeout_s=60)).verdict is Verdict.OOM

@@ -1,4 +1,4 @@
-"""Output: caps, floods, slow readers, raw bytes, replay by offset."""
+"""Output: limits, floods, slow readers, raw bytes, and replay from an offset."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class OutputCases(Cases):
             assert again.exited == result.exited
 
     async def test_both_ends_for_every_reader(self, sandbox: Sandbox) -> None:
-        """Also for one that attaches after the end, and for one on a limit of its own."""
+        """A reader that attaches after the end gets the same result as the first one."""
         request = ExecRequest(command="seq 100000; seq 100000 >&2", output_limit=999_999)
         first = await sandbox.run(request)
         again = await (await sandbox.attach(first.exec_id)).result()
@@ -122,7 +122,7 @@ class OutputCases(Cases):
             assert (result.stdout, result.stderr, result.output) == (in_order, b"", in_order)
 
     async def test_merged_output_outlives_no_command(self, sandbox: Sandbox) -> None:
-        """A child in the background holds the one pipe: the exec ends all the same."""
+        """The exec ends although a background child keeps the shared pipe open."""
         result = await run(sandbox, "echo a; echo b >&2; sleep 60 & exit 3", merge_output=True)
         assert (result.stdout, result.stderr, result.exit_code) == (b"a\nb\n", b"", 3)
         await sandbox.kill(result.exec_id)

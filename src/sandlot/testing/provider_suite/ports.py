@@ -1,4 +1,4 @@
-"""Connections to ports inside, and listeners inside that lead outwards."""
+"""Connections to ports inside a sandbox, and listeners inside that forward to the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PortCases(Cases):
         await ok(sandbox, "python3 echo.py &")
         address = "127.0.0.1:7777" if network == "tcp" else "/tmp/echo.sock"
 
-        async def up() -> bool:
+        async def accepts() -> bool:
             try:
                 stream = await sandbox.connect(address, network=network)
             except NotFound:
@@ -41,7 +41,7 @@ class PortCases(Cases):
             await stream.close()
             return True
 
-        await eventually(up, 20, "the echo server listens")
+        await eventually(accepts, 20, "the echo server listens")
         data = bytes(range(256)) * 8000
         stream = await sandbox.connect(address, network=network)
 

@@ -1,4 +1,4 @@
-"""Shells: state that lasts from one exec to the next, and honest ends."""
+"""Shells: they keep state from one exec to the next and report how they end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShellCases(Cases):
         await ok(sandbox, "X=1", shell="syntax")
         result = await run(sandbox, broken, shell="syntax")
         assert result.stderr
-        # Bash warns that a text ends too early, and takes it.
+        # Bash only warns about an unfinished here-document, and runs the command.
         assert (result.exit_code == 0) == broken.startswith("cat"), result
         assert not result.exited.shell_ended
         assert await ok(sandbox, "echo $X", shell="syntax") == "1\n"
@@ -57,13 +57,13 @@ class ShellCases(Cases):
         assert after.stdout == b"on:\n"
 
     async def test_two_shells_do_not_mix(self, sandbox: Sandbox) -> None:
-        async def drive(name: str) -> None:
+        async def run_commands(name: str) -> None:
             for i in range(25):
                 script = f"N={name}{i}; sleep 0.01; echo $N; echo $N >&2"
                 result = await run(sandbox, script, shell=name)
                 assert result.stdout == result.stderr == f"{name}{i}\n".encode()
 
-        await asyncio.gather(drive("left"), drive("right"))
+        await asyncio.gather(run_commands("left"), run_commands("right"))
 
     async def test_one_shell_takes_turns(self, sandbox: Sandbox) -> None:
         await ok(sandbox, "N=0", shell="turns")

@@ -1,27 +1,26 @@
-"""The service conformance suite: how a ``SandboxService`` must behave, seen through the SDK, whoever implements it.
+"""The service conformance suite: how every ``SandboxService`` must behave, seen through the SDK.
 
-Subclass ``ServiceSuite`` in a test module, give it a ``service_harness`` fixture, and pytest runs every case::
+Subclass ``ServiceSuite`` in a test module and give it a ``service_harness`` fixture. Pytest runs
+every case::
 
     class TestFake(ServiceSuite):
         @pytest_asyncio.fixture(loop_scope="session", scope="class")
         @classmethod
         async def service_harness(cls): ...
 
-Commands are of the kind that bash and the fake's small shell treat alike.
+The cases use only commands that bash and the fake's small shell run alike.
 """
 
 from sandlot.testing.service_suite.background import BackgroundCases, TerminalCases
-from sandlot.testing.service_suite.ends import EndsCases
 from sandlot.testing.service_suite.execs import ExecCases
 from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
-from sandlot.testing.service_suite.loss import LossCases
-from sandlot.testing.service_suite.merged import MergedOutputCases
+from sandlot.testing.service_suite.loss import LossCases, SilenceCases
+from sandlot.testing.service_suite.output import EndsCases, MergedOutputCases
 from sandlot.testing.service_suite.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
-from sandlot.testing.service_suite.silence import SilenceCases
 from sandlot.testing.service_suite.streams import StreamCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
@@ -49,7 +48,7 @@ class ServiceSuite(
     ErrorCases,
     WholeCases,
 ):
-    """Every case. A service passes all of them."""
+    """All cases. A service must pass every one."""
 
 
 __all__ = ["AsyncOverSync", "ServiceHarness", "ServiceSuite"]

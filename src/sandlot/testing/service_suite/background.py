@@ -1,4 +1,4 @@
-"""Execs that go on by themselves: input while they run, terminals, signals, their end."""
+"""Background execs: input while they run, terminals, signals, and how they end."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 
-class Listener:
-    """Reads events until something is heard."""
+class EventReader:
+    """Reads an exec's events and collects its output, so that a case can wait for a text."""
 
     def __init__(self, events: object) -> None:
         self._events = events
-        self.heard = b""
+        self.received = b""
         self.exited: Exited | None = None
 
-    async def until(self, wanted: bytes) -> None:
+    async def read_until(self, wanted: bytes) -> None:
         async with asyncio.timeout(30):
-            while wanted not in self.heard:
-                await self._take(await anext(self._events))  # type: ignore[call-overload]
+            while wanted not in self.received:
+                await self._record(await anext(self._events))  # type: ignore[call-overload]
 
-    async def rest(self) -> Exited:
+    async def read_to_end(self) -> Exited:
         async with asyncio.timeout(30):
             while self.exited is None:
-                await self._take(await anext(self._events))  # type: ignore[call-overload]
+                await self._record(await anext(self._events))  # type: ignore[call-overload]
         return self.exited
 
-    async def _take(self, event: ExecEvent) -> None:
+    async def _record(self, event: ExecEvent) -> None:
         if isinstance(event, Output):
-            self.heard += event.data
+            self.received += event.data
         elif isinstance(event, Exited):
             self.exited = event
 
 
 class BackgroundCases(Cases):
     async def test_start_returns_at_once(self, session: AsyncSession) -> None:
-        # It waits for a line that is written only after the start has returned.
+        # The command waits for a line, which is written only after start() has returned.
         async with asyncio.timeout(30):
             running = await session.start("read x; echo done; exit 3", stdin=True)
         assert (await running.status()).running
@@ -63,7 +63,7 @@ class BackgroundCases(Cases):
 
     @pytest.mark.parametrize("output_limit", [None, 1024])
     async def test_output_so_far(self, fresh: AsyncSession, output_limit: int | None) -> None:
-        """U18: it could only be had by following the command until it ends."""
+        """U18: a caller could read the output only by following the command until it ended."""
         running = await fresh.start("echo one; read x; echo two", stdin=True, output_limit=output_limit)
         again = await fresh.exec(running.id)
 
@@ -112,14 +112,14 @@ class BackgroundCases(Cases):
 
     async def test_input_while_it_runs(self, session: AsyncSession) -> None:
         running = await session.start("cat", stdin=True)
-        listener = Listener(running.events())
+        reader = EventReader(running.events())
         for word in (b"one\n", b"two\n"):
             await running.write(word)
-            await listener.until(word)
+            await reader.read_until(word)
         await running.write("three ü\n")
         await running.close_stdin()
-        exited = await listener.rest()
-        assert (listener.heard.decode(), exited.code) == ("one\ntwo\nthree ü\n", 0)
+        exited = await reader.read_to_end()
+        assert (reader.received.decode(), exited.code) == ("one\ntwo\nthree ü\n", 0)
 
     async def test_end_of_input_without_any(self, session: AsyncSession) -> None:
         running = await session.start("cat; echo ended", stdin=True)
@@ -128,17 +128,17 @@ class BackgroundCases(Cases):
 
     async def test_reads_a_line_at_a_time(self, session: AsyncSession) -> None:
         running = await session.start("read a; echo first $a; read b; echo second $b", stdin=True)
-        listener = Listener(running.events())
+        reader = EventReader(running.events())
         await running.write(b"x\n")
-        await listener.until(b"first x\n")
+        await reader.read_until(b"first x\n")
         await running.write(b"y\n")
-        await listener.until(b"second y\n")
-        assert (await listener.rest()).code == 0
+        await reader.read_until(b"second y\n")
+        assert (await reader.read_to_end()).code == 0
 
     async def test_kill(self, session: AsyncSession) -> None:
         running = await session.start("echo begun; sleep 60")
-        listener = Listener(running.events())
-        await listener.until(b"begun")
+        reader = EventReader(running.events())
+        await reader.read_until(b"begun")
         assert await running.kill() >= 1
         result = await running.wait(20)
         assert (result.verdict, result.output) == (Verdict.KILLED, "begun\n")
@@ -183,30 +183,30 @@ class BackgroundCases(Cases):
 class TerminalCases(Cases):
     async def test_terminal_shows_what_is_typed(self, session: AsyncSession) -> None:
         terminal = await session.terminal(["cat"])
-        listener = Listener(terminal.events())
+        reader = EventReader(terminal.events())
         await terminal.write(b"typed\n")
-        await listener.until(b"typed\r\ntyped\r\n")
+        await reader.read_until(b"typed\r\ntyped\r\n")
         await terminal.write(b"\x04")
-        assert (await listener.rest()).code == 0
+        assert (await reader.read_to_end()).code == 0
 
     async def test_login_shell(self, session: AsyncSession) -> None:
         terminal = await session.terminal()
-        listener = Listener(terminal.events())
+        reader = EventReader(terminal.events())
         await terminal.write("cd /tmp\n")
         await terminal.write("echo at:$(pwd)\n")
-        await listener.until(b"at:/tmp")
+        await reader.read_until(b"at:/tmp")
         await terminal.write("exit 7\n")
-        assert (await listener.rest()).code == 7
+        assert (await reader.read_to_end()).code == 7
 
     async def test_size_and_resize(self, session: AsyncSession) -> None:
         command = "stty size; read x; stty size"
         terminal = await session.terminal(["bash", "-c", command], rows=30, cols=100)
-        listener = Listener(terminal.events())
-        await listener.until(b"30 100")
+        reader = EventReader(terminal.events())
+        await reader.read_until(b"30 100")
         await terminal.resize(40, 120)
         await terminal.write("\n")
-        await listener.until(b"40 120")
-        assert (await listener.rest()).code == 0
+        await reader.read_until(b"40 120")
+        assert (await reader.read_to_end()).code == 0
 
     async def test_it_is_a_terminal(self, session: AsyncSession) -> None:
         running = await session.start("test -t 0 && test -t 1 && echo both; echo err >&2", pty=PtySize())

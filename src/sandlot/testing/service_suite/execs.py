@@ -1,4 +1,4 @@
-"""Running commands to their end: codes, channels, input, time, identity, bounds."""
+"""Running commands: exit codes, channels, input, timeouts, exec ids and limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandlot.domain.errors import Busy, Conflict, InvalidRequest
 from sandlot.domain.execution import OnLimit, Verdict
 from sandlot.domain.ids import is_exec_id, new_exec_id
 from sandlot.testing.eventually import eventually
-from sandlot.testing.service_suite.background import Listener
+from sandlot.testing.service_suite.background import EventReader
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, ok, unique
 
 
@@ -44,12 +44,13 @@ class ExecCases(Cases):
         assert result.get("nothing") is None
 
     async def test_output_in_arrival_order(self, session: AsyncSession) -> None:
-        # Each is heard before the next is printed: two pipes have no order of their own.
+        # The command prints each line after the reader received the one before: stdout and stderr
+        # are two pipes, and have no order between them.
         command = "echo o1; read x; echo e1 >&2; read x; echo o2; read x; echo e2 >&2"
         running = await session.start(command, stdin=True)
-        listener = Listener(running.events())
+        reader = EventReader(running.events())
         for word in (b"o1\n", b"e1\n", b"o2\n"):
-            await listener.until(word)
+            await reader.read_until(word)
             await running.write(b"\n")
         result = await running.wait(20)
         assert result.output == "o1\ne1\no2\ne2\n"
@@ -81,7 +82,7 @@ class ExecCases(Cases):
 
     async def test_who_and_where(self, session: AsyncSession) -> None:
         assert await ok(session, "whoami; pwd; echo $HOME") == "sandboxuser\n/workspace\n/workspace\n"
-        # Which number is the service's to choose; each sandbox may have one of its own.
+        # The service chooses the uid; each sandbox may have its own.
         assert int(await ok(session, "id -u")) >= 1000
 
     async def test_cwd(self, session: AsyncSession) -> None:
@@ -213,29 +214,29 @@ class ExecCases(Cases):
     async def test_cap_of_concurrent_execs(
         self, fresh: AsyncSession, service_harness: ServiceHarness
     ) -> None:
-        held = [await fresh.start("sleep 60") for _ in range(service_harness.max_execs)]
+        running = [await fresh.start("sleep 60") for _ in range(service_harness.max_execs)]
         with pytest.raises(Busy) as caught:
             await fresh.run("true")
         assert caught.value.retryable
         assert not caught.value.may_have_executed
-        await held[0].kill()
-        await held[0].wait(20)
+        await running[0].kill()
+        await running[0].wait(20)
 
-        async def let_in() -> bool:
+        async def accepted() -> bool:
             try:
                 return (await fresh.run("true")).ok
             except Busy:
                 return False
 
-        await eventually(let_in, 20, "room for another exec")
+        await eventually(accepted, 20, "room for another exec")
 
     async def test_a_list_says_what_when_and_how(self, fresh: AsyncSession) -> None:
-        """U19: it had ids, and whether they run."""
+        """U19: the list had only the ids and whether each exec is running."""
         began = time.time()
         await fresh.run("echo " + "x" * 500 + "; exit 3", exec_id="long")
         await fresh.run(["echo", "two", "words"], exec_id="words")
         await fresh.start("sleep 60", exec_id="running")
-        by_id = {one.exec_id: one for one in await fresh.execs()}
+        by_id = {summary.exec_id: summary for summary in await fresh.execs()}
         long, words, running = (by_id[exec_id] for exec_id in ("long", "words", "running"))
         assert long.command.startswith("echo xxx")
         assert len(long.command) <= 161
@@ -243,9 +244,9 @@ class ExecCases(Cases):
         assert long.duration_ms is not None
         assert (words.command, words.exit_code) == ("echo two words", 0)
         assert (running.command, running.exit_code, running.duration_ms) == ("sleep 60", None, None)
-        for one in by_id.values():
-            assert one.started_at is not None
-            assert began - 5 < one.started_at < time.time() + 5
+        for summary in by_id.values():
+            assert summary.started_at is not None
+            assert began - 5 < summary.started_at < time.time() + 5
 
     async def test_execs_are_listed(self, fresh: AsyncSession) -> None:
         assert list(await fresh.execs()) == []

@@ -1,4 +1,4 @@
-"""Time: sessions end when they are idle or old, and are told apart from those that never were."""
+"""Expiry: idle and old sessions end, and an ended session differs from one that never existed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.domain.errors import SessionEnded
 from sandlot.domain.session import EndReason
 from sandlot.testing.eventually import eventually
-from sandlot.testing.service_suite.background import Listener
-from sandlot.testing.service_suite.harness import Cases, ServiceHarness, deleted, ok, raises_within, unique
+from sandlot.testing.service_suite.background import EventReader
+from sandlot.testing.service_suite.harness import (
+    Cases,
+    ServiceHarness,
+    deleted_afterwards,
+    ok,
+    raises_within,
+    unique,
+)
 
-# How late an end may be noticed: a bound for what would never be, since a busy machine pauses for seconds.
+# Seconds that a session may take to end after its expiry. The bound only catches sessions that
+# would never end: a busy machine pauses for seconds.
 LATE = 30.0
-# How long a machine may pause between two calls of which the second must come in time.
+# Seconds that the machine may pause between two calls when the second must come before a timeout.
 PAUSE = 3.0
 
 
@@ -66,7 +74,7 @@ class ExpiryCases(Cases):
             async def begun() -> bool:
                 return bool(await session.execs())
 
-            # Not before: a session that waits too long for its first command is idle.
+            # Set the timeout only now: a session that waits long for its first command is idle.
             await eventually(begun, LATE, "the command is there")
             await session.update(idle_timeout_s=short)
             assert await running == "done\n"
@@ -74,7 +82,7 @@ class ExpiryCases(Cases):
     async def test_background_command_is_not_idle(self, client: AsyncClient, short: float) -> None:
         async with await client.create() as session:
             running = await session.start("echo begun; sleep 60")
-            await Listener(running.events()).until(b"begun")
+            await EventReader(running.events()).read_until(b"begun")
             await session.update(idle_timeout_s=short)
             await asyncio.sleep(short * 2 + 0.5)
             assert (await running.status()).running
@@ -83,7 +91,7 @@ class ExpiryCases(Cases):
             assert (await running.wait(20)).output == "begun\n"
 
     async def test_running_command_outlives_the_lifetime(self, client: AsyncClient, short: float) -> None:
-        """What was accepted is let finish; nothing new begins meanwhile, and then the session ends."""
+        """An accepted command finishes, the session refuses new ones, and then it ends."""
         session = await client.create()
         running = asyncio.create_task(ok(session, f"sleep {short * 2 + PAUSE}; echo done"))
 
@@ -92,7 +100,7 @@ class ExpiryCases(Cases):
 
         await eventually(begun, LATE, "the command is there")
         await session.update(lifetime_s=0.1)
-        await asyncio.sleep(0.2)  # it counts from the creation
+        await asyncio.sleep(0.2)  # the lifetime counts from the session's creation
         with pytest.raises(SessionEnded, match="lifetime"):
             await session.run("true")
         with pytest.raises(SessionEnded, match="lifetime"):
@@ -120,7 +128,7 @@ class ExpiryCases(Cases):
         session = await client.thread(thread, idle_timeout_s=short)
         await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         assert [found.id async for found in client.sessions(thread=thread)] == []
-        async with deleted(client.thread(thread)) as following:
+        async with deleted_afterwards(client.thread(thread)) as following:
             assert following.created
             assert following.id != session.id
 

@@ -1,4 +1,4 @@
-"""Files: every operation, as the sandbox's user, with the file system's own answers."""
+"""Files: every operation runs as the sandbox's user and reports the file system's own errors."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class FileCases(Cases):
     async def test_broken_write_leaves_the_old(self, session: AsyncSession) -> None:
         await session.files.write("atomic/kept", b"old")
 
-        async def breaks_off() -> AsyncIterator[bytes]:
+        async def failing_source() -> AsyncIterator[bytes]:
             yield b"new" * 100_000
             raise RuntimeError("the source is gone")
 
         with pytest.raises(RuntimeError, match="the source is gone"):
-            await session.files.write("atomic/kept", breaks_off())
+            await session.files.write("atomic/kept", failing_source())
         assert await session.files.read("atomic/kept") == b"old"
 
         async def no_trace() -> bool:
@@ -252,7 +252,8 @@ class FileProblemCases(Cases):
 
     @pytest.mark.parametrize("path", ["../../etc/shadow", "/etc/shadow", "/workspace/../etc/shadow"])
     async def test_traversal_is_harmless(self, session: AsyncSession, path: str) -> None:
-        # As a command finds it: what lies above a workspace that is a link is another place.
+        # The answer must match what a command finds: above a workspace that is a symlink lies
+        # another folder.
         own = (await session.run(["cat", path])).stderr
         why = "permission_denied" if "Permission denied" in own else "not_found"
         assert await reason_of(session.files.read(path)) == why, own
@@ -274,7 +275,8 @@ class FileProblemCases(Cases):
 
     @pytest.mark.parametrize("path", ["nul\0byte", "x" * 5000, "y" * 300], ids=["nul", "path", "name"])
     async def test_paths_that_cannot_be(self, session: AsyncSession, path: str) -> None:
-        # What no file system could take is no path. What is only too long for one may be told either way.
+        # A path that no file system can hold is invalid. A path that is only too long for one
+        # may raise either error.
         with pytest.raises((FileProblem, InvalidRequest)) as caught:
             await session.files.read(path)
         if "\0" in path or isinstance(caught.value, FileProblem):

@@ -1,4 +1,4 @@
-"""What the cases need of a service under test, and the fixtures that they share."""
+"""The harness that a service under test provides, and the fixtures that all cases share."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from sandlot.testing.eventually import eventually
 
 @dataclass
 class ServiceHarness:
-    """``lose`` takes a session's sandbox away, from outside and unannounced. ``max_execs`` is the cap of one session.
+    """The service under test: a client for it, and ways to break its sandboxes.
 
-    ``service`` is what the client speaks to, where it can be spoken to from the test's own event loop.
-    ``never_allowed``: whether a session may ask to live for ever. ``short_s`` is a timeout for the cases that wait
-    for one: longer than it takes to make a sandbox, and to look twice. ``measures_memory``: whether commands use any.
-    ``freeze`` makes a session's sandbox stand still until ``thaw``; where a test cannot, these cases are left out.
+    ``lose`` destroys a session's sandbox from outside and without notice. ``max_execs`` limits the
+    concurrent execs of one session. ``service`` is the service behind the client, or None when the
+    test's event loop cannot call it directly. ``never_allowed`` says whether a session may ask for
+    no expiry. ``short_s`` is the timeout for cases that wait for one; it must be longer than
+    creating a sandbox and checking it twice takes. ``measures_memory`` says whether results report
+    the memory that a command used. ``freeze`` stops a session's sandbox until ``thaw``; without
+    them, the suite skips the cases that need them.
     """
 
     client: AsyncClient
@@ -41,7 +44,10 @@ class ServiceHarness:
 
 @pytest.mark.asyncio(loop_scope="session")
 class Cases:
-    """Fixtures of every group of cases: one session for all that leave it as it was, a fresh one for the others."""
+    """Fixtures for every group of cases.
+
+    Cases that leave their session unchanged share ``session``. The others get a ``fresh`` one each.
+    """
 
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
@@ -61,13 +67,13 @@ class Cases:
         return service_harness.client
 
 
-def unique(word: str = "case") -> str:
-    return f"{word}-{secrets.token_hex(6)}"
+def unique(prefix: str = "case") -> str:
+    return f"{prefix}-{secrets.token_hex(6)}"
 
 
 @asynccontextmanager
-async def deleted(opening: Awaitable[AsyncSession]) -> AsyncIterator[AsyncSession]:
-    """A thread's session, which its own context would leave to the conversation."""
+async def deleted_afterwards(opening: Awaitable[AsyncSession]) -> AsyncIterator[AsyncSession]:
+    """Opens a thread's session and deletes it afterwards; its own context manager would keep it."""
     session = await opening
     try:
         yield session
@@ -76,7 +82,7 @@ async def deleted(opening: Awaitable[AsyncSession]) -> AsyncIterator[AsyncSessio
 
 
 async def ok(session: AsyncSession, command: str, **options: object) -> str:
-    """Runs a command that must succeed and gives its output."""
+    """Runs a command that must succeed and returns its output."""
     result: Result = await session.run(command, timeout_s=30, **options)  # type: ignore[arg-type]
     assert result.ok, result
     return result.output
@@ -85,7 +91,7 @@ async def ok(session: AsyncSession, command: str, **options: object) -> str:
 async def raises_within(
     call: Callable[[], Awaitable[object]], error: type[SandlotError], seconds: float
 ) -> SandlotError:
-    """Calls until it raises the error, and gives it."""
+    """Repeats a call until it raises the error, and returns that error."""
     caught: list[SandlotError] = []
 
     async def raised() -> bool:
@@ -100,7 +106,7 @@ async def raises_within(
 
 
 def check_three_fields(error: SandlotError) -> None:
-    """What every error carries, whichever way it came."""
+    """Checks the fields that every error has, on every route it may have taken."""
     assert error.code == type(error).code != "internal"
     assert isinstance(error.retryable, bool)
     assert isinstance(error.may_have_executed, bool)

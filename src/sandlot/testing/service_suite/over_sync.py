@@ -1,6 +1,6 @@
-"""``AsyncOverSync``: the sync client under the async client's names, so that one suite proves both.
+"""``AsyncOverSync``: gives the sync client the async interface, so that one suite tests both.
 
-Generic: which methods are awaited, iterated or entered is read off the async classes; each call runs in a thread.
+The async classes say which methods are awaited, iterated or entered. Each call runs in a thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandlot.client.opening import Opening
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Exec, Files, Session, Shell
 
-# Each blocked call holds one; the suite has up to this many at once.
+# Each blocked call occupies a thread. The suite has up to this many calls at once.
 THREADS: Final = 100
 _ASYNC: Final[dict[type, type]] = {
     Client: AsyncClient,
@@ -35,52 +35,53 @@ _END: Final = object()
 
 
 class AsyncOverSync:
-    """``threads`` are the caller's to shut down."""
+    """Wraps an object of the sync client. The caller shuts ``threads`` down."""
 
-    def __init__(self, behind: object, threads: ThreadPoolExecutor) -> None:
-        self._behind = behind
+    def __init__(self, sync_object: object, threads: ThreadPoolExecutor) -> None:
+        self._sync_object = sync_object
         self._threads = threads
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._behind, _RENAMED.get(name, name))
+        value = getattr(self._sync_object, _RENAMED.get(name, name))
         if not callable(value):
-            return self._wrapped(value)
-        original = getattr(_ASYNC[type(self._behind)], name)
+            return self._wrap(value)
+        original = getattr(_ASYNC[type(self._sync_object)], name)
         if original in _OPENING:
-            return lambda *args, **kwargs: Opening(self._awaited(value)(*args, **kwargs))
+            return lambda *args, **kwargs: Opening(self._as_coroutine(value)(*args, **kwargs))
         if inspect.iscoroutinefunction(original):
-            return self._awaited(value)
-        return lambda *args, **kwargs: self._wrapped(value(*args, **kwargs))
+            return self._as_coroutine(value)
+        return lambda *args, **kwargs: self._wrap(value(*args, **kwargs))
 
-    def _awaited(self, call: Callable[..., object]) -> Callable[..., Any]:
+    def _as_coroutine(self, call: Callable[..., object]) -> Callable[..., Any]:
         async def in_thread(*args: object, **kwargs: object) -> object:
-            return self._wrapped(await self._run(lambda: call(*args, **kwargs)))
+            return self._wrap(await self._run_in_thread(lambda: call(*args, **kwargs)))
 
         return in_thread
 
-    def _wrapped(self, value: object) -> object:
+    def _wrap(self, value: object) -> object:
         if type(value) in _ASYNC:
             return AsyncOverSync(value, self._threads)
         if isinstance(value, Iterator):
-            return self._iterated(value)
+            return self._as_async_iterator(value)
         if isinstance(value, AbstractContextManager):
             return AsyncOverSync(value, self._threads)
         return value
 
-    async def _iterated(self, iterator: Iterator[object]) -> AsyncIterator[object]:
+    async def _as_async_iterator(self, iterator: Iterator[object]) -> AsyncIterator[object]:
         try:
-            while (item := await self._run(lambda: next(iterator, _END))) is not _END:
-                yield self._wrapped(item)
+            while (item := await self._run_in_thread(lambda: next(iterator, _END))) is not _END:
+                yield self._wrap(item)
         finally:
             if inspect.isgenerator(iterator):
-                await self._run(iterator.close)
+                await self._run_in_thread(iterator.close)
 
-    async def _run(self, call: Callable[[], object]) -> object:
+    async def _run_in_thread(self, call: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     async def __aenter__(self) -> Any:
-        entered = await self._run(self._behind.__enter__)  # type: ignore[attr-defined]
-        return self if entered is self._behind else self._wrapped(entered)
+        entered = await self._run_in_thread(self._sync_object.__enter__)  # type: ignore[attr-defined]
+        return self if entered is self._sync_object else self._wrap(entered)
 
     async def __aexit__(self, *error: object) -> object:
-        return await self._run(lambda: self._behind.__exit__(*error))  # type: ignore[attr-defined]
+        call = self._sync_object.__exit__  # type: ignore[attr-defined]
+        return await self._run_in_thread(lambda: call(*error))

@@ -1,4 +1,4 @@
-"""Sessions: what they are made with, how they are found, changed and ended."""
+"""Sessions: how clients create, find, change and end them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
     Conflict,
     IdempotencyMismatch,
@@ -18,7 +19,6 @@ from sandlot.domain.errors import (
     SessionEnded,
 )
 from sandlot.domain.ids import is_sandbox_id, is_session_id
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import DEFAULT_ENVIRONMENT, NEVER, EndReason, SessionState
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, ok, unique
@@ -55,7 +55,7 @@ class SessionCases(Cases):
     async def test_what_is_not_text_is_refused(
         self, client: AsyncClient, session: AsyncSession, given: dict[str, Any]
     ) -> None:
-        """U11: a number was a ``TypeError`` from somewhere inside."""
+        """U11: a number raised a ``TypeError`` deep inside the client."""
         with pytest.raises(InvalidRequest, match=r"is text, and .* is int"):
             await client.create(**given)
         if "env" in given:
@@ -71,9 +71,9 @@ class SessionCases(Cases):
             assert (await client.get(session.id)).info.limits == session.info.limits
 
     async def test_limits_beyond_what_the_server_allows(self, client: AsyncClient) -> None:
-        """S3: a limit that exists is not yet one that a session may have."""
+        """S3: a limit can be well-formed and still exceed what a session may have."""
         for asked in (LimitChange(memory_bytes=1 << 40), LimitChange(pids=65_536), LimitChange(cpus=1024)):
-            with pytest.raises(InvalidRequest, match="at most"):
+            with pytest.raises(InvalidRequest, match="exceeds the maximum"):
                 await client.create(limits=asked)
 
     async def test_limits_out_of_range(self, client: AsyncClient) -> None:
@@ -203,7 +203,7 @@ class SessionCases(Cases):
         assert 5000 <= info.lifetime_s < 5060
 
     async def test_extend_is_not_cut_short_by_the_idle_timeout(self, fresh: AsyncSession) -> None:
-        """U10: `sessions extend ID 2h` answered that it ends in 30 minutes."""
+        """U10: after `sessions extend ID 2h`, the session still ended in 30 minutes."""
         await fresh.update(idle_timeout_s=60, lifetime_s=120)
         await fresh.extend(7200)
         expires_at = (await fresh.refresh()).info.expires_at

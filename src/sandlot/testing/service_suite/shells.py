@@ -1,4 +1,4 @@
-"""Shells: state from one command to the next, apart from each other, with honest ends."""
+"""Shells: they keep state between commands, do not affect each other, and report how they end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import InvalidRequest, NotFound
 from sandlot.domain.execution import Verdict
-from sandlot.testing.service_suite.background import Listener
+from sandlot.testing.service_suite.background import EventReader
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 
@@ -52,12 +52,12 @@ class ShellCases(Cases):
         assert [result.output for result in results] == [f"{i}\n" for i in range(6)]
 
     async def test_two_at_once_do_not_mix(self, session: AsyncSession) -> None:
-        async def drive(name: str) -> None:
+        async def run_commands(name: str) -> None:
             for i in range(5):
                 result = await session.run(f"N={name}{i}; sleep 0.02; echo $N; echo $N >&2", shell=name)
                 assert result.stdout == result.stderr == f"{name}{i}\n"
 
-        await asyncio.gather(drive(unique("left")), drive(unique("right")))
+        await asyncio.gather(run_commands(unique("left")), run_commands(unique("right")))
 
     async def test_exit_is_told(self, session: AsyncSession) -> None:
         shell = session.shell(unique())
@@ -102,7 +102,7 @@ class ShellCases(Cases):
         assert (shell.name, shell.cwd, shell.busy) == ("one", "/tmp", False)
         assert shell.pid > 0
         running = await fresh.start("echo on; sleep 60", shell="one")
-        await Listener(running.events()).until(b"on")
+        await EventReader(running.events()).read_until(b"on")
         (shell,) = await fresh.shells()
         assert shell.busy
         await running.kill()
@@ -116,7 +116,7 @@ class ShellCases(Cases):
 
     async def test_close_ends_what_runs_in_it(self, fresh: AsyncSession) -> None:
         running = await fresh.start("echo on; sleep 60", shell="one")
-        await Listener(running.events()).until(b"on")
+        await EventReader(running.events()).read_until(b"on")
         await fresh.shell("one").close()
         result = await running.wait(20)
         assert result.raw.exited.shell_ended

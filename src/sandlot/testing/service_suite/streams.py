@@ -1,4 +1,4 @@
-"""Streams: events in order, offsets that count every byte, and readers that come, go and come back."""
+"""Streams: events in order, offsets that count every byte, and readers that leave and return."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandlot.testing.service_suite.harness import Cases
 
 
 async def collect(events: AsyncIterator[ExecEvent]) -> tuple[bytes, Exited]:
-    """The output, which must be without gaps, and the end."""
-    data, place, exited = b"", None, None
+    """Returns the output, which must have no gaps, and the exit event."""
+    data, next_offset, exited = b"", None, None
     async for event in events:
         assert exited is None, "something after the exit"
         if isinstance(event, Output):
-            assert place is None or event.offset == place, "a gap"
-            place = event.offset + len(event.data)
+            assert next_offset is None or event.offset == next_offset, "a gap"
+            next_offset = event.offset + len(event.data)
             data += event.data
         elif isinstance(event, Exited):
             exited = event
@@ -30,7 +30,7 @@ async def collect(events: AsyncIterator[ExecEvent]) -> tuple[bytes, Exited]:
 
 class StreamCases(Cases):
     async def test_started_output_exited(self, session: AsyncSession) -> None:
-        # Two pipes: what is written to the second much later is also read later.
+        # The sleep fixes the order: stdout and stderr are two pipes.
         events = [event async for event in session.stream("echo one; sleep 1; echo two >&2; exit 3")]
         started, *outputs, exited = events
         assert isinstance(started, Started)
@@ -45,14 +45,14 @@ class StreamCases(Cases):
         assert (exited.code, exited.output_bytes) == (3, 8)
 
     async def test_output_arrives_while_it_runs(self, session: AsyncSession) -> None:
-        exec_id, heard, code = new_exec_id(), b"", 0
+        exec_id, received, code = new_exec_id(), b"", 0
         async for event in session.stream("echo early; sleep 60", exec_id=exec_id):
             if isinstance(event, Output):
-                heard += event.data
+                received += event.data
                 await (await session.exec(exec_id)).kill()
             elif isinstance(event, Exited):
                 code = event.code
-        assert heard == b"early\n"
+        assert received == b"early\n"
         assert code > 128, "it ran until it was heard"
 
     async def test_silent_command(self, session: AsyncSession) -> None:
@@ -111,12 +111,12 @@ class StreamCases(Cases):
 
     async def test_reader_that_comes_back(self, session: AsyncSession) -> None:
         running = await session.start("echo a; sleep 0.4; echo b; sleep 0.4; echo c")
-        seen, place = b"", 0
+        seen, next_offset = b"", 0
         for _ in range(3):
-            async for event in running.events(place):
+            async for event in running.events(next_offset):
                 if isinstance(event, Output):
                     seen += event.data
-                    place = event.offset + len(event.data)
+                    next_offset = event.offset + len(event.data)
                     break
         assert seen == b"a\nb\nc\n"
 

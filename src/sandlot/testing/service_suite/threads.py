@@ -1,4 +1,4 @@
-"""Threads: one live session for each conversation, however many ask for it."""
+"""Threads: one live session for each conversation, however many callers ask at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import hashlib
 import pytest
 
 from sandlot.client.async_client import AsyncClient
+from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import InvalidRequest, SessionEnded, ThreadDiffers
-from sandlot.domain.limits import LimitChange
 from sandlot.domain.session import EndReason
-from sandlot.testing.service_suite.harness import Cases, deleted, ok, unique
+from sandlot.testing.service_suite.harness import Cases, deleted_afterwards, ok, unique
 
 
 class ThreadCases(Cases):
     async def test_made_once_and_found_again(self, client: AsyncClient) -> None:
         thread = unique()
-        async with deleted(client.thread(thread)) as first:
+        async with deleted_afterwards(client.thread(thread)) as first:
             assert (first.thread, first.created) == (thread, True)
             await first.files.write("note", b"kept")
             second = await client.thread(thread)
@@ -27,7 +27,7 @@ class ThreadCases(Cases):
     async def test_fifty_at_once_get_one_session(self, client: AsyncClient) -> None:
         thread = unique()
         opened = await asyncio.gather(*(client.thread(thread, metadata={"n": "1"}) for _ in range(50)))
-        async with deleted(client.thread(thread)):
+        async with deleted_afterwards(client.thread(thread)):
             assert len({session.id for session in opened}) == 1
             assert sum(session.created for session in opened) == 1
             assert len({(session.info.created_at, session.info.sandbox_id) for session in opened}) == 1
@@ -35,12 +35,12 @@ class ThreadCases(Cases):
 
     async def test_create_takes_a_thread_too(self, client: AsyncClient) -> None:
         thread = unique()
-        async with deleted(client.create(thread=thread)) as first:
+        async with deleted_afterwards(client.create(thread=thread)) as first:
             again = await client.thread(thread)
             assert again.id == first.id
 
     async def test_its_context_leaves_it_to_the_conversation(self, client: AsyncClient) -> None:
-        """U17: leaving ``with client.thread(…)`` deleted what the next turn was to find."""
+        """U17: leaving ``with client.thread(…)`` deleted the session that the next turn needed."""
         thread = unique()
         async with client.thread(thread) as first:
             await first.files.write("note", b"kept")
@@ -48,20 +48,25 @@ class ThreadCases(Cases):
             assert (second.id, await second.files.read("note")) == (first.id, b"kept")
         async with await client.get(first.id):
             pass
-        async with deleted(client.thread(thread)) as third:
+        async with deleted_afterwards(client.thread(thread)) as third:
             assert third.id == first.id
 
     async def test_threads_are_apart(self, client: AsyncClient) -> None:
-        async with deleted(client.thread(unique())) as one, deleted(client.thread(unique())) as two:
+        async with (
+            deleted_afterwards(client.thread(unique())) as one,
+            deleted_afterwards(client.thread(unique())) as two,
+        ):
             assert one.id != two.id
             await ok(one, "echo mine >f")
             assert not await two.files.exists("f")
 
     async def test_other_options_than_the_session_has(self, client: AsyncClient) -> None:
-        """U2: they were dropped in silence."""
+        """U2: the service silently ignored the other options."""
         thread = unique()
         limits = LimitChange(pids=64)
-        async with deleted(client.create(thread=thread, env={"WHO": "a secret"}, limits=limits)) as session:
+        async with deleted_afterwards(
+            client.create(thread=thread, env={"WHO": "a secret"}, limits=limits)
+        ) as session:
             with pytest.raises(ThreadDiffers, match="its variables differ in ADDED, WHO") as refused:
                 await client.thread(thread, env={"WHO": "second", "ADDED": "x"})
             assert "secret" not in refused.value.message
@@ -80,10 +85,10 @@ class ThreadCases(Cases):
     async def test_the_same_options_and_fewer_are_no_others(self, client: AsyncClient) -> None:
         thread = unique()
         env = {"WHO": "first", "MORE": "1"}
-        async with deleted(client.create(thread=thread, env=env, metadata={"n": "1"})) as session:
+        async with deleted_afterwards(client.create(thread=thread, env=env, metadata={"n": "1"})) as session:
             assert (await client.thread(thread, session.environment, env=env)).id == session.id
             assert (await client.thread(thread, env={"WHO": "first"})).id == session.id
-            # These two say how a session begins; whoever holds it may have changed them.
+            # These two options set how a session starts. Its callers may have changed them since.
             again = await client.thread(thread, metadata={"n": "2"}, idle_timeout_s=77)
             assert (again.id, again.info.metadata) == (session.id, {"n": "1"})
 
@@ -104,7 +109,7 @@ class ThreadCases(Cases):
         first = await client.thread(thread)
         assert first.info.predecessor is None
         await first.delete()
-        async with deleted(client.thread(thread)) as second:
+        async with deleted_afterwards(client.thread(thread)) as second:
             assert second.created
             assert second.id != first.id
             before = second.info.predecessor
@@ -117,16 +122,16 @@ class ThreadCases(Cases):
     @pytest.mark.parametrize("thread", ["a/b", "user:1@host#?&=%2F", "..", "~!$'()*+,;[]{}|\\^`<>\""])
     async def test_any_printable_name(self, client: AsyncClient, thread: str) -> None:
         name = thread + unique()
-        async with deleted(client.thread(name)) as session:
+        async with deleted_afterwards(client.thread(name)) as session:
             assert session.thread == name
             assert (await client.thread(name)).id == session.id
             assert (await client.run_in_thread(name, "echo $?")).session_id == session.id
 
     @pytest.mark.parametrize("thread", ["two words", "new\nline", "Zoë", "x" * 201])
     async def test_any_other_text_is_known_by_its_hash(self, client: AsyncClient, thread: str) -> None:
-        """U16: the client refused what the agents' middleware took."""
+        """U16: the client refused thread names that the agents' middleware accepted."""
         name = thread + unique()
-        async with deleted(client.thread(name)) as session:
+        async with deleted_afterwards(client.thread(name)) as session:
             assert session.thread == "sha256-" + hashlib.sha256(name.encode()).hexdigest()
             assert (await client.thread(name)).id == session.id
             assert (await client.run_in_thread(name, "true")).session_id == session.id

@@ -1,4 +1,4 @@
-"""Whole folders in and out, and watching what changes."""
+"""Uploads, downloads and archives of whole folders, and watching for changes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TransferCases(Cases):
         assert not await session.files.exists("x")
 
     async def test_hostile_link_stays_inside(self, session: AsyncSession, tmp_path: Path) -> None:
-        """A folder with links that lead out must not make the client write or read outside its target."""
+        """Links that lead out of a folder must not make the client leave its target."""
         await ok(
             session,
             "mkdir -p hostile; cd hostile; rm -f out up; ln -s /etc out; ln -s ../../up up; echo x >ok",
@@ -90,7 +90,7 @@ class TransferCases(Cases):
         assert [(path.name, path.is_symlink()) for path in target.rglob("*")] == [("ok", False)]
 
     async def test_archive_round_trip(self, service_harness: ServiceHarness, session: AsyncSession) -> None:
-        files = _files(service_harness, session)
+        files = _contract_files(service_harness, session)
         summary = await files.write_archive("unpacked", pieces(tar_of(("a/one", b"1"), ("a/two", b"22"))))
         assert (summary.files, summary.bytes) == (2, 3)
         raw = b"".join([piece async for piece in files.read_archive("unpacked")])
@@ -104,14 +104,14 @@ class TransferCases(Cases):
     async def test_hostile_archive(
         self, service_harness: ServiceHarness, session: AsyncSession, name: str
     ) -> None:
-        files = _files(service_harness, session)
+        files = _contract_files(service_harness, session)
         with pytest.raises(InvalidRequest, match=f"{name}. in the archive"):
             await files.write_archive("hostile-in", pieces(tar_of((name, b"x"))))
         assert not await session.files.exists("escape")
         assert await session.files.list("hostile-in") == []
 
     async def test_archive_bounds(self, service_harness: ServiceHarness, session: AsyncSession) -> None:
-        files = _files(service_harness, session)
+        files = _contract_files(service_harness, session)
         many = tar_of(*((f"f{i}", b"xxx") for i in range(5)))
         for bound in ({"max_files": 3}, {"max_bytes": 11}):
             with pytest.raises(FileProblem) as caught:
@@ -121,13 +121,13 @@ class TransferCases(Cases):
             assert kept <= {"f0", "f1", "f2"}, "what came before the bound"
 
     async def test_broken_archive(self, service_harness: ServiceHarness, session: AsyncSession) -> None:
-        files = _files(service_harness, session)
+        files = _contract_files(service_harness, session)
         with pytest.raises(InvalidRequest, match="the archive is broken"):
             await files.write_archive("broken", pieces(b"this is not a tar archive" * 100))
 
 
-def _files(harness: ServiceHarness, session: AsyncSession):  # type: ignore[no-untyped-def]
-    """The contract's own: the client has folders instead of archives."""
+def _contract_files(harness: ServiceHarness, session: AsyncSession):  # type: ignore[no-untyped-def]
+    """The contract's file operations: the client offers folders instead of archives."""
     if harness.service is None:
         pytest.skip("this client's service lives on an event loop of its own")
     return harness.service.files(session.id)

@@ -25,13 +25,16 @@ from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,
     check_three_fields,
-    deleted,
+    deleted_afterwards,
     unique,
 )
 
 
 def check_refusal(error: SandlotError) -> None:
-    """There is none, or there can be none: both are true, and nothing else is. Not that the session has ended."""
+    """Checks for "not found" or "invalid", which are both right for a malformed id.
+
+    No other error is: the session has not ended.
+    """
     assert type(error) in (NotFound, InvalidRequest)
     check_three_fields(error)
     assert (error.retryable, error.may_have_executed) == (False, False)
@@ -121,12 +124,12 @@ class WholeCases(Cases):
 
     async def test_health_counts_sessions(self, client: AsyncClient) -> None:
         before = (await client.health()).active_sessions
-        async with deleted(client.thread(unique())):
+        async with deleted_afterwards(client.thread(unique())):
             assert (await client.health()).active_sessions == before + 1
         assert (await client.health()).active_sessions == before
 
     async def test_health_counts_execs(self, client: AsyncClient, fresh: AsyncSession) -> None:
-        # What earlier cases left may end meanwhile: the lowest count is the one without this exec.
+        # Calls of earlier cases may still end. So the lowest count is the one without this exec.
         lowest = (await client.health()).calls_under_way
         exec_id = new_exec_id()
         running = asyncio.create_task(fresh.run("sleep 60", exec_id=exec_id))
@@ -142,7 +145,7 @@ class WholeCases(Cases):
         async def killed() -> bool:
             try:
                 await (await fresh.exec(exec_id)).kill()
-            except NotFound:  # the call is counted before its exec is known
+            except NotFound:  # health counts the call before the service knows its exec
                 return False
             return True
 

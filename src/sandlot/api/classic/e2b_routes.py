@@ -1,0 +1,123 @@
+"""The ``/api`` routes, on the same service. Every provider name means Docker on this server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandlot.api.classic.bodies import (
+    WORKSPACE,
+    ApiCodeBody,
+    ApiCreateBody,
+    ApiFileBody,
+    ApiResultBody,
+    ApiSessionBody,
+    ApiWriteBody,
+    ApiWrittenBody,
+    CleanedBody,
+    FilesBody,
+    body_schema,
+    classic_session,
+    files_response,
+    read_body,
+    server_url,
+)
+from sandlot.api.classic.file_contents import code_result_response, file_content_response
+from sandlot.api.context import Service
+from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.responses.json import json_response
+from sandlot.domain.capacity.budget import hold_at_least
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.execution import ExecRequest
+from sandlot.domain.files import FileType
+from sandlot.domain.session import Session
+
+PROVIDER: Final = "docker"
+MAX_READ_BYTES: Final = 16 * 1024 * 1024
+_PROVIDERS: Final = (None, "docker", "e2b")
+# The program goes through stdin, because an argument is limited to 128 KiB.
+_LANGUAGES: Final = {
+    "python": ("python3", "-"),
+    "python3": ("python3", "-"),
+    "javascript": ("node", "-"),
+    "node": ("node", "-"),
+    "bash": ("bash", "-s"),
+    "sh": ("sh", "-s"),
+}
+
+router = APIRouter(prefix="/api", tags=["classic"], responses=PROBLEMS)
+
+
+def _session_body(session: Session, request: Request) -> ApiSessionBody:
+    return ApiSessionBody(
+        session_id=session.id,
+        sandbox_id=session.sandbox_id,
+        provider=PROVIDER,
+        url=f"{server_url(request)}/api/sessions/{session.id}",
+        environment=session.environment,
+        status=session.state.value,
+        created_at=session.created_at,
+    )
+
+
+@router.post(
+    "/sessions", response_model=ApiSessionBody, openapi_extra=body_schema(ApiCreateBody, required=False)
+)
+async def api_create_session(service: Service, request: Request) -> Response:
+    """Create a session."""
+    body = await read_body(request, ApiCreateBody)
+    if body.provider not in _PROVIDERS:
+        raise InvalidRequest("provider must be docker or e2b")
+    return json_response(_session_body(await classic_session(service, body.environment, None), request))
+
+
+@router.get("/sessions/{session_id}", response_model=ApiSessionBody)
+async def api_get_session(service: Service, request: Request, session_id: str) -> Response:
+    """Return a session."""
+    return json_response(_session_body(await service.get_session(session_id), request))
+
+
+@router.delete("/sessions/{session_id}", response_model=CleanedBody)
+async def api_delete_session(service: Service, session_id: str) -> Response:
+    """Delete a session."""
+    await service.delete_session(session_id)
+    return json_response(CleanedBody())
+
+
+@router.post("/e2b/execute", response_model=ApiResultBody, openapi_extra=body_schema(ApiCodeBody))
+async def api_execute_code(service: Service, request: Request) -> Response:
+    """Run a program and wait for its result."""
+    body = await read_body(request, ApiCodeBody)
+    argv = _LANGUAGES.get(body.language.lower())
+    if argv is None:
+        raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}")
+    exec_request = ExecRequest(argv=argv, stdin=True, timeout_s=body.timeout)
+    result = await service.execute(body.session_id, exec_request, body.code.encode())
+    hold_at_least(len(result.stdout) + len(result.stderr))
+    return code_result_response(result)
+
+
+@router.get("/e2b/files/{session_id}", response_model=FilesBody | ApiFileBody)
+async def api_read_files(
+    service: Service, session_id: str, path: Annotated[str, Query(min_length=1)] = WORKSPACE
+) -> Response:
+    """List a folder, or return a file's content."""
+    files = service.files(session_id)
+    entry = await files.stat(path)
+    if entry.type is FileType.DIRECTORY:
+        return await files_response(service, session_id, path)
+    # Reserve before reading. A file without a size, as in /proc, may be as long as the read limit.
+    max_bytes = min(entry.size or MAX_READ_BYTES, MAX_READ_BYTES)
+    hold_at_least(max_bytes)
+    return file_content_response(path, await files.read_bytes(path, max_bytes=max_bytes))
+
+
+@router.post("/e2b/files", response_model=ApiWrittenBody, openapi_extra=body_schema(ApiWriteBody))
+async def api_write_file(service: Service, request: Request) -> Response:
+    """Create or replace a file."""
+    body = await read_body(request, ApiWriteBody)
+    entry = await service.files(body.session_id).write(body.path, body.content.encode())
+    return json_response(ApiWrittenBody(entry.path))

@@ -1,0 +1,118 @@
+"""Decides whether a request may enter: by its key or token, its Host and its origin. Pure.
+
+Every path needs a key or token, except a few named ones. The server uses no cookies and no CORS, so
+a foreign page cannot read a response. The checks of Host (DNS rebinding), Origin and Sec-Fetch-Site
+(a form, an image or a WebSocket that a page sends blindly) also keep it from causing any effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
+from sandlot.wire.error_codes import status_of
+
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+# What the API key opens on a server that works with tokens: its operator has no token.
+METRICS_PATHS: Final = frozenset({"/metrics", "/v1/health"})
+# Accepted values of Sec-Fetch-Site, which browsers send. Other clients send none.
+_ALLOWED_FETCH_SITES: Final = (None, b"same-origin", b"none")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    error: SandlotError
+
+
+class TokenCheck(Protocol):
+    """Decides which tokens open this server. Pure, and called for each request."""
+
+    def refusal(self, token: bytes, path: str) -> SandlotError | None:
+        """Why the token does not open ``path``, or None. ``path`` is decoded, as for routing."""
+        ...
+
+
+class Admission:
+    """Checks each request's host, origin and credentials.
+
+    ``allowed_hosts`` None accepts any Host, for a server whose clients use names that it cannot
+    know. With ``tokens``, the bearer value must be a token, and the API key opens only the server's
+    metrics.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None,
+        allowed_hosts: Collection[str] | None,
+        tokens: TokenCheck | None = None,
+    ) -> None:
+        self._key = None if api_key is None else _digest(api_key.encode())
+        self._tokens = tokens
+        self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
+
+    def refusal(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
+        """Why the request is refused, or None. ``method`` is WEBSOCKET for a WebSocket."""
+        hosts: list[bytes] = []
+        origin = site = key = bearer = None
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"x-api-key":
+                key = value
+            elif name == b"authorization" and value[:7].lower() == b"bearer ":
+                key = bearer = value[7:].strip()
+        if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
+            return Refusal(
+                403, InvalidRequest("Unknown host name. Add it to SANDLOT_ALLOWED_HOSTS on the server.")
+            )
+        foreign = origin is not None and origin.lower().partition(b"://")[2] not in map(bytes.lower, hosts)
+        # Browsers send Sec-Fetch-Site even where a request is too simple to carry an Origin.
+        if foreign or site not in _ALLOWED_FETCH_SITES:
+            return Refusal(403, InvalidRequest("Cross-origin requests are not allowed."))
+        if path in OPEN_PATHS:
+            return None
+        if self._tokens is not None:
+            return self._token_refusal(self._tokens, key, bearer, path)
+        if self._key is None:
+            return None
+        if key is None:
+            return Refusal(
+                401, Unauthorized("Missing API key. Send Authorization: Bearer KEY, or X-API-Key: KEY.")
+            )
+        return None if self._is_key(key) else Refusal(401, Unauthorized("Invalid API key."))
+
+    def _token_refusal(
+        self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str
+    ) -> Refusal | None:
+        if path in METRICS_PATHS and key is not None and self._is_key(key):
+            return None
+        error: SandlotError | None = Unauthorized("a token of the fleet is needed: Authorization: Bearer …")
+        if bearer is not None:
+            error = tokens.refusal(bearer, path)
+        return None if error is None else Refusal(status_of(error), error)
+
+    def _is_key(self, key: bytes) -> bool:
+        return self._key is not None and hmac.compare_digest(_digest(key), self._key)
+
+
+def host_name(header: bytes) -> str:
+    """The Host header's name without its port. An IPv6 address keeps its brackets."""
+    text = header.decode("latin-1").lower()
+    if text.startswith("["):
+        address, bracket, rest = text.partition("]")
+        return address + bracket if not rest or rest.startswith(":") else text
+    return text.partition(":")[0].removesuffix(".")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

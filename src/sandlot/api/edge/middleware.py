@@ -1,0 +1,234 @@
+"""The outermost ASGI layer: request id, admission, body limits, metrics, unexpected errors.
+
+Every response passes through here, so every response has a request id, and an unexpected error
+becomes a problem response without a stack trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
+from sandlot.api.edge.problems import internal_error, problem_response
+from sandlot.api.edge.request_body import BodyLimits, BoundedBody
+from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
+from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.domain.capacity.budget import Account, ByteBudget, current_account
+from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unavailable
+from sandlot.wire.error_codes import status_of
+from sandlot.wire.http_bodies import WORKER_HEADER
+from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
+
+log = structlog.get_logger("sandlot.api")
+
+_REQUEST_ID_NAME: Final = REQUEST_ID_HEADER.lower().encode()
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+
+# Awaited before each admitted request. An error that it raises becomes the response.
+Gate = Callable[[], Awaitable[None]]
+
+# Limit on the bytes of results and files that a server holds on their way to all clients together.
+DEFAULT_HELD_BYTES: Final = 160 * 1024 * 1024
+
+
+class EdgeMiddleware:
+    """Wraps an ASGI app with admission, limits, request ids and metrics."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        body_limits: BodyLimits,
+        metrics: RequestMetrics,
+        gate: Gate | None = None,
+        worker_id: str = "",
+        streams: StreamSlots | None = None,
+        budget: ByteBudget | None = None,
+    ) -> None:
+        """``worker_id`` is sent in every response, so that clients can verify they reached this
+        worker. ``budget`` limits the bytes that all requests together may hold.
+        """
+        self._app = app
+        self._admission = admission
+        self._body_limits = body_limits
+        self._metrics = metrics
+        self._gate = gate
+        self._worker_id = worker_id
+        self._streams = streams or StreamSlots(StreamLimits())
+        self._budget = budget or ByteBudget(DEFAULT_HELD_BYTES)
+        self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
+        if worker_id:
+            self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        current_request_id.set(request_id)
+        method = scope.get("method", "WEBSOCKET")
+        refusal = self._admission.refusal(method, scope["path"], scope["headers"])
+        with contextlib.ExitStack() as stack:
+            account = Account(self._budget)
+            current_account.set(account)
+            stack.callback(account.close)
+            if refusal is None and is_stream(scope):
+                try:
+                    stack.enter_context(self._streams.slot(scope))
+                except Busy as error:
+                    refusal = Refusal(status_of(error), error)
+            await self._serve(scope, receive, send, refusal)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send, refusal)
+            return
+        if self._worker_id:
+            send = _with_worker_header(send, self._worker_id)
+        refusal = refusal or await self._gate_refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await _refuse_websocket(scope, receive, send, refusal)
+
+    async def _gate_refusal(self, scope: Scope) -> Refusal | None:
+        if self._gate is None or scope["path"] in OPEN_PATHS:
+            return None
+        try:
+            await self._gate()
+        except SandlotError as error:
+            return Refusal(status_of(error), error)
+        return None
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
+        request_id = scope["state"]["request_id"]
+        limit = self._body_limits.limit(scope["method"], scope["path"])
+        body = BoundedBody(receive, limit, self._body_limits.timeout_s)
+        began = time.perf_counter()
+        sender = _ResponseSender(send, [(_REQUEST_ID_NAME, request_id.encode()), *self._fixed_headers], body)
+        try:
+            if refusal is None:
+                refusal = _declared_too_large(scope, body) or await self._gate_refusal(scope)
+            if refusal is None:
+                await self._app(scope, body.receive, sender.send)
+            else:
+                refused = problem_response(refusal.error, request_id, status=refusal.status)
+                await refused(scope, receive, sender.send)
+        except ClientDisconnect:
+            log.debug("client_gone", request_id=request_id)
+        except asyncio.CancelledError:
+            # Only a server that shuts down cancels a request. Without a response the cancellation
+            # would count as a failure.
+            if sender.status:
+                raise
+            await problem_response(_shutting_down(), request_id)(scope, receive, sender.send)
+        except Exception as error:  # noqa: BLE001  last resort: log it in full, send its id
+            _log_unexpected_error(scope, request_id, error)
+            if not sender.status:
+                await problem_response(internal_error(), request_id)(scope, receive, sender.send)
+        finally:
+            seconds = (sender.began or time.perf_counter()) - began
+            self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds)
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable(
+        "the server is stopping and did not wait for this call; a command goes on, ask again by its id",
+        may_have_executed=True,
+        retry_after_s=1.0,
+    )
+
+
+def _log_unexpected_error(scope: Scope, request_id: str, error: Exception) -> None:
+    """Log the traceback as text: a traceback renderer might print variables, and keys with them."""
+    stack = "".join(traceback.format_exception(error))
+    log.error("request_failed", request_id=request_id, method=scope["method"], traceback=stack)
+
+
+def _with_worker_header(send: Send, worker_id: str) -> Send:
+    async def send_with_header(message: Message) -> None:
+        if message["type"] in ("websocket.accept", "websocket.http.response.start"):
+            MutableHeaders(scope=message)[WORKER_HEADER] = worker_id
+        await send(message)
+
+    return send_with_header
+
+
+class _ResponseSender:
+    """Adds ``headers`` to the response.
+
+    A client that is refused while it still sends its body gets the response, and is then
+    disconnected.
+    """
+
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], body: BoundedBody) -> None:
+        self._send = send
+        self._headers = headers
+        self._body = body
+        self._closing = False
+        self.status = 0
+        self.began = 0.0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.began = time.perf_counter()
+            ours = {name for name, _ in self._headers}
+            message["headers"] = [
+                *(header for header in message.get("headers", ()) if header[0] not in ours),
+                *self._headers,
+            ]
+            if self.status >= 400:
+                await self._body.discard_buffered()
+                if not self._body.complete:
+                    MutableHeaders(scope=message)["Connection"] = "close"
+                    self._closing = True
+        elif self._closing and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._body.drain()
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
+
+
+def route_of(scope: Scope) -> str:
+    """The route's path template. Real paths come from clients and must not become metric labels."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return "req_" + secrets.token_hex(12)
+
+
+def _declared_too_large(scope: Scope, body: BoundedBody) -> Refusal | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            try:
+                body.check_content_length(int(value[:20]))
+            except TooLarge as error:
+                return Refusal(413, error)
+    return None
+
+
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
+    """Refuse by an HTTP response where the server supports one, else by closing: a bare 403."""
+    if "websocket.http.response" in scope.get("extensions", {}):
+        refused = problem_response(refusal.error, scope["state"]["request_id"], status=refusal.status)
+        await refused(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008})

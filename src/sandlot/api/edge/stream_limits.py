@@ -1,0 +1,79 @@
+"""Limits on a server's open event streams and WebSockets: per key, per address and in total.
+
+Each may last for hours, and holds a connection, a reader in a sandbox and unsent data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import Scope
+
+from sandlot.domain.errors import Busy
+
+_KEYS: Final = (b"authorization", b"x-api-key")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    total: int = 1000
+    per_key: int = 500
+    per_address: int = 500
+
+
+class StreamSlots:
+    """Counts open streams against the limits."""
+
+    def __init__(self, limits: StreamLimits) -> None:
+        self._limits = limits
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def slot(self, scope: Scope) -> Iterator[None]:
+        """Hold a slot for one stream while the context is open. Raises ``Busy`` if none is free."""
+        limits = self._limits
+        needed = {
+            ("all", ""): (limits.total, "on this server"),
+            ("key", _key(scope)): (limits.per_key, "with this key"),
+            ("address", _address(scope)): (limits.per_address, "from this address"),
+        }
+        for counter, (most, where) in needed.items():
+            if self._taken[counter] >= most:
+                raise Busy(
+                    f"{most} event streams are open {where}, and no more are allowed; close some, or ask for "
+                    "results instead (GET …/execs/{exec_id}?wait_s=…)",
+                    retry_after_s=2.0,
+                    details={"reason": "streams", "at_most": most},
+                )
+        self._taken.update(needed.keys())
+        try:
+            yield
+        finally:
+            self._taken.subtract(needed.keys())
+            self._taken += Counter()  # drops counters at zero
+
+
+def is_stream(scope: Scope) -> bool:
+    if scope["type"] == "websocket":
+        return True
+    if scope["path"].endswith("/files/watch"):
+        return True
+    return any(name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"])
+
+
+def _key(scope: Scope) -> str:
+    """A hash of the client's key, since it is kept as long as the stream lasts."""
+    for name, value in scope["headers"]:
+        if name in _KEYS:
+            return hashlib.sha256(value).hexdigest()
+    return ""
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""

@@ -1,0 +1,66 @@
+"""A worker's routes for its fleet. Only members' tokens are admitted here (``fleet.access``)."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.raw_routes import RawRoute
+from sandlot.api.edge.request_body import JsonRoute
+from sandlot.api.responses.json import encode_json
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.service import Opened
+from sandlot.domain.session import Assignment, CreateSession
+from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
+from sandlot.wire.http_bodies import SessionBody
+
+_DECODER: Final = msgspec.json.Decoder(AssignedCreateBody)
+
+
+class FleetWorker(Protocol):
+    async def create_session(
+        self, request: CreateSession, assignment: Assignment | None = None
+    ) -> Opened: ...
+
+    def set_draining(self, draining: bool) -> None: ...
+
+
+def worker_routes(worker: FleetWorker) -> APIRouter:
+    """All worker routes except ``assigned_create_route``."""
+    router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
+
+    @router.post("/drain", status_code=204)
+    async def drain(body: DrainBody | None = None) -> Response:
+        """No new sessions; those that are here go on."""
+        worker.set_draining(True)
+        return Response(status_code=204)
+
+    @router.post("/undrain", status_code=204)
+    async def undrain(body: DrainBody | None = None) -> Response:
+        """New sessions again."""
+        worker.set_draining(False)
+        return Response(status_code=204)
+
+    return router
+
+
+def assigned_create_route(worker: FleetWorker) -> RawRoute:
+    """The route that receives every create of a fleet.
+
+    Unknown fields in its body are ignored: a member of another version may send more than this one
+    knows.
+    """
+
+    async def create_assigned(content: bytes) -> tuple[int, bytes]:
+        try:
+            body = _DECODER.decode(content)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidRequest(f"this is not what a coordinator sends: {error}") from error
+        opened = await worker.create_session(body.request(), body.assignment())
+        return 201 if opened.created else 200, encode_json(SessionBody.of(opened.session))
+
+    return RawRoute("/v1/fleet/sessions", create_assigned)

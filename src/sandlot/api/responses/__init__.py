@@ -1,0 +1,1 @@
+"""How responses are written: JSON, results, long lists, streams."""

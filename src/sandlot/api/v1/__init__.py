@@ -1,0 +1,1 @@
+"""The routes of the current API, under /v1, and the routes for operators."""

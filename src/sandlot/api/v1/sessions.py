@@ -1,0 +1,82 @@
+"""Sessions: create, get, change, recreate, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandlot.api.context import IdempotencyKey, Service, access_to
+from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.request_body import JsonRoute
+from sandlot.api.responses.json import json_response
+from sandlot.domain.session import Session
+from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
+
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=JsonRoute, responses=PROBLEMS)
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=SessionBody,
+    responses={200: {"model": SessionBody, "description": "The thread or the key already has this session"}},
+)
+async def create_session(
+    service: Service,
+    request: Request,
+    body: Annotated[CreateSessionBody, Body(default_factory=CreateSessionBody)],
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Create a session, or return the one that the thread or the idempotency key already has."""
+    opened = await service.create_session(body.to_domain(idempotency_key=idempotency_key))
+    location = {"Location": f"/v1/sessions/{opened.session.id}"}
+    return _session_response(request, opened.session, 201 if opened.created else 200, location)
+
+
+@router.get("", response_model=SessionPageBody)
+async def list_sessions(
+    service: Service,
+    thread: Annotated[str | None, Query(description="Only the session of this thread.")] = None,
+    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most entries in one page.")] = 100,
+) -> Response:
+    """List active and lost sessions, oldest first."""
+    page = await service.list_sessions(thread=thread, after=after, limit=limit)
+    return json_response(SessionPageBody.of(page))
+
+
+@router.get("/{session_id}", response_model=SessionBody)
+async def get_session(service: Service, request: Request, session_id: str) -> Response:
+    """Return a session."""
+    return _session_response(request, await service.get_session(session_id))
+
+
+@router.patch("/{session_id}", response_model=SessionBody)
+async def update_session(
+    service: Service, request: Request, session_id: str, body: SessionChangeBody
+) -> Response:
+    """Change a session's timeouts or metadata."""
+    return _session_response(request, await service.update_session(session_id, body.to_domain()))
+
+
+@router.delete("/{session_id}", status_code=204)
+async def delete_session(service: Service, session_id: str) -> Response:
+    """Delete a session, its sandbox and its files. After the answer, no process is left."""
+    await service.delete_session(session_id)
+    return Response(status_code=204)
+
+
+@router.post("/{session_id}/recreate", response_model=SessionBody)
+async def recreate_session(service: Service, request: Request, session_id: str) -> Response:
+    """Replace a lost or unresponsive sandbox with a new, empty one."""
+    return _session_response(request, await service.recreate_session(session_id))
+
+
+def _session_response(
+    request: Request, session: Session, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return json_response(SessionBody.of(session, access_to(request, session)), status, headers)

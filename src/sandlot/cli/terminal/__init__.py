@@ -1,0 +1,1 @@
+"""Input and output of commands, on a terminal or in a pipe."""

@@ -1,0 +1,1 @@
+"""The classic clients, built on the current SDK."""

@@ -1,0 +1,1 @@
+"""Which requests are sent again after a failure, and when."""

@@ -1,0 +1,1 @@
+"""The events of an exec over HTTP."""

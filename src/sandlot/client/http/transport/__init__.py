@@ -1,0 +1,1 @@
+"""Connections to one server: pools, headers, errors."""

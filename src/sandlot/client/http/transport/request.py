@@ -1,0 +1,55 @@
+"""Builds the parts of a request (path, query, headers, JSON) and rejects invalid values."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from sandlot.domain.errors import InvalidRequest
+
+
+def segment(text: str) -> str:
+    """Escape one path segment.
+
+    ``.`` and ``..`` are refused: they would lead to another resource.
+    """
+    if text in {"", ".", ".."}:
+        raise InvalidRequest(f"{text!r} cannot be an id or a name")
+    return quote(_encodable(text), safe="")
+
+
+def query(**values: str | float | bool | None) -> str:
+    """Return the query string of all values that are not None, with its question mark, or ""."""
+    pairs = {
+        name: ("true" if value else "false") if isinstance(value, bool) else _encodable(str(value))
+        for name, value in values.items()
+        if value is not None
+    }
+    return "?" + urlencode(pairs) if pairs else ""
+
+
+def header(text: str) -> str:
+    """Return an idempotency key if it can be sent as a header."""
+    if not (text.isascii() and text.isprintable()):
+        raise InvalidRequest("an idempotency key is printable ASCII")
+    return text
+
+
+def encode(body: Any) -> bytes:
+    """Encode a body as JSON."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("this is not text that UTF-8 can write; give bytes as stdin") from error
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidRequest(f"this cannot be sent as JSON: {error}") from error
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{text!r:.80} is not text that UTF-8 can write") from error
+    return text

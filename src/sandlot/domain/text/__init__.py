@@ -1,0 +1,1 @@
+"""Text from untrusted sources: checks for names and values, and safe printing."""

@@ -1,0 +1,390 @@
+"""A ``SandboxService`` that forwards each call to the session's worker.
+
+A coordinator holds no state of its own: any other coordinator of the fleet can replace it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.errors import (
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandboxLost,
+    SandlotError,
+    SessionEnded,
+    Unavailable,
+)
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.files_within import FilesWithin
+from sandlot.domain.service import (
+    Access,
+    Catalogue,
+    ExecStatus,
+    Opened,
+    ServiceHealth,
+    SessionPage,
+    ThreadRun,
+)
+from sandlot.domain.session import (
+    DEFAULT_TENANT,
+    Assignment,
+    CreateSession,
+    EndReason,
+    Session,
+    SessionChange,
+    SessionState,
+)
+from sandlot.domain.session_states import end, mark_worker_lost, predecessor
+from sandlot.domain.thread_options import check_thread_options
+from sandlot.fleet.access import AccessTokens
+from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.locations import SessionLocations, lost_with_worker
+from sandlot.fleet.coordinator.operations import FleetOperations
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.placement import placement_request, takeover_request
+from sandlot.fleet.coordinator.worker_links import (
+    Watch,
+    WorkerLink,
+    WorkerLinks,
+    as_client_error,
+    unwatched,
+    watched,
+)
+from sandlot.fleet.directory.contract import (
+    Directory,
+    FoundSession,
+    LostPlace,
+    Place,
+    PlacementRequest,
+    WorkerState,
+)
+
+log = structlog.get_logger("sandlot.coordinator")
+
+# Workers to try for one create, one after the other, if they are unreachable or turn out full.
+MAX_WORKERS_TRIED: Final = 4
+# Seconds to give a reservation back. If this fails, the reservation expires by itself.
+GIVE_BACK_WITHIN_S: Final = 2.0
+# Seconds that a stopping coordinator waits for calls in progress. Clients can retry them elsewhere.
+STOP_WITHIN_S: Final = 10.0
+# Seconds for calls that wait for an engine or a queue: a delete, an update, a recreate.
+ENGINE_CALL_S: Final = 120.0
+
+
+class CoordinatorService:
+    """Implements ``SandboxService``. The caller closes the directory."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        tokens: AccessTokens,
+        catalogue: Catalogue,
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self._directory = directory
+        self._tokens = tokens
+        self._catalogue = catalogue
+        self._options = options or CoordinatorOptions()
+        self._tenant = DEFAULT_TENANT
+        self._links = WorkerLinks(
+            tokens.for_member, lambda session_id: self._locations.worker_of(self._tenant, session_id)
+        )
+        self._locations = SessionLocations(directory, self._links)
+        self._calls = 0
+        self.operations = FleetOperations(directory, self._links, tokens, self._tenant)
+        self._health = FleetHealth(
+            directory, self._options.coordinator_id, self._options.expected, tokens.signed_with
+        )
+
+    def access(self, session: Session) -> Access | None:
+        """Return direct access to the worker of a session that this coordinator just returned."""
+        known = self._locations.known(session.id) if self._options.direct else None
+        if known is None or session.state not in (SessionState.ACTIVE, SessionState.UNRESPONSIVE):
+            return None
+        worker, stale_s = known
+        if worker.state is not WorkerState.ALIVE:
+            return None
+        return self._tokens.for_session(session, worker.url, worker.id, stale_s=stale_s)
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    async def create_session(self, request: CreateSession) -> Opened:
+        # Without a key from the client, use a random one. Whatever fails on the way to the worker,
+        # a repeated request then makes no second session.
+        keyed = replace(request, idempotency_key=request.idempotency_key or secrets.token_hex(16))
+        original = placement_request(self._catalogue, self._tenant, keyed, self._options.max_sessions)
+        wanted = original
+        lost: Session | None = None
+        last_error: SandlotError | None = None
+        while True:
+            asked_at = self._locations.now()
+            try:
+                place = await self._directory.place(wanted)
+            except NotFound:
+                if wanted.takes_over is None:
+                    raise
+                # The lost session was deleted meanwhile, so its thread gets a new session.
+                wanted, lost = replace(original, avoid=wanted.avoid), None
+                continue
+            except Unavailable:
+                # The failure of the last worker says more than "no other worker has room".
+                if last_error is not None:
+                    raise last_error from None
+                raise
+            if isinstance(place, LostPlace):
+                lost = lost_with_worker(FoundSession(place.session, place.worker))
+                check_thread_options(request, lost, env=None)
+                if not request.recreate_lost:
+                    return Opened(lost, created=False)
+                wanted = takeover_request(self._catalogue, wanted, lost)
+                continue
+            try:
+                return await self._create_at(place, keyed, lost, asked_at)
+            except SandlotError as error:
+                if not _can_try_elsewhere(place, error) or len(wanted.avoid) + 1 >= MAX_WORKERS_TRIED:
+                    raise
+                log.warning("a worker is passed over", worker=place.worker.id, error=error.message)
+                wanted, last_error = replace(wanted, avoid=(*wanted.avoid, place.worker.id)), error
+
+    async def _create_at(
+        self, place: Place, request: CreateSession, lost: Session | None, asked_at: float
+    ) -> Opened:
+        """Create a session on the worker of ``place``.
+
+        ``lost`` is the session to take over, with its loss report. ``asked_at`` is when the
+        directory was asked for the place. It is passed in because a create may take long.
+        """
+        assignment = Assignment(
+            reservation=place.reservation,
+            predecessor=None if place.previous is None else predecessor(place.previous),
+            # When this create joins another client's take-over, there is no loss report yet.
+            lost=None
+            if place.lost is None
+            else lost or mark_worker_lost(place.lost, place.lost.last_active_at),
+        )
+        self._calls += 1
+        try:
+            link = await self._links.to(place.worker)
+            async with watched(link, ENGINE_CALL_S):
+                opened = await link.create_assigned(request, assignment)
+        except SandlotError as error:
+            if place.reservation is not None and not error.may_have_executed:
+                await self._give_back(place.reservation)
+            raise as_client_error(place.worker.id, error) from error
+        finally:
+            self._calls -= 1
+        self._locations.remember(opened.session, place.worker, asked_at)
+        return opened
+
+    async def _give_back(self, reservation: str) -> None:
+        with contextlib.suppress(SandlotError, TimeoutError):
+            async with asyncio.timeout(GIVE_BACK_WITHIN_S):
+                await self._directory.give_back(reservation)
+
+    async def get_session(self, session_id: str) -> Session:
+        try:
+            async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+                return await worker.get_session(session_id)
+        except SandboxLost:
+            found = await self._locations.find(self._tenant, session_id)
+            # Another worker may have taken the session over since.
+            return lost_with_worker(found) if found.worker.state is WorkerState.GONE else found.session
+        except (Unavailable, LinkInterrupted):
+            # Perhaps only this coordinator cannot reach the worker. A client that asks for access
+            # may still reach it.
+            found = await self._locations.find(self._tenant, session_id)
+            if found.worker.state is not WorkerState.ALIVE:
+                raise
+            self._locations.remember(found.session, found.worker)
+            return found.session
+
+    async def list_sessions(
+        self, *, thread: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SessionPage:
+        page = await self._directory.page(self._tenant, thread=thread, after=after, limit=limit)
+        for found in page.found:
+            if found.worker.state is WorkerState.GONE:
+                self._locations.forget(found.session.id)
+            else:
+                self._locations.remember(found.session, found.worker)
+        return SessionPage(
+            tuple(
+                lost_with_worker(found) if found.worker.state is WorkerState.GONE else found.session
+                for found in page.found
+            ),
+            page.next,
+        )
+
+    async def update_session(self, session_id: str, change: SessionChange) -> Session:
+        async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+            return await worker.update_session(session_id, change)
+
+    async def recreate_session(self, session_id: str) -> Session:
+        try:
+            async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+                return await worker.recreate_session(session_id)
+        except SandboxLost:
+            return await self._take_over(session_id)
+
+    async def _take_over(self, session_id: str) -> Session:
+        """Give the session a new sandbox on another worker, because its own worker is gone."""
+        lost = lost_with_worker(await self._locations.find(self._tenant, session_id))
+        asked_at = self._locations.now()
+        place = await self._directory.place(
+            takeover_request(
+                self._catalogue, PlacementRequest(self._tenant, lost.environment, thread=lost.thread), lost
+            )
+        )
+        assert isinstance(place, Place), "whoever takes over is given a place, not a report"
+        if place.lost is None:  # the session's worker is back
+            async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+                return await worker.recreate_session(session_id)
+        request = CreateSession(
+            environment=lost.environment,
+            thread=lost.thread,
+            idempotency_key=secrets.token_hex(16),
+            recreate_lost=True,
+        )
+        return (await self._create_at(place, request, lost, asked_at)).session
+
+    async def delete_session(self, session_id: str) -> None:
+        try:
+            async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+                await worker.delete_session(session_id)
+        except SandboxLost:
+            # If the worker comes back, it removes what it still has of the session.
+            lost = (await self._locations.find(self._tenant, session_id)).session
+            await self._directory.bury(end(lost, EndReason.DELETED, time.time()))
+        except SessionEnded:
+            pass
+        self._locations.forget(session_id)
+
+    # --- execs --------------------------------------------------------------------------------
+
+    async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        async with self._worker_for(session_id, within_s=self._options.exec_timeout_s(request)) as worker:
+            return await worker.execute(session_id, request, stdin)
+
+    async def execute_in_thread(
+        self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
+    ) -> ThreadRun:
+        if create.thread is None:
+            raise InvalidRequest("say which thread")
+        opened = await self.create_session(create)
+        return ThreadRun(opened, await self.execute(opened.session.id, request, stdin))
+
+    async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.start_exec(session_id, request, offset=offset)
+
+    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.attach_exec(session_id, exec_id, offset=offset)
+
+    async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
+        async with self._worker_for(session_id, within_s=wait_s + self._options.call_timeout_s) as worker:
+            return await worker.get_exec(session_id, exec_id, wait_s=wait_s)
+
+    async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.list_execs(session_id)
+
+    async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.signal_exec(session_id, exec_id, signal)
+
+    async def kill_exec(self, session_id: str, exec_id: str) -> int:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.kill_exec(session_id, exec_id)
+
+    async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            await worker.resize_exec(session_id, exec_id, rows=rows, cols=cols)
+
+    # --- shells and files ---------------------------------------------------------------------
+
+    async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.list_shells(session_id)
+
+    async def close_shell(self, session_id: str, name: str) -> None:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            await worker.close_shell(session_id, name)
+
+    def files(self, session_id: str) -> Files:
+        @asynccontextmanager
+        async def use(watch: Watch = watched) -> AsyncIterator[Files]:
+            async with self._worker_for(session_id, watch=watch) as worker:
+                yield worker.files(session_id)
+
+        # Streams run unwatched: the client bounds the wait for each piece, and a watch would cancel
+        # the task that started the stream.
+        return FilesWithin(use, open_stream=partial(use, unwatched))
+
+    # --- the service itself -------------------------------------------------------------------
+
+    async def catalogue(self) -> Catalogue:
+        return self._catalogue
+
+    async def health(self) -> ServiceHealth:
+        return replace(await self._health.current(), calls_under_way=self._calls)
+
+    async def stop(self) -> None:
+        """Take no new sessions, and wait up to ``STOP_WITHIN_S`` for calls in progress.
+
+        The other coordinators keep serving.
+        """
+        self._health.stopping = True
+        deadline = time.monotonic() + STOP_WITHIN_S
+        # Polls, because calls are frequent and stops are rare: an event would cost every call.
+        while self._calls and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self._links.close()
+
+    @asynccontextmanager
+    async def _worker_for(
+        self, session_id: str, *, within_s: float | None = None, watch: Watch = watched
+    ) -> AsyncIterator[WorkerLink]:
+        """Yield the link to the session's worker, for one call.
+
+        Errors of the call are translated to what they mean for the session.
+        """
+        worker = await self._locations.worker_of(self._tenant, session_id)
+        self._calls += 1
+        try:
+            link = await self._links.to(worker)
+            async with watch(link, within_s):
+                yield link
+        except SandlotError as error:
+            explained = await self._locations.explain(self._tenant, session_id, worker, error)
+            if explained is error:
+                raise
+            raise explained from error
+        finally:
+            self._calls -= 1
+
+
+def _can_try_elsewhere(place: Place, error: SandlotError) -> bool:
+    """Whether another worker may serve a create that failed on this one.
+
+    A session that exists there must not move, and one that the worker may have made must not be
+    made twice. Otherwise temporary problems of this worker, such as a full disk or a stopped
+    engine, may not affect another worker.
+    """
+    temporary = isinstance(error, Unavailable) or error.retryable
+    return temporary and not place.known and not error.may_have_executed

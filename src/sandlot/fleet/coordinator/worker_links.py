@@ -1,0 +1,235 @@
+"""Links from a coordinator to its workers: one SDK ``HttpService`` for each worker address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Final
+
+from sandlot.client.http import HttpService
+from sandlot.client.http.streams.event_streams import EventStream
+from sandlot.client.http.streams.execution import Dial
+from sandlot.client.http.transport.connection import Connection
+from sandlot.client.http.transport.problems import is_transport_failure
+from sandlot.client.http.transport.request import encode, segment
+from sandlot.domain.capacity.budget import ByteBudget
+from sandlot.domain.errors import (
+    InvalidRequest,
+    LinkInterrupted,
+    NotFound,
+    SandlotError,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
+from sandlot.domain.service import Opened
+from sandlot.domain.session import Assignment, CreateSession, Session
+from sandlot.fleet.coordinator.sending import CONNECT_TIMEOUT_S, Sender
+from sandlot.fleet.directory.contract import WorkerRef
+from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
+from sandlot.wire.request_id import current_request_id
+
+# Together with CONNECT_TIMEOUT_S shorter than the time for which a client waits for new access.
+GET_READ_S: Final = 2.5
+PROBE_S: Final = 1.5
+# During a long call, probe the worker this often. The call fails after this many consecutive
+# failures.
+WATCH_EVERY_S: Final = 3.0
+MAX_FAILED_PROBES: Final = 2
+# Links to keep open. A fleet has a few hundred workers, but a worker that moves leaves an old link.
+MAX_LINKS: Final = 4096
+
+# The budget for large responses that are being read. A result has up to 32 MiB, or 200 MiB from a
+# worker that only speaks JSON.
+LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
+
+SessionCheck = Callable[[str], Awaitable[object]]
+
+
+class WorkerLink(HttpService):
+    """An ``HttpService`` for one worker, with the calls that only fleet members may make.
+
+    ``check_session`` raises if it makes no sense to wait for the session's worker.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        check_session: SessionCheck | None = None,
+        large_answers: ByteBudget | None = None,
+    ) -> None:
+        # No proxy: only this worker may see the token and the contents of a create.
+        connection = Connection(
+            url,
+            token,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            proxy=False,
+            request_id=current_request_id.get,
+            large_answers=large_answers,
+        )
+        # No retries here: the client retries, and would otherwise wait twice.
+        super().__init__(url, direct=False, connection=connection, max_outage_s=0.0, patience_s=0.0)
+        self._sender = Sender(self.url)
+        self._check_session = check_session
+
+    def _redial(self, session_id: str, attach: Dial) -> Dial:
+        if self._check_session is None:
+            return attach
+        check_session = self._check_session
+
+        async def redial(offset: int) -> EventStream:
+            await check_session(session_id)
+            return await attach(offset)
+
+        return redial
+
+    async def get_session(self, session_id: str) -> Session:
+        """Try once, with a short timeout. The directory knows the session too if this fails."""
+        path = f"/v1/sessions/{segment(session_id)}"
+        _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
+        return self._session(body)
+
+    async def create_assigned(self, request: CreateSession, assignment: Assignment) -> Opened:
+        """Create a session in the place that the directory assigned.
+
+        The request needs an idempotency key, so that sending it twice makes one session.
+        """
+        assert request.idempotency_key is not None
+        body = encode(AssignedCreateBody.of(request, assignment).to_wire())
+        status, response = await self._sender.post(
+            "/v1/fleet/sessions", body, self._connection.identity_headers, self._connection.tls()
+        )
+        return Opened(self._session(response), created=status == 201)
+
+    async def set_draining(self, draining: bool) -> None:
+        path = "/v1/fleet/drain" if draining else "/v1/fleet/undrain"
+        try:
+            await self._connection.call("POST", path, encode(DrainBody()), repeatable=True)
+        except NotFound as error:
+            raise Unsupported(
+                "this worker is of an earlier version, which takes sessions again once it is restarted"
+            ) from error
+
+    async def close(self) -> None:
+        self._sender.close()
+        await super().close()
+
+    async def answers(self) -> bool:
+        """Whether the worker answers a health check within ``PROBE_S``.
+
+        A connection alone proves nothing: the kernel accepts connections for a frozen process too.
+        """
+        try:
+            await self._connection.call_once("GET", "/health", read_timeout_s=PROBE_S)
+        except SandlotError:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def watched(link: WorkerLink, within_s: float | None = None) -> AsyncIterator[None]:
+    """Bound a long call: it fails once the worker stops answering probes, or after ``within_s``.
+
+    A frozen worker, or a machine without power, stays silent and breaks no connection. ``within_s``
+    is longer than any call takes on a worker that keeps its own deadlines.
+    """
+    limit = asyncio.timeout(within_s)
+    watching: list[asyncio.Task[None]] = []
+    # Start the task late: most calls end long before.
+    first_probe = asyncio.get_running_loop().call_later(
+        WATCH_EVERY_S, lambda: watching.append(asyncio.create_task(_watch(link, limit)))
+    )
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise LinkInterrupted("the worker did not answer in time", retry_after_s=1.0) from error
+    finally:
+        first_probe.cancel()
+        for task in watching:
+            task.cancel()
+
+
+def unwatched(link: WorkerLink, within_s: float | None = None) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
+async def _watch(link: WorkerLink, limit: asyncio.Timeout) -> None:
+    failed = 0
+    while True:
+        failed = 0 if await link.answers() else failed + 1
+        if failed == MAX_FAILED_PROBES:
+            break
+        await asyncio.sleep(WATCH_EVERY_S)
+    limit.reschedule(asyncio.get_running_loop().time())
+
+
+Watch = Callable[[WorkerLink, float | None], AbstractAsyncContextManager[None]]
+
+
+def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
+    """Return the error for the coordinator's client when a call to a worker failed.
+
+    Failures between coordinator and worker become ``Unavailable`` or ``LinkInterrupted`` errors
+    that name the worker. The client cannot fix them and should retry. Other errors pass unchanged.
+    """
+    details = {"reason": "worker_unreachable", "worker_id": worker_id}
+    if isinstance(error, Unauthorized):
+        # The token expired while the request waited, or keys or clocks differ. The worker did
+        # nothing.
+        return Unavailable(
+            f"worker {worker_id} did not take this coordinator's token ({error.message}); retry",
+            retry_after_s=1.0,
+            details=details,
+        )
+    if not is_transport_failure(error):
+        return error
+    kind = LinkInterrupted if isinstance(error, LinkInterrupted) else Unavailable
+    return kind(
+        f"worker {worker_id} cannot be reached from this coordinator, or no longer; retry",
+        retry_after_s=1.0,
+        may_have_executed=error.may_have_executed,
+        details=details,
+    )
+
+
+class WorkerLinks:
+    """The open links, by worker id and URL.
+
+    ``token`` returns a member token for a worker id. ``check_session`` runs before a reader
+    attaches to an exec again. It raises if it makes no sense to wait for the session's worker.
+    """
+
+    def __init__(self, token: Callable[[str], str], check_session: SessionCheck | None = None) -> None:
+        self._token = token
+        self._check_session = check_session
+        self._links: dict[tuple[str, str], WorkerLink] = {}
+        self._large_answers = ByteBudget(LARGE_BYTES_AT_ONCE)
+
+    async def to(self, worker: WorkerRef) -> WorkerLink:
+        key = (worker.id, worker.url)
+        link = self._links.get(key)
+        if link is None:
+            if len(self._links) >= MAX_LINKS:
+                oldest = next(iter(self._links))
+                await self._links.pop(oldest).close()
+            try:
+                token = partial(self._token, worker.id)
+                link = WorkerLink(worker.url, token, self._check_session, self._large_answers)
+            except InvalidRequest as error:
+                raise Unavailable(
+                    f"worker {worker.id} gives an address that cannot be used: {error.message}",
+                    details={"reason": "worker_unreachable", "worker_id": worker.id},
+                ) from error
+            self._links[key] = link
+        return link
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.close()

@@ -1,0 +1,1 @@
+"""The fleet's shared record: one contract, implemented in Redis and in memory."""

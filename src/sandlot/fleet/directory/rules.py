@@ -1,0 +1,129 @@
+"""The directory's pure rules: leases, settling, turns, and its errors.
+
+The scripts in ``scripts/`` apply the same rules inside Redis. The conformance suite compares both.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandlot.domain.errors import Busy, Conflict, InvalidRequest, Unavailable, Unsupported
+from sandlot.fleet.directory.contract import Fenced, WorkerState
+
+# A worker that never finishes recording keeps the directory unsettled for at most this many leases
+# after the directory's creation.
+MAX_SETTLING_LEASES = 10
+# Workers that a create considers, in the order of their turns, before it takes the one with most
+# room.
+MAX_CANDIDATES = 16
+# Stands for a worker id in records. No real worker can have this id.
+NO_WORKER = ""
+_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def worker_state(now: float, lease_end: float, lost_after: float) -> WorkerState:
+    if now < lease_end:
+        return WorkerState.ALIVE
+    return WorkerState.LATE if now < lease_end + lost_after else WorkerState.GONE
+
+
+def extend_settling(settles: float, born: float, now: float, lease: float) -> float:
+    """Return when the directory settles, after a worker reported that it is still recording.
+
+    A settled directory stays settled.
+    """
+    if now >= settles:
+        return settles
+    return max(settles, min(now + lease, born + MAX_SETTLING_LEASES * lease))
+
+
+def next_turn(turn: float | None, last: float, free: int) -> float:
+    """Return the next turn of a worker that offers room. ``last`` is the turn of the last create.
+
+    Each create moves its worker's turn on by 1 / its room, so that workers get creates in
+    proportion to the room they have left. A worker that is new, or was passed over, does not catch
+    up. A worker with more room than before waits no longer than its next turn.
+    """
+    latest = last + 1 / free
+    return latest if turn is None else min(max(turn, last), latest)
+
+
+def check_worker_id(worker_id: str) -> None:
+    if _WORKER_ID.fullmatch(worker_id) is None:
+        raise InvalidRequest(
+            f"{worker_id!r:.80} cannot be a worker's id: 1-63 letters, digits, dots, dashes or underscores"
+        )
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def taken_id(worker_id: str, url: str, seconds: float) -> Conflict:
+    return Conflict(
+        f"worker {worker_id} is alive in another process, at {url}: give this one an id of its own, or stop "
+        f"the other and wait until its lease is over, {seconds:.1f} s",
+        retry_after_s=seconds,
+        details={"worker_id": worker_id, "url": url},
+    )
+
+
+def evicting(policy: str) -> Unsupported:
+    return Unsupported(
+        f"this Redis throws keys away when its memory is full (maxmemory-policy {policy}), and the directory "
+        "with them: set noeviction, or give the fleet a Redis of its own"
+    )
+
+
+def replaced(worker_id: str, epoch: int) -> Fenced:
+    return Fenced(
+        f"another process has joined as worker {worker_id} since epoch {epoch}; this one must stop",
+        replaced=True,
+    )
+
+
+def unknown_lease(worker_id: str, epoch: int) -> Fenced:
+    return Fenced(
+        f"the directory has no record of worker {worker_id} with epoch {epoch}; join again", replaced=False
+    )
+
+
+def unsettled(seconds: float) -> Unavailable:
+    return Unavailable(
+        "the fleet's directory is being filled again from the workers and cannot know yet what exists; retry",
+        retry_after_s=max(min(seconds, 1.0), 0.1),
+        details={"reason": "unsettled"},
+    )
+
+
+def late(worker_id: str, seconds: float) -> Unavailable:
+    return Unavailable(
+        f"worker {worker_id}, which has the session, does not report; it may come back, and is given up in "
+        f"at most {seconds:.0f} s",
+        retry_after_s=1.0,
+        details={"reason": "worker_late", "worker_id": worker_id},
+    )
+
+
+def no_room(environment: str, *, offered: bool) -> Unavailable:
+    what = "all workers are full" if offered else "no living worker offers it"
+    return Unavailable(
+        f"no room for environment {environment}: {what}; retry, or add workers",
+        retry_after_s=2.0,
+        details={"reason": "capacity" if offered else "no_worker"},
+    )
+
+
+def quota_reached(tenant: str, maximum: int) -> Busy:
+    return Busy(
+        f"tenant {tenant} has its {maximum} sessions; delete some",
+        retry_after_s=5.0,
+        details={"reason": "quota", "max_sessions": maximum},
+    )
+
+
+def not_gone(session_id: str, worker_id: str) -> Conflict:
+    return Conflict(
+        f"session {session_id} is still worker {worker_id}'s, or just being taken over from it; retry",
+        retryable=True,
+        retry_after_s=1.0,
+    )

@@ -1,0 +1,176 @@
+expire()
+local threads, keys = marks(A.tenant)
+local LOOKED_AT = 16 -- workers that a create considers before it takes the one with most room
+-- The lookups below set these: the thread's last session, and the session to take over.
+local before, lost = {}, {}
+
+local function at(word, w, reservation)
+  local bare = word == 'known' and not reservation
+  return {
+    word, w.id, w.url, w.epoch, w.state, w.over, reservation or '', bare and {} or before, bare and {} or lost,
+  }
+end
+
+local function late(w)
+  return {'late', w.id, math.max(0, w.lease_end + A.lost_after - now)}
+end
+
+local function named(id)
+  local value = id ~= '' and call('HGET', P .. 's', id)
+  return value and {id, value} or {}
+end
+
+-- While a session is in creation, other requests for it go to the same worker. They carry
+-- everything that the first request carried, because the first one may never have arrived.
+local function follow(id)
+  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'before', 'takes_over')
+  if not r[1] then return nil end
+  local w = worker(r[1])
+  if tonumber(r[2]) <= now or w.state == 'gone' then
+    release(id, true)
+    return nil
+  end
+  if w.state ~= 'alive' then return late(w) end
+  call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
+  before, lost = named(r[3]), named(r[4])
+  return at('known', w, id)
+end
+
+local function look(mark, ended_counts)
+  if not mark then return nil end
+  local kind, id = string.sub(mark, 1, 1), string.sub(mark, 2)
+  if kind == 'r' then return follow(id) end
+  local value = call('HGET', P .. 's', id)
+  if not value then return nil end
+  local entry = cmsgpack.unpack(value)
+  if entry[TENANT] ~= A.tenant then return nil end
+  local w = worker(entry[WORKER])
+  if entry[ENDED] then
+    -- A key keeps pointing to its session after the end. A thread gets a new session.
+    if not ended_counts then
+      before = {id, value}
+    elseif w.state ~= 'gone' then
+      return w.state == 'alive' and at('known', w) or late(w)
+    end
+    return nil
+  end
+  if w.state == 'alive' then return at('known', w) end
+  if w.state == 'late' then return late(w) end
+  local taking = call('HGET', P .. 'takeovers', id)
+  local following = taking and follow(taking)
+  if following then return following end
+  lost = {id, value}
+  if A.takes_over == id then return nil end
+  return at('lost', w)
+end
+
+local function look_at_thread()
+  local mark = call('HGET', threads, A.thread)
+  local found = look(mark, false)
+  if found or not mark or string.sub(mark, 1, 1) ~= 'r' then return found end
+  -- The reservation was released, which made the thread point to its last session again.
+  return look(call('HGET', threads, A.thread), false)
+end
+
+-- The same call again, from a client that did not get the answer.
+local again = call('HMGET', P .. 'r:' .. A.reservation, 'worker', 'before', 'takes_over')
+if again[1] then
+  before, lost = named(again[2]), named(again[3])
+  return at('placed', worker(again[1]), A.reservation)
+end
+
+local known
+if A.takes_over then
+  known = look('s' .. A.takes_over, true)
+  if not known and not lost[1] then
+    return unsettled() or {'nothing'}
+  end
+else
+  known = A.thread and look_at_thread()
+    or A.key and look(call('HGET', keys, A.key), true)
+end
+if known then return known end
+-- An unsettled directory does not know all sessions, so it cannot check a quota either.
+local refusal = (A.thread or A.key or A.max) and unsettled()
+if refusal then return refusal end
+if A.max and not A.takes_over then
+  local counted = call('ZCARD', P .. 't:' .. A.tenant .. ':s') + (tonumber(call('HGET', P .. 'q', A.tenant)) or 0)
+  if counted >= A.max then return {'quota'} end
+end
+
+local units = A.units or 1
+local free, warm = P .. 'free:' .. A.environment, P .. 'warm:' .. A.environment
+local turns = P .. 'turn:' .. A.environment
+local avoided = {}
+for _, id in ipairs(A.avoid or {}) do avoided[id] = true end
+
+-- Of the first LOOKED_AT workers in turn, return one with a warm sandbox, or else the first with
+-- room. Dead workers are removed, so that no later call meets them. Workers to avoid are skipped.
+local function next_in_turn()
+  while true do
+    local cold, dead = nil, false
+    for _, id in ipairs(call('ZRANGE', turns, 0, LOOKED_AT - 1)) do
+      local w = worker(id)
+      local room = tonumber(call('ZSCORE', free, id))
+      if w.state ~= 'alive' or not room then
+        unoffer(A.environment, id)
+        dead = true
+      elseif not avoided[id] and room >= units then
+        if call('HEXISTS', P .. 'ready:' .. A.environment, id) == 1 then return w, 1 end
+        cold = cold or w
+        if call('EXISTS', warm) == 0 then break end
+      end
+    end
+    if cold or not dead then return cold, 0 end
+  end
+end
+
+-- The worker with most room. Needed in a large fleet where the next workers in turn have no warm
+-- sandbox, and for workers of an earlier version, which take no turns.
+local function best(key)
+  local skipped = 0
+  while true do
+    local top = call('ZREVRANGE', key, skipped, skipped, 'WITHSCORES')
+    if not top[1] then return nil end
+    local w = worker(top[1])
+    if w.state ~= 'alive' then
+      unoffer(A.environment, top[1])
+    elseif avoided[w.id] then
+      skipped = skipped + 1
+    else
+      return tonumber(top[2]) >= units and w or nil
+    end
+  end
+end
+
+local w, is_warm = next_in_turn()
+if is_warm == 0 then
+  local other = best(warm)
+  if other then w, is_warm = other, 1 else w = w or best(free) end
+end
+if not w then return {'full', call('ZCARD', free)} end
+
+local id = A.reservation
+local promised = P .. 'w:' .. w.id .. ':p'
+local room = tonumber(call('ZSCORE', free, w.id))
+local turn = math.max(tonumber(call('ZSCORE', turns, w.id)) or 0, turn_of_last(A.environment))
+call('HSET', P .. 'turns', A.environment, turn)
+call('ZADD', turns, turn + 1 / room, w.id)
+shift(A.environment, w.id, -1, units, is_warm == 1)
+call('HINCRBY', promised, 'f:' .. A.environment, units)
+if is_warm == 1 then call('HINCRBY', promised, 'w:' .. A.environment, 1) end
+if not A.takes_over then call('HINCRBY', P .. 'q', A.tenant, 1) end
+call(
+  'HSET', P .. 'r:' .. id, 'worker', w.id, 'environment', A.environment, 'warm', is_warm, 'tenant', A.tenant,
+  'thread', A.thread or '', 'key', A.key or '', 'counts', A.takes_over and 0 or 1,
+  'takes_over', A.takes_over or '', 'before', before[1] or '', 'holders', 1, 'until', now + A.reservation_time,
+  'units', units
+)
+call('ZADD', P .. 'r', now + A.reservation_time, id)
+if A.takes_over then
+  call('HSET', P .. 'takeovers', A.takes_over, id)
+else
+  if A.thread then call('HSET', threads, A.thread, 'r' .. id) end
+  if A.key then call('HSET', keys, A.key, 'r' .. id) end
+end
+return at('placed', w, id)

@@ -1,0 +1,1 @@
+"""A sandbox's resources on the host: its folder, its user and its workspace."""

@@ -1,0 +1,220 @@
+"""The worker's own folder on the host: its lock, its epoch, and one folder for each sandbox.
+
+    <data_dir>/lock             held while a provider is open: two must never answer the same agents
+    <data_dir>/epoch            grows with every start; agents refuse a worker with a lower epoch
+    <data_dir>/agent-<hash>-<tier>  the agent's program, mounted into every sandbox
+    <data_dir>/s/<id>/secret    the secret that this sandbox's agent must prove it holds
+    <data_dir>/s/<id>/uid       the id of the user and group that only this sandbox has
+    <data_dir>/s/<id>/etc/      passwd and group, which name that user; each mounted read-only
+    <data_dir>/s/<id>/link/     holds the socket that the agent dials; mounted read-only
+
+A sandbox sees only ``link`` as a folder and cannot write there, so it never chooses a name here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from sandlot.domain.environment import Tier
+from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
+from sandlot.domain.ids import is_sandbox_id
+from sandlot.providers.docker.host.users import DEFAULT_USERS, IMAGE_UID, UserRange, renumber_accounts
+from sandlot.providers.link.handshake import SECRET_BYTES
+from sandlot.providers.link.link import SOCKET_NAME
+
+# A Unix socket's path has 108 bytes, the last of them NUL.
+MAX_SOCKET_PATH_BYTES = 107
+# 64 random bits of the sandbox's id fit into the socket's path. ``make`` detects a collision.
+_SHORT_ID_LENGTH = 16
+# On runc the agent's program can be executed but not read. So from the first instruction of the
+# agent's helper, which runs as the sandbox's user, the kernel lets no other process into its
+# memory. And no sandbox can lock or watch the file that all of them share. gVisor loads only
+# programs that it can read. There one process cannot open another's memory, and locks and watches
+# stay inside the sandbox.
+AGENT_MODES = {Tier.RUNC: 0o111, Tier.RUNSC: 0o555}
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxFolder:
+    path: Path
+    secret: bytes
+    uid: int
+
+    @property
+    def link(self) -> Path:
+        return self.path / "link"
+
+    @property
+    def etc(self) -> Path:
+        return self.path / "etc"
+
+
+class HostFolder:
+    def __init__(self, data_dir: Path) -> None:
+        self.path = data_dir.absolute()
+        longest = self._folder("sbx_" + "0" * 32) / "link" / SOCKET_NAME
+        excess = len(os.fsencode(longest)) - MAX_SOCKET_PATH_BYTES
+        if excess > 0:
+            raise InvalidRequest(
+                f"data_dir {self.path} is {excess} bytes too long: the sockets below it may have "
+                f"{MAX_SOCKET_PATH_BYTES} bytes in their path"
+            )
+        self._lock: int | None = None
+        self._uids: dict[str, int] = {}  # by the name of the sandbox's folder
+        self._uid_lock = Lock()  # sandboxes are created in threads
+
+    def open(self) -> int:
+        """Takes the lock and returns the new epoch.
+
+        Raises ``Conflict`` if another worker has the lock.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        (self.path / "s").mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise Conflict(
+                f"Another worker is using the data folder {self.path}. Give each worker its own."
+            ) from error
+        self._lock = lock
+        self._uids = {folder.name: _read_uid(folder) for folder in (self.path / "s").iterdir()}
+        return self._next_epoch()
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def install_agent(self, program: Path) -> dict[Tier, Path]:
+        """Copies the agent's program into the data directory, once per tier, and returns the paths.
+
+        Sandboxes cannot use the installed package's file. It may lack the executable bit, and may
+        be replaced while sandboxes run. If the worker itself runs in a container, the engine cannot
+        see it; the data directory is visible to both.
+        """
+        content = program.read_bytes()
+        name = f"agent-{hashlib.sha256(content).hexdigest()[:16]}"
+        copies = {tier: self.path / f"{name}-{tier}" for tier in AGENT_MODES}
+        for tier, copy in copies.items():
+            if not copy.exists():
+                _write_durably(copy, content, AGENT_MODES[tier])
+        return copies
+
+    def make(
+        self, sandbox_id: str, users: UserRange = DEFAULT_USERS, accounts: Mapping[str, bytes] | None = None
+    ) -> SandboxFolder:
+        """Makes a sandbox's folder.
+
+        The secret is on disk before the sandbox starts, so a restarted worker can adopt the
+        sandbox. ``accounts``: the image's files in /etc that name users.
+        """
+        folder = self._folder(sandbox_id)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise Conflict(f"sandbox {sandbox_id} exists already") from error
+        secret = secrets.token_bytes(SECRET_BYTES)
+        with self._uid_lock:
+            uid = self._uids[folder.name] = users.choose(self._uids.values())
+        (folder / "link").mkdir()
+        (folder / "link").chmod(0o755)
+        created = SandboxFolder(folder, secret, uid)
+        created.etc.mkdir()
+        for name, content in (accounts or {}).items():
+            (created.etc / name).write_bytes(renumber_accounts(content, uid))
+            (created.etc / name).chmod(0o644)
+        # Need not be durable: no sandbox survives a power cut.
+        (folder / "uid").write_text(str(uid), "ascii")
+        _write_durably(folder / "secret", secret.hex().encode())
+        _sync_folder(folder.parent)
+        return created
+
+    def find(self, sandbox_id: str) -> SandboxFolder:
+        folder = self._folder(sandbox_id)
+        try:
+            secret = bytes.fromhex((folder / "secret").read_text("ascii"))
+        except (FileNotFoundError, ValueError) as error:
+            raise NotFound(f"no secret of sandbox {sandbox_id} is kept here") from error
+        if len(secret) != SECRET_BYTES:
+            raise NotFound(f"the secret of sandbox {sandbox_id} was not written to its end")
+        return SandboxFolder(folder, secret, _read_uid(folder))
+
+    def remove(self, sandbox_id: str) -> None:
+        folder = self._folder(sandbox_id)
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # e.g. no free file descriptor; raise, so that the caller tries again
+            raise OSError(f"{folder} could not be removed")
+        self._uids.pop(folder.name, None)
+
+    def _folder(self, sandbox_id: str) -> Path:
+        if not is_sandbox_id(sandbox_id):
+            raise InvalidRequest("that is not a sandbox's id")
+        return self.path / "s" / sandbox_id.removeprefix("sbx_")[:_SHORT_ID_LENGTH]
+
+    def _next_epoch(self) -> int:
+        path = self.path / "epoch"
+        try:
+            epoch = int(path.read_text("ascii")) + 1
+        except FileNotFoundError:
+            epoch = 1
+        _write_durably(path, str(epoch).encode())
+        return epoch
+
+
+def _read_uid(folder: Path) -> int:
+    """Reads a sandbox's uid. Sandboxes created before each had its own user have the image's."""
+    try:
+        return int((folder / "uid").read_text("ascii"))
+    except (OSError, ValueError):
+        return IMAGE_UID
+
+
+def _write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replaces a file's content atomically: after a power cut it has the old content or the new."""
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def make_folder(
+    host: HostFolder, sandbox_id: str, users: UserRange, accounts: Mapping[str, bytes]
+) -> SandboxFolder:
+    """``HostFolder.make`` in a thread. A caller that is cancelled leaves no folder behind."""
+    task = asyncio.ensure_future(asyncio.to_thread(host.make, sandbox_id, users, accounts))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled. Remove the folder if the thread made it, and only then:
+        # if it failed, the folder may belong to another create.
+        await asyncio.wait([task])
+        if task.exception() is None:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(host.remove, sandbox_id)
+        raise

@@ -1,0 +1,1 @@
+"""Makes any image usable for sandboxes."""

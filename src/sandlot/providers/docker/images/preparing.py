@@ -1,0 +1,270 @@
+"""Prepares images for sandboxes: adds one thin layer to any image, without ever running the image.
+
+The preparer creates a container from the image and never starts it. It reads the container's file
+system as a stream, uploads the layer, and commits the result. The tag comes from the image's id and
+the preparer's version. So each image is prepared once per machine, a new version of either is
+prepared again, and two processes that race only make the same image twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import secrets
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+
+from sandlot.domain.capacity.limits import MIB
+from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
+from sandlot.providers.docker.engine import PULL_SECONDS, Engine, run_to_completion, wait_shared
+from sandlot.providers.docker.images.layer import GROUP, PASSWD, Survey, survey, write_layer
+from sandlot.providers.docker.images.pinned import find_image
+from sandlot.providers.docker.spec import (
+    LABEL_CALLER,
+    LABEL_ENVIRONMENT,
+    LABEL_GROUP,
+    LABEL_OWNER,
+    LABEL_PASSWD,
+    LABEL_SANDBOX,
+    LABEL_SPEC,
+    LABEL_TIER,
+)
+
+# Raise it when the layer's content changes: every image is then prepared again.
+PREPARER_VERSION = "2"
+REPOSITORY = "sandlot-prepared"
+LABEL_PREPARED_FROM = "sandlot.prepared-from"
+LABEL_PREPARER = "sandlot.preparer"
+LABEL_USER = "sandlot.user"
+LABEL_HOME = "sandlot.home"
+LABEL_BASH = "sandlot.bash"
+
+# Containers inherit their image's labels, so with these labels any container could pass for a
+# sandbox.
+_SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER, LABEL_SPEC)
+_SCRATCH_PREFIX = "sandlot-preparing-"
+# A preparation ends long before this. An older container was left by a process that died.
+_SCRATCH_SECONDS = 3600.0
+MAX_LAYER_BYTES = 2048 * MIB
+_SPOOL_BYTES = 8 * MIB
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedImage:
+    """An image that is ready for sandboxes.
+
+    ``user``, ``home``: the entry for uid 1000 in /etc/passwd, from the image or the added layer.
+    ``passwd``, ``group``: the files' contents, or None if they are not plain small files.
+    """
+
+    id: str
+    source_id: str
+    user: str
+    home: str
+    has_bash: bool
+    passwd: bytes | None
+    group: bytes | None
+
+
+class ImagePreparer:
+    def __init__(self, engine: Engine, *, pull: bool = False, pull_seconds: float = PULL_SECONDS) -> None:
+        self._engine = engine
+        self._pull = pull
+        self._pull_seconds = pull_seconds
+        self._under_way: dict[str, asyncio.Task[PreparedImage]] = {}
+
+    async def prepare(self, reference: str) -> PreparedImage:
+        """Returns the prepared image, and makes it if it is missing.
+
+        Concurrent callers share the work.
+        """
+        task = self._under_way.get(reference)
+        if task is None:
+            task = asyncio.create_task(self._prepare(reference), name=f"prepare {reference}")
+            self._under_way[reference] = task
+            task.add_done_callback(lambda _: self._under_way.pop(reference, None))
+        return await wait_shared(task)
+
+    async def close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def remove_leftovers(self) -> None:
+        """Removes containers of preparations whose process died.
+
+        Finds them by name and age, because a label would become part of the image.
+        """
+        for container in await self._engine.list({}):
+            named = any(name.startswith("/" + _SCRATCH_PREFIX) for name in container.get("Names") or ())
+            if (
+                named
+                and container["State"] == "created"
+                and container["Created"] < time.time() - _SCRATCH_SECONDS
+            ):
+                await self._engine.remove(container["Id"])
+
+    async def _prepare(self, reference: str) -> PreparedImage:
+        source = await self._find(reference)
+        tag = prepared_tag(source["Id"])
+        try:
+            return _parse_prepared(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
+        except (ImageMissing, NotFound):
+            pass
+        _check_usable(reference, source.get("Config") or {})
+        await self._build(source, tag)
+        return _parse_prepared(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
+
+    async def _find(self, reference: str) -> dict[str, Any]:
+        try:
+            return await find_image(self._engine, reference)
+        except (ImageMissing, NotFound) as error:
+            advice = f"Build it, or run: docker pull {reference}"
+            if not self._pull:
+                if "image_id" in error.details:  # the error already names the image found here
+                    raise
+                raise ImageMissing(f"Image {reference} is not on this machine. {advice}") from error
+        try:
+            await self._engine.pull(reference, seconds=self._pull_seconds)
+        except EngineProblem as error:
+            raise ImageMissing(
+                f"Image {reference} is not on this machine and could not be pulled: {error.message}. {advice}"
+            ) from error
+        return await find_image(self._engine, reference)
+
+    async def _build(self, source: Mapping[str, Any], tag: str) -> None:
+        config = dict(source.get("Config") or {})
+        body: dict[str, Any] = {
+            "Image": source["Id"],
+            "HostConfig": {"NetworkMode": "none", "LogConfig": {"Type": "none", "Config": {}}},
+        }
+        if not config.get("Cmd") and not config.get("Entrypoint"):
+            body["Cmd"] = ["/never/started"]  # the engine refuses a container that has no command
+        scratch = f"{_SCRATCH_PREFIX}{tag}-{secrets.token_hex(4)}"
+        try:
+            await self._engine.create(scratch, body)
+            async with self._engine.export(scratch) as content:
+                found = await _run_in_thread(content, survey)
+            with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as layer:
+                async with self._engine.export(scratch) as content:
+                    await _run_in_thread(
+                        content, lambda stream: write_layer(stream, found, layer, max_bytes=MAX_LAYER_BYTES)
+                    )
+                layer.seek(0)
+                await self._engine.upload(scratch, layer)
+            config["Labels"] = {**(config.get("Labels") or {}), **_labels(source["Id"], found)}
+            await run_to_completion(
+                self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config)
+            )
+        except tarfile.TarError as error:
+            raise EngineProblem(f"the engine's export of {source['Id']} cannot be read: {error}") from error
+        finally:
+            await run_to_completion(self._engine.remove(scratch))
+
+
+def prepared_tag(image_id: str) -> str:
+    return hashlib.sha256(f"{image_id} {PREPARER_VERSION}".encode()).hexdigest()[:24]
+
+
+def _labels(source_id: str, found: Survey) -> dict[str, str]:
+    return {
+        LABEL_PREPARED_FROM: source_id,
+        LABEL_PREPARER: PREPARER_VERSION,
+        LABEL_USER: found.user,
+        LABEL_HOME: found.home,
+        LABEL_BASH: "1" if found.has_bash else "0",
+        LABEL_PASSWD: base64.b64encode(found.accounts.get(PASSWD, b"")).decode(),
+        LABEL_GROUP: base64.b64encode(found.accounts.get(GROUP, b"")).decode(),
+    }
+
+
+def _parse_prepared(image: Mapping[str, Any], source_id: str) -> PreparedImage:
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    if labels.get(LABEL_PREPARED_FROM) != source_id or labels.get(LABEL_PREPARER) != PREPARER_VERSION:
+        raise EngineProblem(
+            f"{REPOSITORY}:{prepared_tag(source_id)} is not what its tag says; remove that image"
+        )
+    return PreparedImage(
+        id=image["Id"],
+        source_id=source_id,
+        user=labels[LABEL_USER],
+        home=labels[LABEL_HOME],
+        has_bash=labels[LABEL_BASH] == "1",
+        passwd=base64.b64decode(labels[LABEL_PASSWD]) or None,
+        group=base64.b64decode(labels[LABEL_GROUP]) or None,
+    )
+
+
+def _check_usable(reference: str, config: Mapping[str, Any]) -> None:
+    if volumes := config.get("Volumes"):
+        # No limit would cover these writable volumes, and a commit cannot remove them.
+        raise InvalidRequest(
+            f"Image {reference} declares VOLUME {', '.join(sorted(volumes))}. Build it without a volume."
+        )
+    for label in config.get("Labels") or {}:
+        if label in _SANDBOX_LABELS or label.startswith(LABEL_CALLER):
+            raise InvalidRequest(
+                f"the image {reference} has the label {label}, which marks sandboxes; remove it"
+            )
+
+
+class _BlockingReader:
+    """Makes an asynchronous stream readable as a file in a thread.
+
+    Reads only what the thread asks for.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Task[Any] | None = None
+        self._closed = False
+
+    def read(self, size: int) -> bytes:
+        return asyncio.run_coroutine_threadsafe(self._read(size), self._loop).result()
+
+    async def _read(self, size: int) -> bytes:
+        # Check on the loop, which also sets it: after a check in the thread it could still change.
+        if self._closed:
+            raise OSError("the stream is closed")
+        self._reading = asyncio.current_task()
+        chunks: list[bytes] = []
+        while size > 0 and (chunk := await self._content.read(size)):
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+
+async def _run_in_thread(content: aiohttp.StreamReader, work: Callable[[Any], T]) -> T:
+    """Runs blocking work on a stream in a thread.
+
+    If cancelled, makes the thread end before it returns.
+    """
+    reader = _BlockingReader(content)
+    task = asyncio.ensure_future(asyncio.to_thread(work, reader))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        reader.close()
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # the caller gets the cancellation instead
+        raise

@@ -1,0 +1,1 @@
+"""Where sessions get their sandboxes: from a warm pool, or made for the request."""

@@ -1,0 +1,1 @@
+"""Sessions: how the worker opens, uses, loses and ends them."""

@@ -1,0 +1,261 @@
+"""Opens sessions: new ones, ones taken over from a worker that is gone, and recreated ones.
+
+Each decision is recorded before it is performed. ``lifecycle`` has the rest of a session's life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from sandlot.domain.capacity.limits import grant_limits
+from sandlot.domain.environment import Recipe, unknown_environment_error
+from sandlot.domain.errors import SandlotError, StorageFull, Unavailable, Unsupported
+from sandlot.domain.ids import new_session_id
+from sandlot.domain.session import (
+    DEFAULT_ENVIRONMENT,
+    Assignment,
+    CreateSession,
+    EndReason,
+    Session,
+    SessionState,
+)
+from sandlot.domain.session_states import (
+    end,
+    ended_error,
+    expiry_reason,
+    latest_predecessor,
+    mark_worker_lost,
+    recreate,
+)
+from sandlot.providers.base import Sandbox
+from sandlot.worker.capacity import Capacity
+from sandlot.worker.refusals import no_room_on_disk
+from sandlot.worker.registrar import Registrar
+from sandlot.worker.sessions.lifecycle import SessionLifecycle
+from sandlot.worker.sessions.live_session import LiveSession
+from sandlot.worker.sessions.provisioning import Provisioning, Report
+from sandlot.worker.store.database import SessionRecord
+from sandlot.worker.store.sandboxes import Sandboxes
+from sandlot.worker.store.transitions import Transitions
+
+log = structlog.get_logger("sandlot.opening")
+
+
+class Opening:
+    def __init__(
+        self,
+        sessions: SessionLifecycle,
+        *,
+        provisioning: Provisioning,
+        transitions: Transitions,
+        sandboxes: Sandboxes,
+        recipes: Mapping[str, Recipe],
+        capacity: Capacity,
+        registrar: Registrar,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.sessions = sessions
+        self._table = sessions.table
+        self._provisioning = provisioning
+        self._transitions = transitions
+        self._sandboxes = sandboxes
+        self._recipes = recipes
+        self._capacity = capacity
+        self._registrar = registrar
+        self._clock = clock
+
+    async def open(
+        self, tenant: str, request: CreateSession, digest: str, assignment: Assignment
+    ) -> LiveSession:
+        self._capacity.check_session_count()
+        session_id = new_session_id() if assignment.lost is None else assignment.lost.id
+        self._table.opening.add(session_id)
+        try:
+            if assignment.lost is None:
+                session = self._new_session(session_id, tenant, request, assignment)
+                provision = self._provision_new
+            else:
+                session, provision = await self._take_over(assignment.lost), self._provision_taken_over
+            recipe = self._recipe(session.environment)
+            record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
+            # Added to the table last: no client may find a session that could still fail to open.
+            opening = self._registrar.opening(session_id, new=assignment.lost is None)
+            with self._capacity.reserved(session), opening:
+                try:
+                    record, sandbox = await provision(
+                        record, recipe, partial(self._register, assignment.reservation)
+                    )
+                except StorageFull as error:
+                    raise no_room_on_disk(error.message) from error
+                live_session = self._table.add(record)
+        finally:
+            self._table.opening.discard(session_id)
+        live_session.reservation = assignment.reservation
+        self._start(live_session, sandbox, recipe)
+        return live_session
+
+    async def _provision_new(
+        self, record: SessionRecord, recipe: Recipe, report: Report
+    ) -> tuple[SessionRecord, Sandbox]:
+        return await self._provisioning.provision(
+            record, recipe, self._with_first_sandbox, previous=None, report=report
+        )
+
+    async def _provision_taken_over(
+        self, record: SessionRecord, recipe: Recipe, report: Report
+    ) -> tuple[SessionRecord, Sandbox]:
+        """Provision first and report then: a reported take-over cannot be undone."""
+        record, sandbox = await self._provisioning.provision(record, recipe, self._recreated, previous=None)
+        try:
+            await report(record)
+        except BaseException:
+            await self._revert_to_lost(record)
+            raise
+        return record, sandbox
+
+    async def _register(self, reservation: str | None, record: SessionRecord) -> None:
+        try:
+            await self._registrar.opened(record.session, record.idempotency_key, reservation)
+        except SandlotError:
+            raise
+        except Exception as error:
+            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
+
+    def _new_session(
+        self, session_id: str, tenant: str, request: CreateSession, assignment: Assignment
+    ) -> Session:
+        recipe = self._recipe(request.environment)
+        now = self._clock()
+        return Session(
+            id=session_id,
+            environment=recipe.environment.name,
+            created_at=now,
+            last_active_at=now,
+            tenant=tenant,
+            thread=request.thread,
+            idle_timeout_s=self.sessions.timeout(request.idle_timeout_s, recipe.idle_timeout_s),
+            lifetime_s=self.sessions.timeout(request.lifetime_s, recipe.lifetime_s),
+            limits=grant_limits(
+                request.limits, recipe.environment.limits, recipe.ceilings, recipe.environment.name
+            ),
+            metadata=dict(request.metadata),
+            predecessor=latest_predecessor(
+                self._table.last_ended_in_thread(tenant, request.thread), assignment.predecessor
+            ),
+        )
+
+    def _with_first_sandbox(self, session: Session, sandbox_id: str) -> Session:
+        """The session with its first sandbox.
+
+        Its lifetime starts now, not when it began to wait.
+        """
+        now = self._clock()
+        return replace(session, sandbox_id=sandbox_id, created_at=now, last_active_at=now)
+
+    async def _take_over(self, lost: Session) -> Session:
+        """A session whose worker is gone, in the state before it gets a sandbox here."""
+        known = self._table.ended(lost.id)
+        if known is not None and known.generation >= lost.generation:
+            raise ended_error(known)
+        now = self._clock()
+        lost = mark_worker_lost(lost, now)
+        if expiry_reason(lost, now) is EndReason.LIFETIME:
+            # Its worker is gone, so this worker must end and report it.
+            lost = end(lost, EndReason.LIFETIME, now)
+            self._table.add_ended(SessionRecord(lost))
+            await self._transitions.save(SessionRecord(lost), None)
+            await self._registrar.changed(lost, None)
+        if lost.state is SessionState.ENDED:
+            raise ended_error(lost)
+        return lost
+
+    def _recreated(self, session: Session, sandbox_id: str) -> Session:
+        return recreate(session, sandbox_id, self._clock())
+
+    async def _revert_to_lost(self, record: SessionRecord) -> None:
+        """Keep a session that was taken over, but without a sandbox. The fleet may already believe
+        that it is here, and without this no one would report its loss.
+        """
+        # It keeps its old loss report and generation. The new generation never existed, and must
+        # not outrank a worker that comes back.
+        generation = record.session.generation - 1
+        lost = replace(record.session, state=SessionState.LOST, generation=generation, sandbox_id=None)
+        live_session = self._table.add(replace(record, session=lost))
+        await self._provisioning.undo(record, live_session.record)
+        await self.sessions.report(live_session)
+
+    async def recreate(self, live_session: LiveSession) -> None:
+        """Give a lost session a new sandbox. The fleet must record it as it records a create:
+        otherwise another worker could create the same generation too.
+        """
+        if live_session.unresponsive_since is not None:
+            await self.sessions.record_loss(
+                live_session, live_session.sandbox, "it did not answer, and was given up on request"
+            )
+        async with live_session.transition_lock:
+            self.sessions.check_not_given_up(live_session)
+            recipe = self._recipe(live_session.session.environment)
+            if live_session.session.state is not SessionState.LOST:
+                recreate(live_session.session, "", self._clock())  # raises the right error
+            with self._capacity.reserved(live_session.session):
+                record, sandbox = await self._provisioning.provision(
+                    live_session.record, recipe, self._recreated, previous=live_session.record
+                )
+                try:
+                    await self._register(None, record)
+                except BaseException:
+                    await self._provisioning.undo(record, live_session.record)
+                    raise
+                live_session.record = record
+            self._start(live_session, sandbox, recipe)
+
+    def _start(self, live_session: LiveSession, sandbox: Sandbox, recipe: Recipe) -> None:
+        """Put the session into use. If its limits differ from the pool's, they are set before its
+        first call is let in.
+        """
+        live_session.sandbox, live_session.preparing = sandbox, None
+        limits, made_with = live_session.session.limits, recipe.environment.limits
+        if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
+            live_session.preparing = asyncio.create_task(self._set_limits(live_session, sandbox))
+        self.sessions.watch(live_session)
+
+    async def _set_limits(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        """Set the sandbox's limits while calls wait. If that fails, the sandbox is given up: it
+        must never run with other limits than its session's.
+        """
+        try:
+            await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
+        except Exception as error:
+            why = error.message if isinstance(error, SandlotError) else repr(error)
+            log.exception("limits could not be set", session=live_session.session.id)
+            await self.sessions.record_loss(live_session, sandbox, f"its limits could not be set: {why}")
+        # Not in a finally block: a cancelled task must leave ``preparing`` set, to keep calls out.
+        if live_session.preparing is asyncio.current_task():  # not a later sandbox's task
+            live_session.preparing = None
+
+    def _recipe(self, name: str | None) -> Recipe:
+        asked = name or DEFAULT_ENVIRONMENT
+        recipe = self._recipes.get(asked)
+        if recipe is None:
+            raise unknown_environment_error(
+                asked, {known: recipe.environment.tier for known, recipe in self._recipes.items()}
+            )
+        return recipe
+
+    async def restore_limits(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        """Set the limits again after a restart: the worker may have died before they were set."""
+        recipe = self._recipes.get(live_session.session.environment)
+        if recipe is None or live_session.session.limits == recipe.environment.limits:
+            return
+        if self._sandboxes.can_update(recipe.environment, live_session.session.limits):
+            try:
+                await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
+            except Unsupported as error:
+                # The recipe has changed since. The sandbox keeps the limits that it was made with.
+                log.warning("limits stay as they are", session=live_session.session.id, error=error.message)

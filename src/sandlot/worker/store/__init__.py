@@ -1,0 +1,1 @@
+"""The worker's records of sandboxes and sessions, on disk in SQLite."""

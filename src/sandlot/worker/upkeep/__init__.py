@@ -1,0 +1,1 @@
+"""Background work of the worker: recovery at start-up, expiry, removals."""
