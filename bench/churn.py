@@ -1,5 +1,7 @@
-"""Churn: create, three commands, delete, for minutes, at the rate that the engine allows; beside bare `docker
-run` and `docker rm` on the same machine, before and after. Nothing may leak, and memory must stay flat.
+"""Creates sessions, runs three commands in each and deletes them, for minutes, as fast as Docker allows.
+
+Compares the rate with plain `docker run` and `docker rm` on the same machine, measured before and after.
+Nothing may leak, and memory must stay flat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Commands that hide from their timeout, in every way that tests/attacks knows, on both tiers, several
-sandboxes at a time: three seconds after the result nothing of the command may run.
+"""Runs commands that hide from their timeout, in every way that tests/attacks knows, on both tiers.
 
-Looked at from inside, by listing all processes, and on runc from outside as well, in the container's cgroup.
-A round whose program had not begun when its time was over is run again. Exits with 1 on any violation.
+Several sandboxes run at a time. Three seconds after the result, no process of the command may be left. The
+check lists all processes inside the sandbox, and on runc also the container's cgroup from outside. A round
+whose program had not started before its timeout is repeated. Exits with 1 on any violation.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def show(tier: Tier, tallies: dict[str, Tally], stolen: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1000, help="on each tier")
-    parser.add_argument("--at-once", type=int, default=4, help="sandboxes")
+    parser.add_argument("--rounds", type=int, default=1000, help="rounds on each tier")
+    parser.add_argument("--at-once", type=int, default=4, help="how many sandboxes run at the same time")
     parser.add_argument("--tiers", nargs="+", default=["runc", "runsc"])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

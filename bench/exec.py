@@ -1,9 +1,8 @@
-"""`echo hi` through the agent, beside `docker exec` in the same container, in turn, like with like:
-the program alone beside `docker exec C echo hi`, and a line for bash beside `docker exec C bash -c 'echo
-hi'`.
+"""Compares `echo hi` through the agent with `docker exec` in the same container, alternately.
 
-Commands are paced, as an agent's are: back to back they would measure the sandbox's half core being
-throttled.
+The program alone is compared with `docker exec C echo hi`, and a bash command with
+`docker exec C bash -c 'echo hi'`. Commands are paced like those of an AI agent: back-to-back commands would
+only measure how the sandbox's half core is throttled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A large file in and out beside `docker cp`, and many small files as one archive; with the worker's memory."""
+"""Compares file transfers with `docker cp`: a large file in and out, and many small files as one archive.
+
+Also reports the worker's memory.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The fleet beside one server: what a create costs through a coordinator, a command straight to its worker, and how
-evenly sessions spread over workers.
+"""Compares a fleet with a single server: the cost of a create through a coordinator and of a command sent
+directly to its worker. Also measures how evenly sessions spread over workers.
 
-In turn, in one run, paced as an agent's calls are. ``sandlot serve`` and the fleet's worker are the same code on the
-same engine; what is measured is the way there.
+Both are measured alternately in one run, paced like the calls of an AI agent. ``sandlot serve`` and the
+fleet's worker run the same code on the same Docker, so the difference is the route.
 """
 
 from __future__ import annotations

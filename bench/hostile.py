@@ -1,9 +1,9 @@
-"""Hostile agents beside honest sandboxes, on one worker.
+"""Runs hostile agents next to honest sandboxes on one worker.
 
-Twenty honest sandboxes run commands in turn: first alone, then for a minute beside each kind of attack. In
-an attack, sandboxes whose agent was replaced by a hostile program are let loose one after the other; one
-that is quarantined is followed by the next. The honest ones may take twice as long, `/health` answers within
-100 ms, and each culprit's session has a loss report that says why. Exits with 1 if a bar is missed.
+Twenty honest sandboxes run commands in turn: first alone, then for a minute during each kind of attack. An
+attack starts sandboxes whose agent was replaced by a hostile program, one after another; when one is
+quarantined, the next one starts. Honest commands may take at most twice as long, `/health` must answer within
+100 ms, and each culprit's session must have a loss report that says why. Exits with 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ def bars(phases: list[Phase]) -> list[Bar]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="of each attack")
-    parser.add_argument("--per-second", type=float, default=2, help="culprits let loose")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds per attack")
+    parser.add_argument("--per-second", type=float, default=2, help="hostile sandboxes to start per second")
     parser.add_argument(
-        "--slowed", type=int, default=4, help="culprits at once of a kind that is not cut off"
+        "--slowed", type=int, default=4, help="concurrent hostile sandboxes of kinds that are not quarantined"
     )
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
     parser.add_argument("--json", action="store_true")

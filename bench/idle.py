@@ -1,6 +1,4 @@
-"""Idleness: sessions that nobody uses, held for minutes. What it costs the server's process, in share of a
-core.
-"""
+"""Holds unused sessions for minutes and measures the server's CPU use, as a share of one core."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The burst: 1,000 creates over HTTP, 50 at a time, on a pool that was warmed to 1,000.
+"""Sends a burst of 1,000 creates over HTTP, 50 at a time, to a pool of 1,000 warm sandboxes.
 
-The load comes from a process of its own. Each create is timed from the request to the answer.
+A separate process sends the load. Each create is timed from the request to the response.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=50)
-    parser.add_argument("--against", metavar="URL", help="only send the load, to a server that is there")
+    parser.add_argument("--against", metavar="URL", help="only send the load, to this running server")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.against:

@@ -1,8 +1,8 @@
-"""What an operator does to a fleet, and what its users notice: three workers, two coordinators, a real Redis.
+"""Measures what users notice when an operator works on a fleet of three workers, two coordinators and Redis.
 
-The workers are restarted one after the other under load, as an upgrade does; a sandbox is wedged
-(`docker pause`), on one server and in the fleet; Redis is restarted while nobody asks for anything. Exits
-with 1 if a bar is missed.
+It restarts the workers one after another under load, as an upgrade does. It freezes a sandbox with
+`docker pause`, on a single server and in the fleet. It restarts Redis while there is no load. Exits with 1
+if a limit is missed.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ async def measure(parts: list[str], pause_s: float) -> list[Bar]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", default=["upgrade", "wedged", "redis"])
-    parser.add_argument("--pause", type=float, default=40, help="seconds of quiet after Redis was restarted")
+    parser.add_argument("--pause", type=float, default=40, help="seconds without load after Redis restarts")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     bars = asyncio.run(measure(arguments.parts, arguments.pause))

@@ -1,8 +1,8 @@
-"""Scale: what a create and a heartbeat cost the one Redis of a fleet, as workers and sessions become many.
+"""Measures what a create and a heartbeat cost a fleet's Redis as the numbers of workers and sessions grow.
 
-A real Redis of its own; the workers are simulated and speak the real directory code. Costs are Redis's own time for a
-call (the client's time is constant and would hide a growth), taken in turn from fleets of all sizes in the same
-Redis, so that noise of the machine falls on all alike. CPU is that of the Redis process, with all its parsing.
+It starts its own Redis. The workers are simulated but use the real directory code. The cost is Redis's own
+time per call, because the client's time is constant and would hide growth. Fleets of all sizes are measured
+alternately in the same Redis, so that noise affects all of them alike. CPU is the whole Redis process.
 """
 
 from __future__ import annotations
@@ -351,11 +351,11 @@ async def run(quick: bool, *options: str) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="small fleets, in half a minute")
+    parser.add_argument("--quick", action="store_true", help="measure small fleets only; takes half a minute")
     parser.add_argument(
         "--kept", choices=[*STORAGE, "both"], default="both", help="where Redis keeps its data"
     )
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a PNG")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="write a chart to this PNG file")
     arguments = parser.parse_args()
     results = {}
     for name in STORAGE if arguments.kept == "both" else [arguments.kept]:

@@ -1,9 +1,9 @@
-"""Users of sandboxes under churn: sessions with files and processes come and go at random, for minutes, with
-so few numbers to choose from that each is given out again and again.
+"""Checks the user ids of sandboxes under churn. Sessions with files and processes come and go at random, for
+minutes, with so few ids that each is reused again and again.
 
-All the time: no two sandboxes that exist have the same user, no process on this machine has the user of a
-sandbox that is gone, and inside each is who its record says. In the end nothing on this machine belongs to
-a user whose sandbox is gone. Exits with 1 on any violation.
+At any time, no two sandboxes may have the same user id, no process may have the id of a removed sandbox, and
+each sandbox must run as the id in its record. At the end, nothing on this machine may belong to the id of a
+removed sandbox. Exits with 1 on any violation.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
-from sandlot.client.http.transport.problems import error_of_answer
+from sandlot.client.http.transport.errors import error_of_answer
 from sandlot.domain.errors import (
     Busy,
     EngineProblem,

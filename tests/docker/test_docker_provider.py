@@ -263,7 +263,7 @@ async def test_an_agent_that_exits_or_is_silent_leaves_nothing(
     """A script stands in for the agent: the slim image has the shell for it."""
     for number, (script, expected, seconds) in enumerate(
         # The exit is told by an event of the engine, which may take its time; silence is waited out.
-        (("exit 3", "exit code 3", 30.0), ("exec sleep 60", "has not answered", 1.0))
+        (("exit 3", "exit code 3", 30.0), ("exec sleep 60", "did not answer", 1.0))
     ):
         monkeypatch.setattr(provider_module, "AGENT_START_SECONDS", seconds)
         monkeypatch.setitem(hostdir.AGENT_MODES, Tier.RUNC, 0o555)  # a script is read by its interpreter

@@ -86,7 +86,7 @@ async def test_errors_say_what_is_wrong(engine: Engine, name: str) -> None:
 
 async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
     away = Engine(f"unix://{tmp_path}/none.sock")
-    with pytest.raises(EngineProblem, match="is the engine running") as caught:
+    with pytest.raises(EngineProblem, match="Is Docker running") as caught:
         await away.info()
     assert caught.value.retryable
     await away.close()

@@ -37,7 +37,6 @@ def inspected(sandbox_id: str, data_dir: str, owner: str, image: str) -> dict[st
         (data_dir, "DATA"),
         (owner, "OWNER"),
         (image, "IMAGE"),
-        (kept["Config"]["Labels"]["sandlot.spec"], "SPEC"),
     ):
         text = text.replace(value, name)
     plain: dict[str, Any] = json.loads(text)

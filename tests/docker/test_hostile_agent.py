@@ -33,7 +33,7 @@ from tests.docker.conftest import BASE
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 SCRIPT = (Path(__file__).parent / "inside" / "hostile_agent.py").read_text()
-UNHEARD = "has not answered within 3 s"
+UNHEARD = "did not answer within 3 s"
 # What is said of each.
 BEFORE = {
     "silence": UNHEARD,

@@ -95,6 +95,10 @@ async def scratch_containers(engine: Engine, reference: str) -> list[str]:
     return [name for found in await engine.list({}) for name in found["Names"] if tag in name]
 
 
+async def image_id_of(engine: Engine, reference: str) -> str:
+    return str((await engine.inspect_image(reference))["Id"])
+
+
 async def prepared_ids(engine: Engine, source_id: str, *, tagged: bool = True) -> set[str]:
     filters = json.dumps({"label": [f"sandlot.prepared-from={source_id}"]})
     images = await engine._docker._query_json("images/json", params={"filters": filters})
@@ -128,7 +132,7 @@ async def test_a_workspace_with_files_and_setuid_programs(engine: Engine, make_i
     assert config["Cmd"] == ["bash"]
     assert "COLOUR=green" in config["Env"]
     assert config["Labels"]["their"] == "own"
-    assert config["Labels"]["sandlot.prepared-from"] == prepared.source_id
+    assert config["Labels"]["sandlot.prepared-from"] == await image_id_of(engine, reference)
 
     files = await file_system(engine, prepared.id)
     assert (files["workspace"][0].issym(), files["workspace"][0].linkname) == (True, "/sandbox/workspace")
@@ -152,8 +156,8 @@ async def test_prepared_twice_is_prepared_once(engine: Engine, make_image: MakeI
         first.prepare(reference), first.prepare(reference), second.prepare(reference)
     )
     again = await first.prepare(reference)
-    assert await prepared_ids(engine, again.source_id) == {again.id}
-    assert {result.source_id for result in results} == {again.source_id}
+    assert await prepared_ids(engine, await image_id_of(engine, reference)) == {again.id}
+    assert all(result.user == again.user for result in results)
     assert again == await ImagePreparer(engine).prepare(reference)
 
 
@@ -174,7 +178,7 @@ async def test_an_image_with_a_user_of_its_own(engine: Engine, make_image: MakeI
     ("entries", "changes", "why"),
     [
         ([PASSWD], ("VOLUME /data",), "declares VOLUME /data"),
-        ([PASSWD], ("LABEL sandlot.owner=me",), "marks sandboxes"),
+        ([PASSWD], ("LABEL sandlot.owner=me",), "reserved for sandboxes"),
         ([PASSWD, ("sandbox/x", b"", {})], (), "contains /sandbox"),
     ],
 )
@@ -196,9 +200,10 @@ async def test_a_missing_image_says_what_to_do(engine: Engine) -> None:
 
 async def test_s14_named_by_digest_is_that_image_or_none(engine: Engine, make_image: MakeImage) -> None:
     name, other = await make_image(PASSWD), await make_image(PASSWD, ("etc/other", b"x", {}))
-    image_id, other_id = [str((await engine.inspect_image(one))["Id"]) for one in (name, other)]
+    image_id, other_id = [await image_id_of(engine, one) for one in (name, other)]
     preparer = ImagePreparer(engine)
-    assert (await preparer.prepare(f"{name}@{image_id}")).source_id == image_id
+    prepared = await preparer.prepare(f"{name}@{image_id}")
+    assert prepared.id in await prepared_ids(engine, image_id)
     with pytest.raises(ImageMissing) as caught:
         await preparer.prepare(f"{name}@{other_id}")
     assert image_id in caught.value.message
@@ -210,6 +215,6 @@ async def test_giving_up_leaves_nothing(engine: Engine, make_image: MakeImage) -
     task = asyncio.create_task(preparer.prepare(reference))
     await asyncio.sleep(0.1)
     await preparer.close()
-    with pytest.raises(EngineProblem, match="the provider was closed"):
+    with pytest.raises(EngineProblem, match="the worker is shutting down"):
         await task
     assert not await scratch_containers(engine, reference)

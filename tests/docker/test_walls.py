@@ -15,8 +15,7 @@ import pytest_asyncio
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import TierMissing
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.ids import new_sandbox_id
-from sandlot.providers.base import Sandbox, SandboxSpec
+from sandlot.providers.base import Sandbox
 from sandlot.providers.docker import engine_requirements
 from sandlot.providers.docker.seccomp import seccomp_profile
 from sandlot.testing.eventually import eventually
@@ -260,12 +259,3 @@ async def test_old_engines_are_warned_of(harness: Harness) -> None:
     ).stdout
     old = tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < (29, 5, 1)
     assert any("Engine" in warning or "engine" in warning for warning in warnings) == old
-
-
-async def test_created_spec_hash_is_a_label(harness: Harness) -> None:
-    spec = SandboxSpec(id=new_sandbox_id(), environment=harness.environment)
-    harness.made.append(spec.id)
-    await harness.provider.create(spec)
-    (found,) = [f for f in await harness.provider.list() if f.id == spec.id]
-    assert re.fullmatch("[0-9a-f]{64}", found.spec_hash)
-    await harness.destroy(spec.id)

@@ -107,7 +107,7 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
                     assert int(answer.headers["retry-after"]) >= 1
             # After 0, 1, 3, 7 and 15 s, however many ask; and at 0 two were begun together.
             doublings = int(math.log2(time.monotonic() - started + 1))
-            assert server.log.read_text().count("sandbox could not be made") <= 2 + doublings
+            assert server.log.read_text().count("cannot create a sandbox") <= 2 + doublings
             assert any("broken" in text for text in (await http.get("/v1/health")).json()["problems"])
             fine = await http.post("/v1/sessions", json={})
             assert fine.status_code == 201

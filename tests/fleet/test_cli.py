@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from sandlot.api.fleet.coordinator import coordinator_routes
 from sandlot.domain.capacity.machine import GIB, Condition, MachineUse, Resources
 from sandlot.domain.session import CreateSession
 from tests.fleet.fakes import TIMINGS, Scene
@@ -41,8 +40,7 @@ async def sandlot(*arguments: str, code: int = 0, **variables: str) -> tuple[str
 @contextlib.asynccontextmanager
 async def coordinating(scene: Scene) -> AsyncIterator[dict[str, str]]:
     """The variables that point a client at the scene's coordinator."""
-    routers = [coordinator_routes(scene.coordinator.operations)]
-    async with served(scene.coordinator, api_key=KEY, routers=routers) as url:
+    async with served(scene.coordinator, api_key=KEY, fleet=scene.coordinator.operations) as url:
         yield {"SANDLOT_URL": url, "SANDLOT_API_KEY": KEY}
 
 
@@ -89,24 +87,24 @@ async def test_drain(scene: Scene) -> None:
         await sandlot("fleet", "undrain", "w2", **at)
         assert not scene.workers["w2"].draining
         _, told = await sandlot("fleet", "drain", "w9", code=1, **at)
-        assert "there is no worker 'w9'" in told
+        assert "Unknown worker 'w9'" in told
 
 
 @pytest.mark.parametrize("words", [("status",), ("workers",), ("sessions",), ("drain", "w1")])
 async def test_one_server_is_no_fleet(scene: Scene, words: tuple[str, ...]) -> None:
     async with served(scene.workers["w1"], api_key=KEY) as url:
         _, told = await sandlot("fleet", *words, code=1, SANDLOT_URL=url, SANDLOT_API_KEY=KEY)
-        assert "is one server, not a fleet's coordinator" in told
+        assert "is a single server, not a fleet coordinator" in told
 
 
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
         ({}, "SANDLOT_FLEET_KEYS"),
-        ({"SANDLOT_FLEET_KEYS": "short"}, "signing key 1"),
+        ({"SANDLOT_FLEET_KEYS": "short"}, "Signing key 1"),
         (
             {"SANDLOT_FLEET_KEYS": FLEET_KEYS, "SANDLOT_LEASE_S": "9", "SANDLOT_LOST_AFTER_S": "3"},
-            "lost_after_s",
+            "SANDLOT_LOST_AFTER_S must not",
         ),
         ({"SANDLOT_FLEET_KEYS": FLEET_KEYS, "SANDLOT_LEASE_S": "0"}, "SANDLOT_LEASE_S"),
     ],

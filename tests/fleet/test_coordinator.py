@@ -9,7 +9,6 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from sandlot.api.fleet.coordinator import coordinator_routes
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
     Busy,
@@ -25,8 +24,8 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
-from sandlot.fleet.coordinator.locations import SessionLocations
 from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.session_locations import SessionLocations
 from sandlot.fleet.directory.contract import WorkerCard
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
@@ -125,7 +124,7 @@ async def test_a_token_that_a_worker_does_not_take_is_no_fault_of_the_client(sce
         stranger.execute(opened.session.id, ExecRequest("true")),
         stranger.create_session(CreateSession()),
     ):
-        with pytest.raises(Unavailable, match="did not take this coordinator's token") as refused:
+        with pytest.raises(Unavailable, match="rejected this coordinator's token") as refused:
             await call
         assert (refused.value.retryable, refused.value.may_have_executed) == (True, False)
     assert (await scene.directory.status()).reservations == 0
@@ -308,7 +307,7 @@ async def test_health_counts_workers_and_names_those_that_are_missing(scene: Sce
 async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:
     """O11: without a body, as an operator sends it by hand, and with one, as earlier versions do."""
     async with (
-        served(scene.coordinator, routers=[coordinator_routes(scene.coordinator.operations)]) as url,
+        served(scene.coordinator, fleet=scene.coordinator.operations) as url,
         httpx.AsyncClient(base_url=f"{url}/v1/fleet/workers") as http,
     ):
         for body in (None, {}):
@@ -316,7 +315,7 @@ async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:
             assert scene.workers["w2"].draining
             assert (await http.post("/w2/undrain", json=body)).status_code == 204
             assert not scene.workers["w2"].draining
-    with pytest.raises(InvalidRequest, match="there is no worker 'w9'"):
+    with pytest.raises(InvalidRequest, match="Unknown worker 'w9'"):
         await scene.coordinator.operations.set_draining("w9", True)
 
 

@@ -125,13 +125,13 @@ async def test_what_was_changed_last_is_recorded_before_it_leaves(
 
 async def test_second_process_in_the_same_folder_refuses_to_start(fleet: Fleet, folder: Path) -> None:
     await fleet.start(Crew())
-    with pytest.raises(Conflict, match=r"another worker .* works in .*w1"):
+    with pytest.raises(Conflict, match=r"Another worker .* uses .*w1"):
         fleet.member("other", folder / "w1").lock()
 
 
 async def test_second_worker_with_the_same_id_refuses_to_start(fleet: Fleet, folder: Path) -> None:
     first = await fleet.start(Crew())
-    with pytest.raises(Conflict, match="alive in another process"):
+    with pytest.raises(Conflict, match="already running in another process"):
         await fleet.start(Crew(), folder=folder / "elsewhere")
     await first.confirm()
 
@@ -140,7 +140,7 @@ async def test_copied_folder_is_another_worker(fleet: Fleet, folder: Path) -> No
     """As when a machine is cloned: it must not go on with the lease of the first."""
     await fleet.start(Crew())
     shutil.copytree(folder / "w1", folder / "clone")
-    with pytest.raises(Conflict, match="alive in another process"):
+    with pytest.raises(Conflict, match="already running in another process"):
         await fleet.start(Crew(), folder=folder / "clone")
 
 
@@ -176,7 +176,7 @@ async def test_replaced_worker_refuses_everything(fleet: Fleet, harness: Directo
     card = WorkerCard("w1", "http://other:8000", "1.0")
     await harness.directory.join(card, "another process", last_epoch=99)
     fleet.slept += TIMINGS.lease_s + 1  # so that it asks
-    with pytest.raises(Unavailable, match="another process") as refused:
+    with pytest.raises(Unavailable, match="Another process") as refused:
         await membership.confirm()
     assert refused.value.details["reason"] == "fenced"
     assert membership.fenced

@@ -219,7 +219,7 @@ async def test_emptied(server: RedisServer, directory: RedisDirectory) -> None:
     # Its scripts too: they are sent again.
     await plain.script_flush()
     await plain.aclose()
-    with pytest.raises(Unavailable, match="filled again"):
+    with pytest.raises(Unavailable, match="being rebuilt"):
         await directory.find(session.id)
     with pytest.raises(Fenced):
         await directory.report(lease, REPORT)

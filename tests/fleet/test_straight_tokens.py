@@ -114,7 +114,7 @@ async def test_content_is_not_sent_twice(rig: Rig) -> None:
             taken += 1
             yield b"x" * 1000
 
-    with pytest.raises(Unavailable, match="send it again") as told:
+    with pytest.raises(Unavailable, match="Send the content again") as told:
         await files.write("/workspace/a", content())
     assert told.value.retryable
     assert not told.value.may_have_executed

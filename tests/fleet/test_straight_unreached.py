@@ -178,7 +178,7 @@ async def test_what_a_proxy_may_have_passed_on_is_not_sent_again(rig: Rig) -> No
     async with answering("500 Oops") as url:
         rig.where = url
         session = await rig.session()
-        with pytest.raises(Unavailable, match="answered 500") as told:
+        with pytest.raises(Unavailable, match="returned status 500") as told:
             await rig.service.files(session).move("/workspace/a", "/workspace/b")
     assert told.value.may_have_executed
     assert rig.coordinator.since() == []

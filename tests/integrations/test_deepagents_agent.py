@@ -187,7 +187,7 @@ def test_output_of_5_mb_is_kept_whole_where_the_model_is_told(client: Client, th
     text = str(large.content)
     assert len(text) < 6000
     assert f"saved in the filesystem at this path: {path}" in text
-    assert f"all of it is in /workspace/.deepagents{path}" in text
+    assert f"the full output is in /workspace/.deepagents{path}" in text
     assert "1\n2\n3\n" in text
     assert text.rstrip().endswith("750000")
     assert "700001" in str(read.content)

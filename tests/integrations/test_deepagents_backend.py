@@ -150,10 +150,10 @@ def test_what_the_framework_keeps_at_the_root_has_a_place(backend: SandlotBacken
 
 
 def test_what_is_no_text_is_answered_not_raised(backend: SandlotBackend) -> None:
-    assert "half of a character" in (backend.write("/workspace/x", "\ud83d").error or "")
-    assert "half of a character" in (backend.edit("/etc/hostname", "\ud83d", "").error or "")
+    assert "half a character" in (backend.write("/workspace/x", "\ud83d").error or "")
+    assert "half a character" in (backend.edit("/etc/hostname", "\ud83d", "").error or "")
     assert "NUL" in backend.execute("echo \0").output
-    assert "not text" in backend.execute("echo \ud83d").output
+    assert "not valid Unicode text" in backend.execute("echo \ud83d").output
     assert backend.ls("/work\0space").error == "Path '/work\0space': invalid_path"
 
 

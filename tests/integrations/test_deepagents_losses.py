@@ -74,7 +74,7 @@ def test_a_lost_sandbox_is_reported_to_the_model_and_not_replaced(
         listed, ran = answers(agent.invoke(said("three"), run_of(thread)))
         assert str(listed.content) == "No files found"
         told, _, rest = str(ran.content).partition("\n")
-        assert told.startswith("[this is a new, empty sandbox. The earlier one of this conversation was lost")
+        assert told.startswith("[this is a new, empty sandbox. The previous one was lost")
         assert rest.startswith("anew\n")
         (after,) = client.sessions(thread=thread)
         assert (after.id, after.generation) == (before.id, 2)

@@ -194,7 +194,7 @@ async def test_a_sample_that_is_cancelled_while_it_begins_leaves_nothing(client:
 
 async def test_no_server_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDLOT_URL", "http://127.0.0.1:9")
-    with pytest.raises(RuntimeError, match="no sandbox for the sample"):
+    with pytest.raises(RuntimeError, match="Cannot create a sandbox for the sample"):
         await SandlotSandboxEnvironment.sample_init("task", None, {})
 
 

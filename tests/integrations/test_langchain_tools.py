@@ -77,7 +77,7 @@ def test_what_failed_is_an_error_with_its_artifact(client: Client, thread: str) 
     assert "before" in slow.text
     assert "timed out after" in slow.text
     assert slow.artifact["timed_out"]
-    assert "there are: none" in no_job.text
+    assert "Known jobs: none" in no_job.text
     assert "Missing command" in empty.text
     assert "timeout_s" in too_long.text
     assert state["messages"][-1].text == "all done"  # none of them has ended the run

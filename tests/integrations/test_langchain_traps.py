@@ -50,7 +50,7 @@ def bash(command: str, timeout_s: float = SECONDS, **more: Any) -> tuple[str, di
         ("top -b -n 1 | head -1 | cut -c 1-3", "top"),
         ("sudo ls", "exit code"),
         ("less /etc/hostname | wc -l", "1"),
-        ("no-such-program", "[exit code 127: no such command]"),
+        ("no-such-program", "[exit code 127: command not found]"),
         ("echo 'open", "exit code"),
     ],
 )
@@ -81,7 +81,7 @@ def test_five_megabytes_of_output(do: Do) -> None:
     assert len(answer.text) < 31_000
     assert answer.text.startswith("line 1\nline 2\n")
     assert answer.text.endswith("line 400000")
-    assert "bytes left out; all of it is in /tmp/.sandlot-output/" in answer.text
+    assert "bytes left out; the full output is in /tmp/.sandlot-output/" in answer.text
     assert whole.text.split() == ["400000", str(answer.artifact["output_bytes"])]
     assert answer.artifact["output_bytes"] > 4_500_000
     assert part.text == "line 200000"
@@ -134,7 +134,7 @@ def test_a_server_as_a_job(client: Client, do: Do) -> None:
         bash("pgrep -f '[h]ttp.server 8124' || echo gone"),
     )
     assert "is running" in running.text
-    assert "is stopped" in stopped.text
+    assert "was stopped" in stopped.text
     assert "has ended" in ended.text
     assert gone.text == "gone"
 
@@ -170,7 +170,7 @@ def test_unicode_and_binary(do: Do) -> None:
     assert text.rstrip("\n") in read.text
     assert "🐻" in found.text
     assert not_text.status == "error"
-    assert "is not text (1024 bytes)" in not_text.text
+    assert "is not a text file (1024 bytes)" in not_text.text
     assert raw.text.endswith("end")
     assert "\x1b" not in raw.text
     assert "\0" not in raw.text

@@ -140,7 +140,7 @@ async def test_a_sandbox_made_anew_after_its_end_is_told(
     async with over_http(agent_server.url, thread) as mcp:
         await run(mcp, "touch work.txt")
         client.thread(thread).delete()
-        assert "a new, empty sandbox was made" in await run(mcp, "ls")
+        assert "a new, empty sandbox was created" in await run(mcp, "ls")
         assert await run(mcp, "ls") == "(no output)"
 
 
@@ -203,7 +203,7 @@ async def test_who_has_the_key_comes_in_by_the_servers_name(closed_server: Serve
     """The protocol's library knows loopback alone, and would refuse names that the operator allows."""
     headers = {"Authorization": f"Bearer {KEY}", "Host": "sandbox.example"}
     async with over_http(closed_server.url, "by-name", **headers) as mcp:
-        assert await run(mcp, "echo in") == "in\n[a new, empty sandbox was made for this call]"
+        assert await run(mcp, "echo in") == "in\n[a new, empty sandbox was created for this call]"
     async with AsyncClient(closed_server.url, api_key=KEY) as sdk:
         await (await sdk.thread("by-name")).delete()
 

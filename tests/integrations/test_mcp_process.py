@@ -122,7 +122,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == ""
-    assert "cannot connect" in ran.stderr
+    assert "Cannot connect" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

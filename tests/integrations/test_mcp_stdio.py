@@ -122,7 +122,7 @@ async def test_files(shared: McpClient) -> None:
     _, edited = await call("edit_file", path="src/a.txt", old="two", new="2")
     assert edited["replaced"] == 1
     text, read = await call("read_file", path="src/a.txt", offset=1, lines=1)
-    assert text == "     2\t2\n[more follows: offset=2]"
+    assert text == "     2\t2\n[there is more; continue with offset=2]"
     assert read == {"path": "src/a.txt", "content": text, "lines": 1, "next_offset": 2}
     _, listing = await call("list_files", path="src")
     assert [entry["path"] for entry in listing["entries"]] == ["/workspace/src/a.txt"]
@@ -162,7 +162,7 @@ async def test_a_file_is_handed_out_as_what_it_is(shared: McpClient) -> None:
     assert other.structured_content["size"] == len(content)
     refused = await shared.call_tool("read_file", {"path": "data.bin"})
     assert refused.is_error
-    assert "not text" in text_of(refused)
+    assert "not a text file" in text_of(refused)
 
 
 async def test_jobs_in_the_background(shared: McpClient) -> None:

@@ -127,11 +127,11 @@ async def test_output_beyond_the_limit_is_cut_and_says_so(make: Make) -> None:
 
 async def test_another_user_is_refused(make: Make, sandboxes: SandlotSandboxClient) -> None:
     session = await make()
-    with pytest.raises(ValueError, match="one user"):
+    with pytest.raises(ValueError, match="single user"):
         await session.exec("id", user="root")
-    with pytest.raises(ValueError, match="one user"):
+    with pytest.raises(ValueError, match="single user"):
         await session.read(Path("file"), user=User(name="root"))
-    with pytest.raises(ValueError, match="one user"):
+    with pytest.raises(ValueError, match="single user"):
         await sandboxes.create(manifest=Manifest(users=[User(name="dev")]))
 
 

@@ -87,7 +87,7 @@ def test_long_output_can_be_read_where_it_is(do: Do) -> None:
     assert "bytes left out" in answer.text
     assert path in answer.text
     page = do(lambda s: toolbox.read_file(s, path, offset=99_999, lines=2))
-    assert page.text == "100000\t100000\n100001\t100001\n[more follows: offset=100001]"
+    assert page.text == "100000\t100000\n100001\t100001\n[there is more; continue with offset=100001]"
 
 
 def test_only_the_newest_long_outputs_are_kept(do: Do) -> None:
@@ -107,9 +107,9 @@ def test_a_job_in_the_background(do: Do) -> None:
     assert first.data["running"] is True
     again = do(lambda s: toolbox.read_output(s, job, since=first.data["next_since"]))
     assert again.text.startswith("(no new output)")
-    assert "is stopped" in do(lambda s: toolbox.stop(s, job)).text
+    assert "was stopped" in do(lambda s: toolbox.stop(s, job)).text
     assert do(lambda s: toolbox.read_output(s, job)).data["running"] is False
-    assert "had ended before" in do(lambda s: toolbox.stop(s, job)).text
+    assert "had already ended" in do(lambda s: toolbox.stop(s, job)).text
 
 
 def test_an_unknown_job_names_those_that_there_are(do: Do) -> None:
@@ -176,7 +176,7 @@ def test_what_is_not_text_is_an_answer(do: Do) -> None:
         do(lambda s: toolbox.bash(s, "echo \ud800")),
     ):
         assert answer.failed
-        assert "is not text" in answer.text
+        assert "is not valid Unicode text" in answer.text
 
 
 def test_an_edit_is_done_once(do: Do) -> None:
@@ -232,7 +232,7 @@ def test_a_job_beside_a_busy_shell_says_what_it_lacks(do: Do) -> None:
         return answer
 
     begun = do(while_busy)
-    assert "they could not be handed" in begun.text
+    assert "does not have the shell's variables" in begun.text
     job = begun.data["job"]
     assert read(do, job, "/workspace", wait_s=30).text.startswith("/workspace/here []\n")
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandlot.dev/agent/internal/exec"
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/files"
 	"sandlot.dev/agent/internal/link"
 	"sandlot.dev/agent/internal/mux"
@@ -79,7 +80,7 @@ func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
 	ops["files.open"] = a.openFiles
 	var l *mux.Link
 	l = mux.New(conn, mux.Agent, func(s *mux.Stream) {
-		exec.Hurry()
+		procs.Hurry()
 		var q struct {
 			Op string `json:"op"`
 		}

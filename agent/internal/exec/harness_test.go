@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/link"
 	"sandlot.dev/agent/internal/mux"
 )
@@ -45,17 +46,17 @@ func testRegistry(t *testing.T) *Registry {
 	must(t, os.Mkdir(run, 0o711))
 	r := newRegistry(link.Setup{UID: nobody, GID: nobody, User: "nobody", Home: workspace, Workspace: workspace, RunDir: run},
 		[]string{"PATH=/usr/local/bin:/usr/bin:/bin"}, sharedReaper())
-	// Sandboxes may run on this machine and number theirs from firstTag on: never touch those.
-	first := firstTag + (1+rand.Uint32N(1<<17))<<12
+	// Sandboxes may run on this machine and number theirs from procs.FirstTag on: never touch those.
+	first := procs.FirstTag + (1+rand.Uint32N(1<<17))<<12
 	r.nextTag = first
 	t.Cleanup(func() {
 		r.mu.Lock()
 		last := r.nextTag
 		r.mu.Unlock()
-		for _, p := range scan(0) {
-			for _, tag := range p.tags {
+		for _, p := range procs.Scan(0) {
+			for _, tag := range p.Tags {
 				if tag > first && tag <= last {
-					killTagged(tag)
+					procs.Kill(tag)
 				}
 			}
 		}

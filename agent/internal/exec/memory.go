@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/walls"
 )
 
@@ -51,7 +52,7 @@ func (m *memory) kills() int64 {
 func kernelKills() int64 {
 	buf := make([]byte, 4096)
 	for _, path := range oomFiles {
-		for line := range bytes.Lines(readSmall(path, buf)) {
+		for line := range bytes.Lines(procs.ReadSmall(path, buf)) {
 			if value, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
 				n, _ := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64) // 0 when unreadable
 				return n
@@ -88,7 +89,7 @@ func readNumber(paths []string) int64 {
 func meminfoUsed() int64 {
 	buf := make([]byte, 4096)
 	var total, free int64
-	for line := range bytes.Lines(readSmall("/proc/meminfo", buf)) {
+	for line := range bytes.Lines(procs.ReadSmall("/proc/meminfo", buf)) {
 		fields := bytes.Fields(line)
 		if len(fields) < 2 {
 			continue
@@ -121,8 +122,8 @@ func (m *memory) watch(busy func() bool) {
 	var last kill
 	for {
 		running := busy()
-		if !running && len(scan(0)) == 0 {
-			crowded.Store(false)
+		if !running && len(procs.Scan(0)) == 0 {
+			procs.NoteDelay(0)
 			<-m.wake
 			continue
 		}
@@ -145,7 +146,7 @@ func (m *memory) watch(busy func() bool) {
 		select {
 		case <-m.wake:
 		case <-time.After(pause):
-			crowded.Store(time.Since(slept) > pause+crowdedAfter)
+			procs.NoteDelay(time.Since(slept) - pause)
 		}
 	}
 }
@@ -161,19 +162,19 @@ func (m *memory) poke() {
 // killLargest kills the largest processes until what is left fits. Everything stands still meanwhile, and until their
 // memory has come back: nobody allocates in their place.
 func (m *memory) killLargest(used, limit int64) {
-	defer freeze()()
-	found := scan(0)
-	sort.Slice(found, func(i, j int) bool { return found[i].rssKB > found[j].rssKB })
+	defer procs.Freeze()()
+	found := procs.Scan(0)
+	sort.Slice(found, func(i, j int) bool { return found[i].RSSKB > found[j].RSSKB })
 	target := limit / 10 * 9
 	for _, p := range found {
-		if used <= target || p.rssKB == 0 {
+		if used <= target || p.RSSKB == 0 {
 			break
 		}
-		if p.ended() || len(p.tags) == 0 {
+		if p.Ended() || len(p.Tags) == 0 {
 			continue
 		}
 		m.sacrifice(p)
-		used -= p.rssKB << 10
+		used -= p.RSSKB << 10
 	}
 	for range comesBack / watchClose {
 		if m.used() <= limit {
@@ -184,19 +185,19 @@ func (m *memory) killLargest(used, limit int64) {
 }
 
 // sacrifice kills a command's process for want of memory.
-func (m *memory) sacrifice(p process) {
+func (m *memory) sacrifice(p procs.Process) {
 	m.watched.Add(1)
-	m.onVictim(p.tags)
-	_ = syscall.Kill(p.pid, syscall.SIGKILL) // gone already is as good
+	m.onVictim(p.Tags)
+	_ = syscall.Kill(p.PID, syscall.SIGKILL) // gone already is as good
 }
 
 // killShielded kills the commands that have lowered their OOM score. Those that hold memory which no process maps, such
 // as a memfd, are small for the kernel, and it would kill the agent before them.
 func (m *memory) killShielded() {
 	buf := make([]byte, 64)
-	for _, p := range scan(0) {
-		score := bytes.TrimSpace(readSmall("/proc/"+strconv.Itoa(p.pid)+"/oom_score_adj", buf))
-		if n, err := strconv.Atoi(string(score)); err != nil || n >= walls.CommandOOMScore || len(p.tags) == 0 || p.ended() {
+	for _, p := range procs.Scan(0) {
+		score := bytes.TrimSpace(procs.ReadSmall("/proc/"+strconv.Itoa(p.PID)+"/oom_score_adj", buf))
+		if n, err := strconv.Atoi(string(score)); err != nil || n >= walls.CommandOOMScore || len(p.Tags) == 0 || p.Ended() {
 			continue
 		}
 		m.sacrifice(p)
@@ -207,7 +208,7 @@ func (m *memory) killShielded() {
 func unreclaimable() (bytesUsed int64) {
 	buf := make([]byte, 8192)
 	for _, path := range statFiles {
-		stat := readSmall(path, buf)
+		stat := procs.ReadSmall(path, buf)
 		for line := range bytes.Lines(stat) {
 			name, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
 			switch string(name) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sandlot.dev/agent/internal/exec/procs"
 )
 
 const (
@@ -16,6 +18,7 @@ const (
 	// When the sandbox has as many processes as it may, one more is tried for this long: many short commands at once
 	// come and go.
 	forkPatience = 3 * time.Second
+	forkPause    = 10 * time.Millisecond
 	maxNamed     = 200 // characters of a program's name in an error: the exit must fit into a frame
 )
 
@@ -154,7 +157,7 @@ func (r *Registry) startProcess(e *Exec) error {
 	}
 	e.mu.Lock()
 	e.pid, e.stdin, e.terminal = pid, s.stdin, s.master
-	e.cancel = func() { r.terminate(tag) }
+	e.cancel = func() { procs.Terminate(tag) }
 	if e.reason != "" { // somebody was faster than the fork
 		go e.cancelling()()
 	}
@@ -171,7 +174,7 @@ func patiently(fork func() (int, error)) (pid int, err error) {
 		if pid, err = fork(); !errors.Is(err, syscall.EAGAIN) || time.Now().After(deadline) {
 			return pid, err
 		}
-		time.Sleep(killPause)
+		time.Sleep(forkPause)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sandlot.dev/agent/internal/exec/procs"
 )
 
 func TestExits(t *testing.T) {
@@ -114,7 +116,7 @@ func TestTimeoutReachesWhatHasDaemonised(t *testing.T) {
 	if got.Reason != "timeout" || got.Signal == 0 || got.DurationMS < 140 {
 		t.Fatalf("%+v", got)
 	}
-	until(t, "all are gone", func() bool { return len(alive(e.tag)) == 0 })
+	until(t, "all are gone", func() bool { return len(procs.Alive(e.tag)) == 0 })
 }
 
 func TestDeafCommandIsKilled(t *testing.T) {
@@ -142,8 +144,8 @@ func TestChildInTheBackgroundLivesOn(t *testing.T) {
 		return err == nil
 	})
 	// Killing an exec that has ended is for what it left.
-	if n := e.Kill(); n == 0 || len(alive(e.tag)) != 0 {
-		t.Fatalf("signalled %d, left %d", n, len(alive(e.tag)))
+	if n := e.Kill(); n == 0 || len(procs.Alive(e.tag)) != 0 {
+		t.Fatalf("signalled %d, left %d", n, len(procs.Alive(e.tag)))
 	}
 }
 
@@ -205,17 +207,6 @@ func TestLongCommand(t *testing.T) {
 	}
 }
 
-func TestCPUTimeOfAnOddName(t *testing.T) {
-	name := "a) b) R 1 2"
-	must(t, os.WriteFile("/proc/self/comm", []byte(name), 0))
-	defer os.WriteFile("/proc/self/comm", []byte("exec.test"), 0)
-	for readCPU(os.Getpid()).user < 20 { // endless if it is not found
-	}
-	if cpu := readCPU(os.Getpid()); cpu.user > 60_000 {
-		t.Fatalf("%+v", cpu)
-	}
-}
-
 // S2: a process whose first thread has exited shows as a zombie while its other threads run.
 func TestTimeoutEndsAProcessWithoutItsFirstThread(t *testing.T) {
 	const exitThread = `import ctypes, threading, time, os
@@ -227,9 +218,9 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
 		e := start(t, r, Request{ExecID: strconv.Itoa(i), Command: command, Env: map[string]string{"CODE": exitThread}, TimeoutMS: 4000})
 		tag := e.tag
 		until(t, "a first thread that has exited", func() bool {
-			for _, p := range scan(tag) {
-				if p.state == 'Z' && p.threads == 2 {
-					return p.rssKB > 0
+			for _, p := range procs.Scan(tag) {
+				if p.State == 'Z' && p.Threads == 2 {
+					return p.RSSKB > 0
 				}
 			}
 			return false
@@ -237,7 +228,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)`
 		if got := wait(t, e); got.Reason != "timeout" {
 			t.Fatalf("%+v", got)
 		}
-		if left := alive(tag); len(left) > 0 {
+		if left := procs.Alive(tag); len(left) > 0 {
 			t.Fatalf("%s: left: %+v", command, left)
 		}
 	}
@@ -251,7 +242,7 @@ func TestTimeoutIsReportedWhenNothingIsLeft(t *testing.T) {
 	if got := wait(t, e); got.Reason != "timeout" {
 		t.Fatalf("%+v", got)
 	}
-	if left := alive(tag); len(left) > 0 {
+	if left := procs.Alive(tag); len(left) > 0 {
 		t.Fatalf("left: %+v", left)
 	}
 }

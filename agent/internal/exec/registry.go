@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/link"
 	"sandlot.dev/agent/internal/walls"
 )
@@ -104,7 +105,7 @@ func NewRegistry(setup link.Setup, environ []string) *Registry {
 func newRegistry(setup link.Setup, environ []string, reaper *reaper) *Registry {
 	r := &Registry{
 		setup: setup, reaper: reaper, bounds: defaultBounds, base: environ, env: map[string]string{}, maxExecs: defaultMaxExecs,
-		nextTag: firstTag, execs: map[string]*Exec{}, done: list.New(), kept: list.New(), shells: map[string]*shell{}, lingers: list.New(),
+		nextTag: procs.FirstTag, execs: map[string]*Exec{}, done: list.New(), kept: list.New(), shells: map[string]*shell{}, lingers: list.New(),
 	}
 	r.bash = firstFile("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 	r.sh = firstFile("/bin/sh", "/usr/bin/sh", "/bin/busybox")

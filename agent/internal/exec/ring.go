@@ -24,7 +24,7 @@ type segment struct {
 }
 
 // ring is the output of one exec. With a limit it keeps exactly the first and the last bytes, half of the limit each (see
-// ends.go); without one it keeps the last followBytes and makes the command wait for readers that are attached, as any
+// ring_capped.go); without one it keeps the last followBytes and makes the command wait for readers that are attached, as any
 // pipe would.
 type ring struct {
 	mu       sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"io"
 	"syscall"
 
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/frame"
 	"sandlot.dev/agent/internal/mux"
 )
@@ -326,8 +327,7 @@ func (r *Registry) Numbers() (running, known, processes int, used, limit, kills 
 	r.mu.Lock()
 	running, known = r.running, len(r.execs)
 	r.mu.Unlock()
-	found, _ := scanWithin(0, scanPatience) // as many as can be seen in time
-	return running, known, len(found), r.memory.used(), r.memory.limitBytes(), r.memory.kills()
+	return running, known, procs.Count(), r.memory.used(), r.memory.limitBytes(), r.memory.kills()
 }
 
 // StartHelper runs a program of the agent's own as the sandbox user.

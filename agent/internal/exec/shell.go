@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"sandlot.dev/agent/internal/exec/procs"
 )
 
 const (
@@ -179,7 +181,7 @@ func (sh *shell) dead() bool {
 
 // bury clears away what a shell that has ended leaves: its children too.
 func (r *Registry) bury(sh *shell) {
-	killTagged(sh.tag)
+	procs.Kill(sh.tag)
 	sh.control.Close()
 	os.RemoveAll(sh.dir)
 	r.mu.Lock()
@@ -204,45 +206,45 @@ func (r *Registry) runInShell(e *Exec, sh *shell, began time.Time) error {
 			return fmt.Errorf("the shell could not be started: %w", err)
 		}
 	}
-	d, err := r.layDesk(&e.request)
+	fs, err := r.makeShellFiles(&e.request)
 	if err != nil {
 		return fmt.Errorf("the shell could not be given its files: %w", err)
 	}
-	defer d.close()
+	defer fs.close()
 	gone := sh.gone
-	outs := []*pump{startPump(d.out, 1, e.sink, r.linger)}
-	if d.err != nil {
-		outs = append(outs, startPump(d.err, 2, e.sink, r.linger))
+	outs := []*pump{startPump(fs.out, 1, e.sink, r.linger)}
+	if fs.err != nil {
+		outs = append(outs, startPump(fs.err, 2, e.sink, r.linger))
 	}
 	e.mu.Lock()
 	e.pid, e.tag = sh.pid, sh.tag
-	if d.in != nil {
-		e.stdin = d.in
-		go d.in.meet()
+	if fs.in != nil {
+		e.stdin = fs.in
+		go fs.in.meet()
 	}
 	cancelled := e.reason != ""
 	tag := sh.tag
-	e.cancel = func() { r.terminate(tag) }
+	e.cancel = func() { procs.Terminate(tag) }
 	e.mu.Unlock()
 	close(e.begun)
-	cpu := readCPU(sh.pid)
-	line := exports(e.request.Env) + d.line(e.request.Cwd)
+	cpu := procs.ReadCPU(sh.pid)
+	line := exports(e.request.Env) + fs.line(e.request.Cwd)
 	if cancelled { // while it waited for its turn
-		line = fmt.Sprintf("builtin printf '137 %%s\\0' \"$PWD\" >%s\n", d.statusName)
+		line = fmt.Sprintf("builtin printf '137 %%s\\0' \"$PWD\" >%s\n", fs.statusName)
 	}
 	// A long line waits for bash to read it. Should bash end first, burying it closes control, and so ends this.
 	control := sh.control
 	go func() { _, _ = control.WriteString(line) }()
 	stop := e.arm()
-	code, cwd, ended := waitStatus(d.status, gone)
+	code, cwd, ended := waitStatus(fs.status, gone)
 	stop()
 	if e.settle() && !ended {
 		<-gone // a kill came as the command ended: the next one must not be given to a bash that dies
 	}
-	if d.in != nil {
-		close(d.in.over)
+	if fs.in != nil {
+		close(fs.in.over)
 	}
-	d.letGo()
+	fs.releaseOutputs()
 	for _, p := range outs {
 		p.ending()
 	}
@@ -258,8 +260,8 @@ func (r *Registry) runInShell(e *Exec, sh *shell, began time.Time) error {
 		r.mu.Lock()
 		sh.cwd = cwd
 		r.mu.Unlock()
-		after := readCPU(sh.pid)
-		exit.UserMS, exit.SystemMS = after.user-cpu.user, after.system-cpu.system
+		after := procs.ReadCPU(sh.pid)
+		exit.UserMS, exit.SystemMS = after.User-cpu.User, after.System-cpu.System
 	}
 	r.setFree(sh)
 	r.finish(e, exit, began, oomBefore)
@@ -279,7 +281,7 @@ func (r *Registry) closeShell(name string) error {
 	tag, gone := sh.tag, sh.gone
 	r.mu.Unlock()
 	if gone != nil {
-		killTagged(tag)
+		procs.Kill(tag)
 		<-gone
 	}
 	sh.turn <- struct{}{} // an exec that ran in it has seen the end by now

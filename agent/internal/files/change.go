@@ -5,15 +5,18 @@ import (
 	"os"
 	"syscall"
 
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
 	"sandlot.dev/agent/internal/frame"
 )
 
 // mkdir serves file.mkdir.
 func (c *call) mkdir() error {
 	var q struct {
-		Path    jsonPath `json:"path"`
-		Parents bool     `json:"parents"`
-		Mode    *uint32  `json:"mode"`
+		Path    paths.Path `json:"path"`
+		Parents bool       `json:"parents"`
+		Mode    *uint32    `json:"mode"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -22,9 +25,9 @@ func (c *call) mkdir() error {
 	if err != nil {
 		return err
 	}
-	mode := uint32(newDirMode)
+	mode := uint32(sys.NewFolderMode)
 	if q.Mode != nil {
-		mode = *q.Mode & permissions
+		mode = *q.Mode & sys.Permissions
 	}
 	if err := makeFolder(path, q.Parents, mode); err != nil {
 		return err
@@ -34,52 +37,52 @@ func (c *call) mkdir() error {
 
 // makeFolder makes a folder with exactly that mode, whatever the umask; with parents, one that is there is fine.
 func makeFolder(path string, parents bool, mode uint32) error {
-	folder, base := split(path)
+	folder, base := paths.Split(path)
 	if parents {
-		if st, err := fstatat(atFdcwd, path, 0); err == nil {
+		if st, err := sys.Fstatat(sys.AtFdcwd, path, 0); err == nil {
 			if st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-				return at(path, syscall.EEXIST)
+				return failure.At(path, syscall.EEXIST)
 			}
 			return nil
 		}
-		if err := os.MkdirAll(folder, newDirMode); err != nil {
+		if err := os.MkdirAll(folder, sys.NewFolderMode); err != nil {
 			return err
 		}
 	}
 	if base == "" {
-		return at(path, syscall.EEXIST)
+		return failure.At(path, syscall.EEXIST)
 	}
-	dirfd, err := openParent(folder)
+	dirfd, err := sys.OpenParent(folder)
 	if err != nil {
-		return at(folder, err)
+		return failure.At(folder, err)
 	}
 	defer syscall.Close(dirfd)
 	if err := syscall.Mkdirat(dirfd, base, mode); err != nil {
 		if err == syscall.EEXIST && parents {
 			// Made by another in this moment: fine, if it is a folder.
-			if st, statErr := fstatat(dirfd, base, 0); statErr == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+			if st, statErr := sys.Fstatat(dirfd, base, 0); statErr == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 				return nil
 			}
 		}
-		return at(path, err)
+		return failure.At(path, err)
 	}
-	fd, _, err := openFolder(dirfd, base)
+	fd, _, err := sys.OpenFolder(dirfd, base)
 	if err == syscall.EACCES {
 		return nil // a mode that its owner cannot read; the umask can only have made it narrower
 	}
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	defer syscall.Close(fd)
-	return at(path, syscall.Fchmod(fd, mode))
+	return failure.At(path, syscall.Fchmod(fd, mode))
 }
 
 // move serves file.move. Links at the end of either path are themselves moved or replaced.
 func (c *call) move() error {
 	var q struct {
-		Source      jsonPath `json:"source"`
-		Destination jsonPath `json:"destination"`
-		Overwrite   bool     `json:"overwrite"`
+		Source      paths.Path `json:"source"`
+		Destination paths.Path `json:"destination"`
+		Overwrite   bool       `json:"overwrite"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -104,29 +107,29 @@ func (c *call) move() error {
 	defer to.close()
 	switch {
 	case !from.found:
-		return at(source, syscall.ENOENT)
+		return failure.At(source, syscall.ENOENT)
 	case to.found && !q.Overwrite:
-		return at(destination, syscall.EEXIST)
+		return failure.At(destination, syscall.EEXIST)
 	}
 	if q.Overwrite {
 		err = syscall.Renameat(from.fd, from.base, to.fd, to.base)
 	} else {
-		err = renameNew(from.fd, from.base, to.fd, to.base)
+		err = sys.RenameNew(from.fd, from.base, to.fd, to.base)
 	}
 	if err == syscall.EXDEV {
 		err = c.moveAcross(from, to, !q.Overwrite)
 	}
 	if err != nil {
-		return at(source+" to "+destination, err)
+		return failure.At(source+" to "+destination, err)
 	}
 	return c.replyEntry(destination)
 }
 
 // moveAcross moves a regular file to another file system: copied beside its new place, put there, and removed here.
 func (c *call) moveAcross(from, to *place, exclusive bool) error {
-	fd, st, err := openRegular(from.fd, from.base, syscall.O_NOFOLLOW)
+	fd, st, err := sys.OpenRegular(from.fd, from.base, syscall.O_NOFOLLOW)
 	if err != nil {
-		if hasCode(err, "is_a_directory") || hasCode(err, "not_regular") {
+		if failure.Has(err, "is_a_directory") || failure.Has(err, "not_regular") {
 			return syscall.EXDEV // only files are carried over
 		}
 		return err
@@ -136,17 +139,17 @@ func (c *call) moveAcross(from, to *place, exclusive bool) error {
 	offset := int64(0)
 	next := func() ([]byte, error) {
 		if c.over() {
-			return nil, fail("cancelled", "the stream is over")
+			return nil, failure.New("cancelled", "the stream is over")
 		}
-		n, err := readAt(fd, buf, offset)
+		n, err := sys.ReadAt(fd, buf, offset)
 		if err == nil && n == 0 {
 			err = io.EOF
 		}
 		offset += int64(n)
 		return buf[:n], err
 	}
-	if _, err := writeBeside(to, st.Mode&permissions, exclusive, next); err != nil {
+	if _, err := writeBeside(to, st.Mode&sys.Permissions, exclusive, next); err != nil {
 		return err
 	}
-	return unlinkat(from.fd, from.base, 0)
+	return sys.Unlinkat(from.fd, from.base, 0)
 }

@@ -5,39 +5,15 @@ import (
 	"strconv"
 	"syscall"
 
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
 	"sandlot.dev/agent/internal/mux"
 )
 
 // flushAt: a message of entries is sent when it has grown to this. The largest single item (a path and a link's
 // target of 4,096 bytes, each byte escaped with six) is below 56 KiB, so a message always fits its frame.
 const flushAt = 32 << 10
-
-func typeOf(mode uint32) string {
-	switch mode & syscall.S_IFMT {
-	case syscall.S_IFREG:
-		return "file"
-	case syscall.S_IFDIR:
-		return "directory"
-	case syscall.S_IFLNK:
-		return "symlink"
-	case syscall.S_IFIFO:
-		return "fifo"
-	case syscall.S_IFSOCK:
-		return "socket"
-	}
-	return "device"
-}
-
-// mustBeRegular says with which error a thing is refused that is not a regular file.
-func mustBeRegular(mode uint32) error {
-	switch mode & syscall.S_IFMT {
-	case syscall.S_IFREG:
-		return nil
-	case syscall.S_IFDIR:
-		return syscall.EISDIR
-	}
-	return fail("not_regular", "it is a %s, not a regular file", typeOf(mode))
-}
 
 // appendEntry adds an entry of the protocol as JSON; target is "" for what is not a symlink.
 func appendEntry(dst []byte, path, name string, st *syscall.Stat_t, target string) []byte {
@@ -46,11 +22,11 @@ func appendEntry(dst []byte, path, name string, st *syscall.Stat_t, target strin
 		dst = strconv.AppendInt(dst, n, 10)
 	}
 	dst = append(dst, `{"path":`...)
-	dst = appendString(dst, path)
+	dst = paths.AppendString(dst, path)
 	dst = append(dst, `,"name":`...)
-	dst = appendString(dst, name)
+	dst = paths.AppendString(dst, name)
 	dst = append(dst, `,"type":"`...)
-	dst = append(dst, typeOf(st.Mode)...)
+	dst = append(dst, sys.TypeName(st.Mode)...)
 	number(`","size":`, st.Size)
 	number(`,"mode":`, int64(st.Mode&0o7777))
 	number(`,"mtime_ms":`, st.Mtim.Sec*1000+st.Mtim.Nsec/1e6)
@@ -58,21 +34,21 @@ func appendEntry(dst []byte, path, name string, st *syscall.Stat_t, target strin
 	number(`,"gid":`, int64(st.Gid))
 	if target != "" {
 		dst = append(dst, `,"target":`...)
-		dst = appendString(dst, target)
+		dst = paths.AppendString(dst, target)
 	}
 	return append(dst, '}')
 }
 
 // appendEntryAt adds the entry of a name in an open folder, without following it.
 func appendEntryAt(dst []byte, dirfd int, path, name string) ([]byte, error) {
-	st, err := lstatat(dirfd, name)
+	st, err := sys.Lstatat(dirfd, name)
 	if err != nil {
 		return dst, err
 	}
 	target := ""
 	if st.Mode&syscall.S_IFMT == syscall.S_IFLNK {
 		// A link that was replaced meanwhile has no target to tell; its entry stands as it was seen.
-		target, _ = readlinkat(dirfd, name)
+		target, _ = sys.Readlinkat(dirfd, name)
 	}
 	return appendEntry(dst, path, name, &st, target), nil
 }
@@ -81,18 +57,11 @@ type entryAnswer struct {
 	Entry json.RawMessage `json:"entry"`
 }
 
-func nameOf(path string) string {
-	if _, base := split(path); base != "" {
-		return base
-	}
-	return "/"
-}
-
 // stat serves file.stat.
 func (c *call) stat() error {
 	var q struct {
-		Path   jsonPath `json:"path"`
-		Follow *bool    `json:"follow"`
+		Path   paths.Path `json:"path"`
+		Follow *bool      `json:"follow"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -102,11 +71,11 @@ func (c *call) stat() error {
 		return err
 	}
 	if q.Follow == nil || *q.Follow {
-		st, err := fstatat(atFdcwd, path, 0)
+		st, err := sys.Fstatat(sys.AtFdcwd, path, 0)
 		if err != nil {
-			return at(path, err)
+			return failure.At(path, err)
 		}
-		c.stream.Reply(entryAnswer{appendEntry(nil, path, nameOf(path), &st, "")})
+		c.stream.Reply(entryAnswer{appendEntry(nil, path, paths.Base(path), &st, "")})
 		return nil
 	}
 	return c.replyEntry(path)
@@ -114,15 +83,15 @@ func (c *call) stat() error {
 
 // replyEntry answers with the entry that stands at path itself.
 func (c *call) replyEntry(path string) error {
-	st, err := lstatat(atFdcwd, path)
+	st, err := sys.Lstatat(sys.AtFdcwd, path)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	target := ""
 	if st.Mode&syscall.S_IFMT == syscall.S_IFLNK {
-		target, _ = readlinkat(atFdcwd, path) // as in appendEntryAt
+		target, _ = sys.Readlinkat(sys.AtFdcwd, path) // as in appendEntryAt
 	}
-	c.stream.Reply(entryAnswer{appendEntry(nil, path, nameOf(path), &st, target)})
+	c.stream.Reply(entryAnswer{appendEntry(nil, path, paths.Base(path), &st, target)})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sandlot.dev/agent/internal/files/paths"
 	"sandlot.dev/agent/internal/frame"
 )
 
@@ -20,9 +21,9 @@ func confined(request []byte) bool {
 	var q struct {
 		Op          string
 		Network     string
-		Path        jsonPath
-		Source      jsonPath
-		Destination jsonPath
+		Path        paths.Path
+		Source      paths.Path
+		Destination paths.Path
 	}
 	if !json.Valid(request) {
 		return true
@@ -30,7 +31,7 @@ func confined(request []byte) bool {
 	if json.Unmarshal(request, &q) != nil || q.Op == "port.connect" {
 		return false
 	}
-	for _, p := range []jsonPath{q.Path, q.Source, q.Destination} {
+	for _, p := range []paths.Path{q.Path, q.Source, q.Destination} {
 		if strings.HasPrefix(string(p), "/") || slices.Contains(strings.Split(string(p), "/"), "..") {
 			return false
 		}

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"sandlot.dev/agent/internal/files/failure"
 	"sandlot.dev/agent/internal/frame"
 	"sandlot.dev/agent/internal/mux"
 )
@@ -23,7 +24,7 @@ func (in *input) next() ([]byte, error) {
 		return nil, err
 	}
 	if item.Kind != frame.Data || item.Channel != 0 || item.Offset != in.total {
-		return nil, fail("bad_request", "only data on channel 0, in order, may be sent here")
+		return nil, failure.New("bad_request", "only data on channel 0, in order, may be sent here")
 	}
 	in.total += uint64(len(item.Payload))
 	return item.Payload, nil

@@ -4,6 +4,11 @@ import (
 	"container/heap"
 	"slices"
 	"syscall"
+
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
+	"sandlot.dev/agent/internal/files/tree"
 )
 
 const (
@@ -30,9 +35,9 @@ func (h *largestFirst) Pop() any {
 func (c *call) page(fd int, after string, limit int) (names []string, more bool, err error) {
 	kept := largestFirst{}
 	seen := 0
-	err = eachName(fd, func(name []byte, _ byte) error {
+	err = tree.EachName(fd, func(name []byte, _ byte) error {
 		if seen++; seen%4096 == 0 && c.over() {
-			return fail("cancelled", "the stream is over")
+			return failure.New("cancelled", "the stream is over")
 		}
 		switch {
 		case after != "" && string(name) <= after:
@@ -54,9 +59,9 @@ func (c *call) page(fd int, after string, limit int) (names []string, more bool,
 // list serves file.list.
 func (c *call) list() error {
 	var q struct {
-		Path  jsonPath `json:"path"`
-		After jsonPath `json:"after"`
-		Limit int      `json:"limit"`
+		Path  paths.Path `json:"path"`
+		After paths.Path `json:"after"`
+		Limit int        `json:"limit"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -69,24 +74,24 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	fd, err := openat(atFdcwd, path, openFile|syscall.O_DIRECTORY, 0)
+	fd, err := sys.Openat(sys.AtFdcwd, path, sys.ReadFlags|syscall.O_DIRECTORY, 0)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	defer syscall.Close(fd)
 	names, more, err := c.page(fd, string(q.After), limit)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	out := batch{stream: c.stream, key: "entries"}
 	var item []byte
 	for _, name := range names {
-		item, err = appendEntryAt(item[:0], fd, join(path, name), name)
+		item, err = appendEntryAt(item[:0], fd, paths.Join(path, name), name)
 		if err == syscall.ENOENT {
 			continue // removed since its folder was read
 		}
 		if err != nil {
-			return at(join(path, name), err)
+			return failure.At(paths.Join(path, name), err)
 		}
 		if err := out.add(item); err != nil {
 			return err
@@ -94,7 +99,7 @@ func (c *call) list() error {
 	}
 	last := map[string]any{"next": nil}
 	if more {
-		last["next"] = jsonPath(names[len(names)-1])
+		last["next"] = paths.Path(names[len(names)-1])
 	}
 	return out.finish(last)
 }

@@ -4,42 +4,17 @@ import (
 	"math"
 	"syscall"
 
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
 	"sandlot.dev/agent/internal/frame"
 )
 
-// openRegular opens a regular file to read. It looks before it opens, because even opening a FIFO for a moment
-// would break whoever writes to it, and looks again after, because the name may have been given to another.
-func openRegular(dirfd int, name string, flags int) (int, syscall.Stat_t, error) {
-	nofollow := 0
-	if flags&syscall.O_NOFOLLOW != 0 {
-		nofollow = atSymlinkNofollow
-	}
-	st, err := fstatat(dirfd, name, nofollow)
-	if err == nil {
-		err = mustBeRegular(st.Mode)
-	}
-	if err != nil {
-		return -1, st, err
-	}
-	fd, err := openat(dirfd, name, openFile|flags, 0)
-	if err != nil {
-		return -1, st, err
-	}
-	if err = syscall.Fstat(fd, &st); err == nil {
-		err = mustBeRegular(st.Mode)
-	}
-	if err != nil {
-		syscall.Close(fd)
-		return -1, st, err
-	}
-	return fd, st, nil
-}
-
 type readRequest struct {
-	Path     jsonPath `json:"path"`
-	Offset   int64    `json:"offset"`
-	Length   *int64   `json:"length"`
-	MaxBytes int64    `json:"max_bytes"`
+	Path     paths.Path `json:"path"`
+	Offset   int64      `json:"offset"`
+	Length   *int64     `json:"length"`
+	MaxBytes int64      `json:"max_bytes"`
 }
 
 // read serves file.read.
@@ -53,19 +28,19 @@ func (c *call) read() error {
 		return err
 	}
 	if q.Offset < 0 || q.MaxBytes < 0 || (q.Length != nil && *q.Length < 0) {
-		return fail("bad_request", "offset, length and max_bytes must not be negative")
+		return failure.New("bad_request", "offset, length and max_bytes must not be negative")
 	}
-	fd, st, err := openRegular(atFdcwd, path, 0)
+	fd, st, err := sys.OpenRegular(sys.AtFdcwd, path, 0)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	defer syscall.Close(fd)
-	if err := c.stream.SendMessage(entryAnswer{appendEntry(nil, path, nameOf(path), &st, "")}); err != nil {
+	if err := c.stream.SendMessage(entryAnswer{appendEntry(nil, path, paths.Base(path), &st, "")}); err != nil {
 		return err
 	}
 	sent, truncated, err := c.sendRange(fd, st.Size, q)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	if err := c.stream.SendMessage(map[string]any{"bytes": sent, "truncated": truncated}); err != nil {
 		return err
@@ -93,7 +68,7 @@ func (c *call) sendRange(fd int, size int64, q readRequest) (sent int64, truncat
 	}
 	buf := make([]byte, frame.MaxData)
 	for offset := q.Offset; offset < stop; {
-		n, err := readAt(fd, buf[:min(int64(len(buf)), stop-offset)], offset)
+		n, err := sys.ReadAt(fd, buf[:min(int64(len(buf)), stop-offset)], offset)
 		if err != nil {
 			return sent, false, err
 		}
@@ -116,7 +91,7 @@ func (c *call) sendRange(fd int, size int64, q readRequest) (sent int64, truncat
 		}
 	}
 	if stop < end {
-		n, _ := readAt(fd, buf[:1], stop) // what cannot be read is not there to be missed
+		n, _ := sys.ReadAt(fd, buf[:1], stop) // what cannot be read is not there to be missed
 		truncated = n > 0
 	}
 	return sent, truncated, nil

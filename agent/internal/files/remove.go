@@ -1,6 +1,13 @@
 package files
 
-import "syscall"
+import (
+	"syscall"
+
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
+	"sandlot.dev/agent/internal/files/tree"
+)
 
 const (
 	removeAtOnce  = 4096 // names of a folder's folders that are held while they are emptied
@@ -10,9 +17,9 @@ const (
 // remove serves file.remove.
 func (c *call) remove() error {
 	var q struct {
-		Path      jsonPath `json:"path"`
-		Recursive bool     `json:"recursive"`
-		MissingOK bool     `json:"missing_ok"`
+		Path      paths.Path `json:"path"`
+		Recursive bool       `json:"recursive"`
+		MissingOK bool       `json:"missing_ok"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -21,12 +28,12 @@ func (c *call) remove() error {
 	if err != nil {
 		return err
 	}
-	folder, base := split(path)
+	folder, base := paths.Split(path)
 	if base == "" || base == ".." {
-		return fail("bad_request", "%s cannot be removed", path)
+		return failure.New("bad_request", "%s cannot be removed", path)
 	}
 	r := remover{over: c.over}
-	dirfd, err := openParent(folder)
+	dirfd, err := sys.OpenParent(folder)
 	if err == nil {
 		defer syscall.Close(dirfd)
 		err = r.remove(dirfd, base, q.Recursive)
@@ -35,7 +42,7 @@ func (c *call) remove() error {
 		err = nil
 	}
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	c.stream.Reply(map[string]any{"removed": r.removed})
 	return nil
@@ -50,7 +57,7 @@ type remover struct {
 }
 
 func (r *remover) remove(dirfd int, name string, recursive bool) error {
-	st, err := lstatat(dirfd, name)
+	st, err := sys.Lstatat(dirfd, name)
 	if err != nil {
 		return err
 	}
@@ -58,7 +65,7 @@ func (r *remover) remove(dirfd int, name string, recursive bool) error {
 		return r.unlink(dirfd, name, 0)
 	}
 	if recursive {
-		fd, _, err := openFolder(dirfd, name)
+		fd, _, err := sys.OpenFolder(dirfd, name)
 		if err != nil {
 			return err
 		}
@@ -66,11 +73,11 @@ func (r *remover) remove(dirfd int, name string, recursive bool) error {
 			return err
 		}
 	}
-	return r.unlink(dirfd, name, atRemovedir)
+	return r.unlink(dirfd, name, sys.AtRemovedir)
 }
 
 func (r *remover) unlink(dirfd int, name string, flags int) error {
-	err := unlinkat(dirfd, name, flags)
+	err := sys.Unlinkat(dirfd, name, flags)
 	if err == nil {
 		r.removed++
 	}
@@ -87,18 +94,18 @@ type emptying struct {
 // level, and reads a folder again from its start until nothing is left in it: some file systems leave out
 // names when others go while a folder is read.
 func (r *remover) empty(fd int) error {
-	way, err := newDescent(fd)
+	way, err := tree.NewDescent(fd)
 	if err != nil {
 		return err
 	}
-	defer way.close()
+	defer way.Close()
 	levels := []emptying{{}}
 	for {
 		here := &levels[len(levels)-1]
 		if last := len(here.folders) - 1; last >= 0 {
 			name := here.folders[last]
 			here.folders = here.folders[:last]
-			switch err := way.enter(name); err {
+			switch err := way.Enter(name); err {
 			case nil:
 				levels = append(levels, emptying{name: name})
 			case syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP:
@@ -109,7 +116,7 @@ func (r *remover) empty(fd int) error {
 			continue
 		}
 		before := r.removed
-		if err := r.sweep(way.fd(), here); err != nil {
+		if err := r.sweep(way.FD(), here); err != nil {
 			return err
 		}
 		if len(here.folders) > 0 {
@@ -123,10 +130,10 @@ func (r *remover) empty(fd int) error {
 		}
 		name := here.name
 		levels = levels[:len(levels)-1]
-		if err := way.leave(); err != nil {
+		if err := way.Leave(); err != nil {
 			return err
 		}
-		switch err := r.unlink(way.fd(), name, atRemovedir); err {
+		switch err := r.unlink(way.FD(), name, sys.AtRemovedir); err {
 		case nil, syscall.ENOENT, syscall.ENOTDIR:
 		case syscall.ENOTEMPTY: // filled again meanwhile; the next reading of the folder above finds it
 			if err := r.stuck(); err != nil {
@@ -144,23 +151,23 @@ func (r *remover) sweep(fd int, here *emptying) error {
 		return err
 	}
 	seen := 0
-	return eachName(fd, func(raw []byte, kind byte) error {
+	return tree.EachName(fd, func(raw []byte, kind byte) error {
 		if seen++; seen%64 == 1 && r.over() {
-			return fail("cancelled", "the stream is over")
+			return failure.New("cancelled", "the stream is over")
 		}
 		name := string(raw)
-		kind, err := kindOf(fd, name, kind)
+		kind, err := tree.KindOf(fd, name, kind)
 		if err != nil {
 			return nil // it is gone
 		}
-		if kind == dtDir {
+		if kind == tree.Folder {
 			if len(here.folders) < removeAtOnce {
 				here.folders = append(here.folders, name)
 			}
 			return nil
 		}
 		if err := r.unlink(fd, name, 0); err != nil && err != syscall.ENOENT && err != syscall.EISDIR {
-			return at(name, err)
+			return failure.At(name, err)
 		}
 		return nil
 	})

@@ -9,9 +9,16 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/glob"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
+	"sandlot.dev/agent/internal/files/tree"
 )
 
 const (
+	maxPattern    = glob.MaxBytes // as of a glob
 	searchDefault = 1000
 	searchLimit   = 10000
 	searchSize    = 256 << 20 // larger files are passed over
@@ -21,21 +28,21 @@ const (
 )
 
 type searchRequest struct {
-	Path       jsonPath `json:"path"`
-	Pattern    string   `json:"pattern"`
-	Regex      bool     `json:"regex"`
-	IgnoreCase bool     `json:"ignore_case"`
-	Glob       jsonPath `json:"glob"`
-	Limit      int      `json:"limit"`
+	Path       paths.Path `json:"path"`
+	Pattern    string     `json:"pattern"`
+	Regex      bool       `json:"regex"`
+	IgnoreCase bool       `json:"ignore_case"`
+	Glob       paths.Path `json:"glob"`
+	Limit      int        `json:"limit"`
 }
 
 // compile makes the test for a line. Expressions are RE2's, whose time is linear in the line.
 func (q *searchRequest) compile() (func(line []byte) bool, error) {
 	switch {
 	case q.Pattern == "":
-		return nil, fail("bad_request", "the pattern is empty")
+		return nil, failure.New("bad_request", "the pattern is empty")
 	case len(q.Pattern) > maxPattern:
-		return nil, fail("bad_request", "the pattern has more than %d bytes", maxPattern)
+		return nil, failure.New("bad_request", "the pattern has more than %d bytes", maxPattern)
 	}
 	expression := q.Pattern
 	if !q.Regex {
@@ -50,7 +57,7 @@ func (q *searchRequest) compile() (func(line []byte) bool, error) {
 	}
 	compiled, err := regexp.Compile(expression)
 	if err != nil {
-		return nil, fail("bad_request", "the pattern: %v", err)
+		return nil, failure.New("bad_request", "the pattern: %v", err)
 	}
 	return compiled.Match, nil
 }
@@ -84,48 +91,48 @@ func (c *call) search() error {
 	if err != nil {
 		return err
 	}
-	wanted, err := compileGlob(string(q.Glob))
+	wanted, err := glob.Compile(string(q.Glob))
 	if err != nil {
 		return err
 	}
-	st, err := fstatat(atFdcwd, path, 0)
+	st, err := sys.Fstatat(sys.AtFdcwd, path, 0)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	s := searcher{over: c.over, matches: matches, out: batch{stream: c.stream, key: "matches"}, left: limit,
 		reader: bufio.NewReaderSize(nil, 64<<10)}
 	if st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
 		err = s.searchFolder(path, wanted)
-	} else if err = mustBeRegular(st.Mode); err == nil {
-		err = s.searchFile(atFdcwd, path, 0, path)
+	} else if err = sys.MustBeRegular(st.Mode); err == nil {
+		err = s.searchFile(sys.AtFdcwd, path, 0, path)
 	}
-	if err != nil && err != errEnough {
-		return at(path, err)
+	if err != nil && err != tree.ErrEnough {
+		return failure.At(path, err)
 	}
 	return s.out.finish(map[string]any{"truncated": s.truncated})
 }
 
 func (s *searcher) searchFolder(path string, wanted func(string) bool) error {
-	fd, err := openat(atFdcwd, path, openFile|syscall.O_DIRECTORY, 0)
+	fd, err := sys.Openat(sys.AtFdcwd, path, sys.ReadFlags|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	w := walker{maxRel: maxPath - len(path) - 1, over: s.over}
-	w.visit = func(n node) error {
-		if n.kind != dtReg || !wanted(n.rel) {
+	w := tree.Walker{MaxRel: paths.MaxBytes - len(path) - 1, Over: s.over}
+	w.Visit = func(n tree.Node) error {
+		if n.Kind != tree.File || !wanted(n.Rel) {
 			return nil
 		}
-		err := s.searchFile(n.dirfd, n.name, syscall.O_NOFOLLOW, join(path, n.rel))
-		if unreadable(err) {
+		err := s.searchFile(n.Dirfd, n.Name, syscall.O_NOFOLLOW, paths.Join(path, n.Rel))
+		if tree.Unreadable(err) {
 			return nil // this file; the others go on
 		}
 		return err
 	}
-	err = w.run(fd)
-	if hasCode(err, "conflict") {
-		w.truncated, err = true, nil
+	err = w.Run(fd)
+	if failure.Has(err, "conflict") {
+		w.Truncated, err = true, nil
 	}
-	s.truncated = s.truncated || w.truncated
+	s.truncated = s.truncated || w.Truncated
 	return err
 }
 
@@ -138,9 +145,9 @@ type fileReader struct {
 
 func (f *fileReader) Read(p []byte) (int, error) {
 	if f.over() {
-		return 0, fail("cancelled", "the stream is over")
+		return 0, failure.New("cancelled", "the stream is over")
 	}
-	n, err := readAt(f.fd, p, f.offset)
+	n, err := sys.ReadAt(f.fd, p, f.offset)
 	f.offset += int64(n)
 	if err != nil || n == 0 {
 		return 0, io.EOF
@@ -149,9 +156,9 @@ func (f *fileReader) Read(p []byte) (int, error) {
 }
 
 func (s *searcher) searchFile(dirfd int, name string, flags int, path string) error {
-	fd, st, err := openRegular(dirfd, name, flags)
+	fd, st, err := sys.OpenRegular(dirfd, name, flags)
 	if err != nil {
-		if flags&syscall.O_NOFOLLOW != 0 && (hasCode(err, "not_regular") || hasCode(err, "is_a_directory")) {
+		if flags&syscall.O_NOFOLLOW != 0 && (failure.Has(err, "not_regular") || failure.Has(err, "is_a_directory")) {
 			return nil // swapped for something else since it was seen
 		}
 		return err
@@ -177,12 +184,12 @@ func (s *searcher) searchFile(dirfd int, name string, flags int, path string) er
 		}
 		if s.left == 0 {
 			s.truncated = true
-			return errEnough
+			return tree.ErrEnough
 		}
 		s.left--
-		item := append([]byte(`{"path":`), appendString(nil, path)...)
+		item := append([]byte(`{"path":`), paths.AppendString(nil, path)...)
 		item = strconv.AppendInt(append(item, `,"line":`...), int64(number), 10)
-		item = appendString(append(item, `,"text":`...), cutText(line))
+		item = paths.AppendString(append(item, `,"text":`...), cutText(line))
 		if err := s.out.add(append(item, '}')); err != nil {
 			return err
 		}

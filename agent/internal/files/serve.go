@@ -13,15 +13,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
 	"sandlot.dev/agent/internal/mux"
 	"sandlot.dev/agent/internal/ports"
 )
 
-const (
-	maxPath    = 4096             // bytes of a path in a request, as the kernel's PATH_MAX
-	maxPattern = 4096             // bytes of a glob or search pattern
-	graceOnEnd = 10 * time.Second // how long Serve waits for operations to remove their temporary files
-)
+// graceOnEnd is how long Serve waits for operations to remove their temporary files.
+const graceOnEnd = 10 * time.Second
 
 // call is one request being served.
 type call struct {
@@ -105,13 +104,13 @@ func serve(c *call) {
 	if err == nil {
 		operation := operations[head.Op]
 		if operation == nil {
-			err = fail("unsupported", "no operation %q on a files link", head.Op)
+			err = failure.New("unsupported", "no operation %q on a files link", head.Op)
 		} else {
 			err = operation(c)
 		}
 	}
 	if err != nil {
-		code, message := codeOf(err)
+		code, message := failure.CodeOf(err)
 		c.stream.Reset(code, message)
 	}
 }
@@ -120,10 +119,10 @@ func serve(c *call) {
 func (c *call) decode(into any) error {
 	raw := c.stream.Request()
 	if !utf8.Valid(raw) {
-		return fail("bad_request", "the request is not UTF-8")
+		return failure.New("bad_request", "the request is not UTF-8")
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fail("bad_request", "the request: %v", err)
+		return failure.New("bad_request", "the request: %v", err)
 	}
 	return nil
 }
@@ -140,57 +139,26 @@ func (c *call) over() bool {
 
 // resolve makes a request's path absolute. Empty and "." elements go; ".." stays, because after a symlink only the
 // kernel knows what it means.
-func (c *call) resolve(p jsonPath) (string, error) {
+func (c *call) resolve(p paths.Path) (string, error) {
 	switch {
 	case p == "":
-		return "", fail("bad_request", "a path is missing or empty")
-	case len(p) > maxPath:
-		return "", fail("bad_request", "a path has more than %d bytes", maxPath)
+		return "", failure.New("bad_request", "a path is missing or empty")
+	case len(p) > paths.MaxBytes:
+		return "", failure.New("bad_request", "a path has more than %d bytes", paths.MaxBytes)
 	case strings.IndexByte(string(p), 0) >= 0:
-		return "", fail("bad_request", "a path contains a NUL byte")
+		return "", failure.New("bad_request", "a path contains a NUL byte")
 	}
 	full := string(p)
 	if full[0] != '/' {
 		full = c.workspace + "/" + full
 	}
-	return tidy(full), nil
-}
-
-// tidy drops empty and "." elements of an absolute path.
-func tidy(full string) string {
-	var b strings.Builder
-	for element := range strings.SplitSeq(full, "/") {
-		if element != "" && element != "." {
-			b.WriteByte('/')
-			b.WriteString(element)
-		}
-	}
-	if b.Len() == 0 {
-		return "/"
-	}
-	return b.String()
-}
-
-// split cuts a tidy path into its folder and its last element, which is "" for the root.
-func split(full string) (folder, base string) {
-	at := strings.LastIndexByte(full, '/')
-	if at == 0 {
-		return "/", full[1:]
-	}
-	return full[:at], full[at+1:]
-}
-
-func join(folder, name string) string {
-	if folder == "/" {
-		return "/" + name
-	}
-	return folder + "/" + name
+	return paths.Tidy(full), nil
 }
 
 // limited checks an optional limit of a request against its maximum; absent or 0 means fallback.
 func limited(asked, fallback, maximum int) (int, error) {
 	if asked < 0 || asked > maximum {
-		return 0, fail("bad_request", "limit must be 1 to %d", maximum)
+		return 0, failure.New("bad_request", "limit must be 1 to %d", maximum)
 	}
 	if asked == 0 {
 		return fallback, nil

@@ -172,29 +172,6 @@ func TestWalkAndRemoveWithFewDescriptors(t *testing.T) {
 	c.want("", c.do(fields{"op": "file.remove", "path": "d", "recursive": true}))
 }
 
-func TestDescentRefusesAFolderThatWasMoved(t *testing.T) {
-	dir := t.TempDir()
-	dig(t, dir, "d", levelsOpen+5)
-	fd, _, err := openFolder(atFdcwd, dir)
-	must(t, err)
-	way, err := newDescent(fd)
-	must(t, err)
-	defer way.close()
-	for range levelsOpen + 5 {
-		must(t, way.enter("d"))
-	}
-	// The fifth folder goes elsewhere, and with it what is above the sixth.
-	must(t, os.Rename(dir+strings.Repeat("/d", 4), dir+"/elsewhere"))
-	for range levelsOpen + 5 {
-		if err = way.leave(); err != nil {
-			break
-		}
-	}
-	if !hasCode(err, "conflict") {
-		t.Errorf("came back up through a moved folder: %v", err)
-	}
-}
-
 func TestSearch(t *testing.T) {
 	c := start(t)
 	c.put("a.txt", "one\nTwo\r\nthree two\n")

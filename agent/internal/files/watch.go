@@ -4,6 +4,12 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/inotify"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
+	"sandlot.dev/agent/internal/files/tree"
 )
 
 const (
@@ -14,7 +20,7 @@ const (
 // watching is one file.watch: it turns notices into events, and follows folders that come and go.
 type watching struct {
 	call      *call
-	notifier  *notifier
+	notifier  *inotify.Notifier
 	recursive bool
 	root      int32
 	out       batch
@@ -26,8 +32,8 @@ type watching struct {
 // watch serves file.watch. It ends at the worker's END or RESET, or after the event that the path itself went away.
 func (c *call) watch() error {
 	var q struct {
-		Path      jsonPath `json:"path"`
-		Recursive bool     `json:"recursive"`
+		Path      paths.Path `json:"path"`
+		Recursive bool       `json:"recursive"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -36,17 +42,17 @@ func (c *call) watch() error {
 	if err != nil {
 		return err
 	}
-	n, err := newNotifier()
+	n, err := inotify.New()
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	w := &watching{call: c, notifier: n, recursive: q.Recursive, out: batch{stream: c.stream, key: "events"}}
-	if w.root, err = n.add(path, watchMask|selfMask); err != nil {
-		return at(path, err)
+	if w.root, err = n.Add(path, inotify.Changes|inotify.SelfGone); err != nil {
+		return failure.At(path, err)
 	}
 	if err := w.follow(path, false); err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
 	if err := c.stream.SendMessage(map[string]any{"ready": true}); err != nil {
 		return err
@@ -56,14 +62,14 @@ func (c *call) watch() error {
 		defer close(stopped)
 		for {
 			if _, err := c.stream.Recv(); err != nil {
-				n.interrupt()
+				n.Interrupt()
 				return
 			}
 		}
 	}()
 	err = w.run()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		code, message := codeOf(err)
+		code, message := failure.CodeOf(err)
 		c.stream.Reset(code, message)
 	} else if endErr := c.stream.End(); endErr != nil {
 		c.stream.Reset("internal", endErr.Error())
@@ -75,7 +81,7 @@ func (c *call) watch() error {
 func (w *watching) run() error {
 	buf := make([]byte, watchBuffer)
 	for !w.ended {
-		notices, err := w.notifier.read(buf)
+		notices, err := w.notifier.Read(buf)
 		if err != nil {
 			return err
 		}
@@ -92,54 +98,54 @@ func (w *watching) run() error {
 }
 
 // take handles one notice.
-func (w *watching) take(n notice) error {
-	if n.mask&syscall.IN_Q_OVERFLOW != 0 {
+func (w *watching) take(n inotify.Notice) error {
+	if n.Mask&syscall.IN_Q_OVERFLOW != 0 {
 		return w.overflow()
 	}
-	path, known := w.notifier.paths[n.wd]
+	path, known := w.notifier.Path(n.Watch)
 	if !known {
 		return nil
 	}
 	switch {
-	case n.mask&syscall.IN_IGNORED != 0:
-		delete(w.notifier.paths, n.wd)
-		if n.wd == w.root && !w.ended {
+	case n.Mask&syscall.IN_IGNORED != 0:
+		w.notifier.Ended(n.Watch)
+		if n.Watch == w.root && !w.ended {
 			w.ended = true
 			return w.event("remove", path)
 		}
 		return nil
-	case n.mask&syscall.IN_DELETE_SELF != 0:
+	case n.Mask&syscall.IN_DELETE_SELF != 0:
 		w.ended = true
 		return w.event("remove", path)
-	case n.mask&syscall.IN_MOVE_SELF != 0:
-		if n.wd != w.root {
+	case n.Mask&syscall.IN_MOVE_SELF != 0:
+		if n.Watch != w.root {
 			return nil // its folder tells
 		}
 		w.ended = true
 		return w.event("rename", path)
 	}
-	isFolder := n.mask&syscall.IN_ISDIR != 0
-	if n.name != "" {
-		path = join(path, n.name)
-	} else if isFolder && n.wd != w.root {
+	isFolder := n.Mask&syscall.IN_ISDIR != 0
+	if n.Name != "" {
+		path = paths.Join(path, n.Name)
+	} else if isFolder && n.Watch != w.root {
 		return nil // about a folder itself: its own folder tells that too
 	}
 	switch {
-	case n.mask&(syscall.IN_CREATE|syscall.IN_MOVED_TO) != 0:
+	case n.Mask&(syscall.IN_CREATE|syscall.IN_MOVED_TO) != 0:
 		if err := w.event("create", path); err != nil || !isFolder {
 			return err
 		}
 		return w.followNew(path)
-	case n.mask&(syscall.IN_MODIFY|syscall.IN_CLOSE_WRITE) != 0:
+	case n.Mask&(syscall.IN_MODIFY|syscall.IN_CLOSE_WRITE) != 0:
 		return w.event("write", path)
-	case n.mask&syscall.IN_DELETE != 0:
+	case n.Mask&syscall.IN_DELETE != 0:
 		return w.event("remove", path)
-	case n.mask&syscall.IN_MOVED_FROM != 0:
+	case n.Mask&syscall.IN_MOVED_FROM != 0:
 		if isFolder {
-			w.notifier.forget(path)
+			w.notifier.Forget(path)
 		}
 		return w.event("rename", path)
-	case n.mask&syscall.IN_ATTRIB != 0:
+	case n.Mask&syscall.IN_ATTRIB != 0:
 		return w.event("chmod", path)
 	}
 	return nil
@@ -150,9 +156,9 @@ func (w *watching) followNew(path string) error {
 	if !w.recursive {
 		return nil
 	}
-	_, err := w.notifier.add(path, watchMask|syscall.IN_ONLYDIR|syscall.IN_DONT_FOLLOW)
+	_, err := w.notifier.Add(path, inotify.Changes|syscall.IN_ONLYDIR|syscall.IN_DONT_FOLLOW)
 	if err != nil {
-		if unreadable(err) {
+		if tree.Unreadable(err) {
 			return nil // it is gone, or not for this user
 		}
 		return err
@@ -167,33 +173,33 @@ func (w *watching) follow(path string, tell bool) error {
 	}
 	var fd int
 	var err error
-	if path == w.notifier.paths[w.root] {
-		fd, err = openat(atFdcwd, path, openFile|syscall.O_DIRECTORY, 0) // the path of a request may be a link
+	if path == w.rootPath() {
+		fd, err = sys.Openat(sys.AtFdcwd, path, sys.ReadFlags|syscall.O_DIRECTORY, 0) // the path of a request may be a link
 	} else {
-		fd, _, err = openFolder(atFdcwd, path)
+		fd, _, err = sys.OpenFolder(sys.AtFdcwd, path)
 	}
 	if err != nil {
 		return nil // a file, or gone
 	}
-	tree := walker{maxRel: maxPath - len(path) - 1, over: w.call.over}
-	tree.visit = func(n node) error {
-		full := join(path, n.rel)
+	walk := tree.Walker{MaxRel: paths.MaxBytes - len(path) - 1, Over: w.call.over}
+	walk.Visit = func(n tree.Node) error {
+		full := paths.Join(path, n.Rel)
 		if tell {
 			if err := w.event("create", full); err != nil {
 				return err
 			}
 		}
-		if n.kind != dtDir {
+		if n.Kind != tree.Folder {
 			return nil
 		}
-		_, err := w.notifier.add(full, watchMask|syscall.IN_ONLYDIR|syscall.IN_DONT_FOLLOW)
-		if unreadable(err) {
+		_, err := w.notifier.Add(full, inotify.Changes|syscall.IN_ONLYDIR|syscall.IN_DONT_FOLLOW)
+		if tree.Unreadable(err) {
 			return nil
 		}
 		return err
 	}
-	err = tree.run(fd)
-	if hasCode(err, "conflict") || unreadable(err) {
+	err = walk.Run(fd)
+	if failure.Has(err, "conflict") || tree.Unreadable(err) {
 		return nil // folders moved meanwhile, which the notices tell
 	}
 	return err
@@ -207,16 +213,22 @@ func (w *watching) overflow() error {
 	if err := w.call.stream.SendMessage(map[string]any{"overflow": true}); err != nil {
 		return err
 	}
-	return w.follow(w.notifier.paths[w.root], false)
+	return w.follow(w.rootPath(), false)
+}
+
+// rootPath is the path of the request; "" once its watch has ended.
+func (w *watching) rootPath() string {
+	path, _ := w.notifier.Path(w.root)
+	return path
 }
 
 // event holds an event to be sent with others.
 func (w *watching) event(kind, path string) error {
-	if len(path) > maxPath {
+	if len(path) > paths.MaxBytes {
 		return nil
 	}
 	item := append([]byte(`{"type":"`), kind...)
-	item = appendString(append(item, `","path":`...), path)
+	item = paths.AppendString(append(item, `","path":`...), path)
 	item = append(item, '}')
 	if w.held > 0 && string(item) == string(w.last) {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sandlot.dev/agent/internal/files/inotify"
 	"sandlot.dev/agent/internal/mux"
 )
 
@@ -136,7 +137,7 @@ func TestWatchOverflow(t *testing.T) {
 
 func TestWatchIsBounded(t *testing.T) {
 	c := start(t)
-	for i := range maxWatches + 1 {
+	for i := range inotify.MaxWatches + 1 {
 		must(t, os.Mkdir(filepath.Join(c.dir, fmt.Sprint(i)), 0o755))
 	}
 	c.want("resource_exhausted", c.do(fields{"op": "file.watch", "path": ".", "recursive": true}))

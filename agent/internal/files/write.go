@@ -6,13 +6,15 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"sandlot.dev/agent/internal/files/failure"
+	"sandlot.dev/agent/internal/files/paths"
+	"sandlot.dev/agent/internal/files/sys"
 )
 
 const (
 	maxLinks     = 40 // symlinks followed to a file's real place, as the kernel has it
-	permissions  = 0o777
 	newFileMode  = 0o644
-	newDirMode   = 0o755
 	temporary    = ".sandlot-" // how the name of a file that is being written starts
 	createBefore = 8           // attempts at a free temporary name
 )
@@ -30,26 +32,26 @@ func (p *place) close() { syscall.Close(p.fd) }
 
 // openPlace opens the folder of path, made first if parents says so, and looks at what stands there.
 func openPlace(path string, parents bool) (*place, error) {
-	folder, base := split(path)
+	folder, base := paths.Split(path)
 	if base == "" {
 		return nil, syscall.EISDIR
 	}
-	fd, err := openParent(folder)
+	fd, err := sys.OpenParent(folder)
 	if err == syscall.ENOENT && parents {
-		if err := os.MkdirAll(folder, newDirMode); err != nil {
+		if err := os.MkdirAll(folder, sys.NewFolderMode); err != nil {
 			return nil, err
 		}
-		fd, err = openParent(folder)
+		fd, err = sys.OpenParent(folder)
 	}
 	if err != nil {
-		return nil, at(folder, err)
+		return nil, failure.At(folder, err)
 	}
 	p := &place{fd: fd, path: path, base: base}
-	p.old, err = lstatat(fd, base)
+	p.old, err = sys.Lstatat(fd, base)
 	p.found = err == nil
 	if err != nil && err != syscall.ENOENT {
 		p.close()
-		return nil, at(path, err)
+		return nil, failure.At(path, err)
 	}
 	return p, nil
 }
@@ -61,31 +63,31 @@ func followedPlace(path string, parents bool) (*place, error) {
 		if err != nil || !p.found || p.old.Mode&syscall.S_IFMT != syscall.S_IFLNK {
 			return p, err
 		}
-		target, err := readlinkat(p.fd, p.base)
+		target, err := sys.Readlinkat(p.fd, p.base)
 		p.close()
 		switch {
 		case err == syscall.EINVAL:
 			continue // it is no link any more
 		case err == nil && target == "":
-			return nil, at(path, syscall.ENOENT)
+			return nil, failure.At(path, syscall.ENOENT)
 		case err != nil:
-			return nil, at(path, err)
+			return nil, failure.At(path, err)
 		case target[0] != '/':
-			folder, _ := split(path)
+			folder, _ := paths.Split(path)
 			target = folder + "/" + target
 		}
-		path = tidy(target)
+		path = paths.Tidy(target)
 	}
-	return nil, at(path, syscall.ELOOP)
+	return nil, failure.At(path, syscall.ELOOP)
 }
 
 // write serves file.write.
 func (c *call) write() error {
 	var q struct {
-		Path      jsonPath `json:"path"`
-		Mode      *uint32  `json:"mode"`
-		Parents   *bool    `json:"parents"`
-		Exclusive bool     `json:"exclusive"`
+		Path      paths.Path `json:"path"`
+		Mode      *uint32    `json:"mode"`
+		Parents   *bool      `json:"parents"`
+		Exclusive bool       `json:"exclusive"`
 	}
 	if err := c.decode(&q); err != nil {
 		return err
@@ -107,10 +109,10 @@ func (c *call) write() error {
 	mode := uint32(newFileMode)
 	if p.found {
 		if q.Exclusive {
-			return at(path, syscall.EEXIST)
+			return failure.At(path, syscall.EEXIST)
 		}
-		if err := mustBeRegular(p.old.Mode); err != nil {
-			return at(path, err)
+		if err := sys.MustBeRegular(p.old.Mode); err != nil {
+			return failure.At(path, err)
 		}
 		mode = p.old.Mode
 	}
@@ -118,11 +120,11 @@ func (c *call) write() error {
 		mode = *q.Mode
 	}
 	in := &input{stream: c.stream}
-	st, err := writeBeside(p, mode&permissions, q.Exclusive, in.next)
+	st, err := writeBeside(p, mode&sys.Permissions, q.Exclusive, in.next)
 	if err != nil {
-		return at(path, err)
+		return failure.At(path, err)
 	}
-	c.stream.Reply(entryAnswer{appendEntry(nil, path, nameOf(path), &st, "")})
+	c.stream.Reply(entryAnswer{appendEntry(nil, path, paths.Base(path), &st, "")})
 	return nil
 }
 
@@ -137,7 +139,7 @@ func writeBeside(p *place, mode uint32, exclusive bool, next func() ([]byte, err
 	defer func() {
 		syscall.Close(fd)
 		if !placed {
-			_ = unlinkat(p.fd, name, 0) // user code may have been faster; then there is nothing left to remove
+			_ = sys.Unlinkat(p.fd, name, 0) // user code may have been faster; then there is nothing left to remove
 		}
 	}()
 	for {
@@ -148,7 +150,7 @@ func writeBeside(p *place, mode uint32, exclusive bool, next func() ([]byte, err
 		if err != nil {
 			return st, err
 		}
-		if err := writeAll(fd, piece); err != nil {
+		if err := sys.WriteAll(fd, piece); err != nil {
 			return st, err
 		}
 	}
@@ -156,7 +158,7 @@ func writeBeside(p *place, mode uint32, exclusive bool, next func() ([]byte, err
 		return st, err
 	}
 	if exclusive {
-		err = renameNew(p.fd, name, p.fd, p.base)
+		err = sys.RenameNew(p.fd, name, p.fd, p.base)
 	} else {
 		err = syscall.Renameat(p.fd, name, p.fd, p.base)
 	}
@@ -172,7 +174,7 @@ func createTemporary(dirfd int) (fd int, name string, err error) {
 		var random [8]byte
 		_, _ = rand.Read(random[:]) // never fails
 		name = temporary + hex.EncodeToString(random[:])
-		fd, err = openat(dirfd, name, createFile, 0o600)
+		fd, err = sys.Openat(dirfd, name, sys.CreateFlags, 0o600)
 		if err != syscall.EEXIST {
 			break
 		}

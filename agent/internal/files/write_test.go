@@ -84,20 +84,6 @@ func TestWriteExclusive(t *testing.T) {
 		t.Error(c.content("g"))
 	}
 	c.noTemporary()
-	// The way of kernels without the flag.
-	fd, err := openParent(c.dir)
-	must(t, err)
-	defer syscall.Close(fd)
-	c.put("from", "x")
-	must(t, os.Mkdir(filepath.Join(c.dir, "folder"), 0o755))
-	if err := renameNewByLink(fd, "from", fd, "g"); err != syscall.EEXIST {
-		t.Error(err)
-	}
-	if err := renameNewByLink(fd, "folder", fd, "g"); err != syscall.EEXIST {
-		t.Error(err)
-	}
-	must(t, renameNewByLink(fd, "from", fd, "to"))
-	must(t, renameNewByLink(fd, "folder", fd, "folder2"))
 }
 
 func countTemporary(t *testing.T, dir string) (n int) {

@@ -28,7 +28,7 @@ const (
 )
 
 // Version is set by the build.
-var Version = "0.1.0"
+var Version = "0.2.0"
 
 // Setup is what the worker decides once, at first contact.
 type Setup struct {

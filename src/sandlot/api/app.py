@@ -13,13 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandlot.api.classic import e2b_routes as classic_e2b_routes
 from sandlot.api.classic import routes as classic_routes
 from sandlot.api.description import describe
-from sandlot.api.edge import problems
+from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
 from sandlot.api.edge.middleware import DEFAULT_HELD_BYTES, EdgeMiddleware, Gate
 from sandlot.api.edge.mounts import MountedApp
 from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
+from sandlot.api.fleet import coordinator
 from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, threads
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import ByteBudget
@@ -34,6 +35,7 @@ def create_app(
     tokens: TokenCheck | None = None,
     access: Callable[[Session], Access | None] | None = None,
     gate: Gate | None = None,
+    fleet: coordinator.Fleet | None = None,
     routers: Sequence[APIRouter] = (),
     raw_routes: Sequence[RawRoute] = (),
     worker_id: str = "",
@@ -52,19 +54,20 @@ def create_app(
     ``tokens``: checks bearer tokens, which then replace the key; the key opens only the metrics.
     ``access``: returns a session's direct access to its worker; each response about one session
     carries it. ``gate``: awaited before each admitted request; an error that it raises becomes the
-    response. ``routers``: additional routes. ``raw_routes``: hot routes that bypass FastAPI to save
-    time. ``worker_id``: this worker's id, sent in every response. ``allowed_hosts``: Host names,
-    without ports, that the server accepts. None accepts any name, for a server whose clients use
-    names that it cannot know. ``mounted``: other applications behind the same edge, by path.
-    ``streams``: how many event streams and WebSockets may be open. ``max_held_bytes``: limit on the
-    bytes of results and files on their way to clients.
+    response. ``fleet``: what a coordinator's own routes show. ``routers``: additional routes.
+    ``raw_routes``: routes that bypass FastAPI (``README.md``). ``worker_id``: this worker's id, sent
+    in every response. ``allowed_hosts``: Host names, without ports, that the server accepts. None
+    accepts any name, for a server whose clients use names that it cannot know. ``mounted``: other
+    applications behind the same edge, by path. ``streams``: how many event streams and WebSockets may
+    be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
     """
-    app = routed_app(routers)
+    app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
     app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
     metrics = RequestMetrics()
     app.state.service = service
     app.state.access = access
+    app.state.fleet = fleet
     app.state.metrics = metrics
     app.state.stdin_writers = set()  # tasks that still write stdin to background execs
     edge: dict[str, Any] = {
@@ -105,7 +108,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    problems.install(app)
+    error_responses.install(app)
     modules = (
         sessions,
         execs,
@@ -121,8 +124,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         for route in router.routes:
             if isinstance(route, APIRoute):
                 route.unique_id = route.name
-            # Not include_router: it keeps the routers nested and matches every request against each
-            # of them twice, which costs more than the rest of a create.
+            # Not include_router: README.md says why.
             app.router.routes.append(route)
     describe(app)
     return app

@@ -23,7 +23,7 @@ async def _service(connection: HTTPConnection) -> SandboxService:
 
 Service = Annotated[SandboxService, Depends(_service)]
 IdempotencyKey = Annotated[
-    str | None, Header(description="Using the same key again returns the first answer.")
+    str | None, Header(description="Using the same key again returns the first result.")
 ]
 Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="Skip output before this byte.")]
 
@@ -36,5 +36,5 @@ def access_to(connection: HTTPConnection, session: Session) -> Access | None:
 
 def check_range(name: str, value: int, low: int, high: int) -> int:
     if not low <= value <= high:
-        raise InvalidRequest(f"{name} must be {low} … {high}")
+        raise InvalidRequest(f"{name} must be between {low} and {high}.")
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -24,10 +25,10 @@ _TAGS: dict[str, str] = {
         An exec is one run of a command, named by its id: asking again with the same id never runs the command
         twice. A shell keeps its folder, variables and functions from one command to the next.
 
-        With `Accept: text/event-stream` the answer is server-sent events with JSON data: `started`
-        (`exec_id`, `pid`, `existing`), `output` (`channel`, `offset`, `text`, and `base64` if the bytes are
-        not valid UTF-8), `exited` (`verdict`, `exited`), or `error` (a problem). To continue a broken stream,
-        send the id of its last event as `Last-Event-ID`.
+        With `Accept: text/event-stream` the answer is server-sent events with JSON data. The events are
+        `started` (`exec_id`, `pid`, `existing`), `output` (`channel`, `offset`, `text`), `exited` (`verdict`,
+        `exited`) and `error` (a problem). If the output's bytes are not valid UTF-8, `output` also has
+        `base64`. To continue a broken stream, send the id of its last event as `Last-Event-ID`.
     """,
     "threads": """
         A thread is a conversation. It has at most one session, which is created when it is first used.
@@ -36,12 +37,16 @@ _TAGS: dict[str, str] = {
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
     "catalogue": "What the server offers.",
     "operations": "For operators and load balancers.",
+    "fleet": """
+        For operators of a fleet. Only a coordinator serves these routes; any other server answers 404, and
+        leaves them out of its own description. What members say to each other is not described here.
+    """,
     "classic": "The routes of earlier versions, for programs that use them. New programs use `/v1`.",
 }
 
 
 def describe(app: FastAPI) -> None:
-    """Complete ``app.openapi()``: the problem schema, and which routes need the key."""
+    """Complete ``app.openapi()``: summaries, the problem schema, and which routes need the key."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -57,8 +62,14 @@ def _build_schema(app: FastAPI) -> dict[str, Any]:
         version=app.version,
         description=app.description,
         routes=app.routes,
-        tags=[{"name": name, "description": inspect.cleandoc(text)} for name, text in _TAGS.items()],
     )
+    every = [operation for operations in schema["paths"].values() for operation in operations.values()]
+    for operation in every:
+        operation["summary"] = _summary(operation.get("description") or operation["summary"])
+    used = {tag for operation in every for tag in operation.get("tags", ())}
+    schema["tags"] = [
+        {"name": name, "description": inspect.cleandoc(text)} for name, text in _TAGS.items() if name in used
+    ]
     components = schema.setdefault("components", {})
     components["schemas"]["Problem"] = TypeAdapter(Problem).json_schema(mode="serialization")
     components["securitySchemes"] = _SECURITY_SCHEMES
@@ -67,3 +78,8 @@ def _build_schema(app: FastAPI) -> dict[str, Any]:
             for operation in operations.values():
                 operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     return schema
+
+
+def _summary(description: str) -> str:
+    """The first sentence. FastAPI would take the function's name."""
+    return re.split(r"\.(?=\s|$)", " ".join(description.split()), maxsplit=1)[0].replace("``", "`")

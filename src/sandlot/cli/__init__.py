@@ -1,7 +1,8 @@
 """The command line.
 
 main.py       the application: global options, the list of commands, errors as one line
-connection.py a client from the global options
+connection.py a client from the global options, from the server that runs here, or a local one
+discovery.py  finds the server that runs here, and proves that it is the right one
 chosen.py     which session a command is about
 terminal/     display.py: tables, JSON and sizes; attach.py: an exec on this terminal or on pipes
 doctor/       command.py examines this machine; checks.py decides what is right or wrong with it

@@ -87,7 +87,7 @@ def bench(
     Measures how fast the server creates sandboxes and runs commands, and the same with `docker`.
     """
     if shutil.which("docker") is None:
-        raise Unsupported("bench needs the docker command to compare with, and it is not installed.")
+        raise Unsupported("The docker command is not installed. `sandlot bench` needs it for comparison.")
     figures = with_client(ctx, lambda client: measure(client, environment, rounds, progress=not as_json))
     if as_json:
         print_json({name: round(value, 3) for name, value in figures.items()})
@@ -121,7 +121,7 @@ async def measure(client: AsyncClient, environment: str, rounds: int, *, progres
     before = (await client.health()).pools.get(environment)
     if before is None:
         raise Unavailable(
-            f"No worker has a pool for {environment} now. Run `sandlot fleet workers` to see them."
+            f"No worker has a pool for {environment}. Run `sandlot fleet workers` to see the workers."
         )
     samples = Samples()
     console = Console(stderr=True)
@@ -161,7 +161,7 @@ async def one_round(client: AsyncClient, environment: str, image: str) -> dict[s
         async for event in made.stream("echo hi"):
             if isinstance(event, Output):
                 return made
-        raise AssertionError("echo printed nothing")
+        raise AssertionError("echo printed nothing.")
 
     first = await _timed(timings, "first_output", client, environment, create_and_print)
     await first.delete()

@@ -1,10 +1,10 @@
-"""Creates a client from the global options, for one command."""
+"""Creates a client for one command: of a named server, of the one on this machine, or a local one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from sandlot.client.extras import import_extra
+from sandlot.domain.errors import Unauthorized, Unavailable
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -21,15 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """The global options that say which server to use."""
+    """The global options that say which server to use. An empty value counts as not given."""
 
     url: str | None
     api_key: str | None = field(default=None, repr=False)
-
-    def client(self) -> AsyncClient:
-        from sandlot.client.async_client import AsyncClient
-
-        return AsyncClient(self.url, api_key=self.api_key)
 
 
 def with_client(
@@ -37,30 +33,76 @@ def with_client(
     work: Callable[[AsyncClient], Awaitable[T]],
     *,
     local: bool = False,
+    or_local: bool = False,
+    quiet: bool = False,
 ) -> T:
-    """Run ``work`` with a client. ``local``: use a worker in this process instead of a server."""
+    """Run ``work`` with a client of the server: the one that the options name, or that runs here.
+
+    ``local``: use a worker in this process instead of a server. ``or_local``: do so if no server
+    runs here, and say which of the two was chosen. A server that refuses the command is an error,
+    never a reason to run it locally. ``quiet``: print no progress and no choice.
+    """
 
     async def run() -> T:
-        async with _local_client() if local else ctx.obj.client() as client:
+        choice = _local_client(quiet=quiet) if local else await _choose(ctx.obj, or_local, quiet)
+        async with choice as client:
             return await work(client)
 
     return asyncio.run(run())
 
 
+def server_module(name: str, needed_by: str = "this command") -> ModuleType:
+    """Import a module of the server, or raise an error that says how to install what it needs."""
+    return import_extra(name, extra="server", needed_by=needed_by)
+
+
+async def _choose(
+    options: ServerOptions, or_local: bool, quiet: bool
+) -> AbstractAsyncContextManager[AsyncClient]:
+    from sandlot.cli.discovery import find_server, unannounced_server
+    from sandlot.cli.terminal.display import ago, note
+
+    if options.url:
+        return _server_client(options.url, options.api_key)
+    found = await find_server(quiet=quiet)
+    if found is not None:
+        if or_local and not quiet:
+            note(f"Using the server at {found.url} (started {ago(found.started_at)}).")
+        return _server_client(found.url, options.api_key)
+    if not or_local:
+        advice = await unannounced_server() or "Start one with `sandlot serve`, or name one with --url."
+        raise Unavailable(f"No server found on this machine. {advice}")
+    server_module("sandlot.wiring", needed_by="No server was found, and running locally")
+    if not quiet:
+        note(f"No server found; running locally with Docker. {await unannounced_server()}".rstrip())
+    return _local_client(quiet=quiet)
+
+
 @asynccontextmanager
-async def _local_client() -> AsyncIterator[AsyncClient]:
+async def _server_client(url: str, api_key: str | None) -> AsyncIterator[AsyncClient]:
+    from sandlot.client.async_client import AsyncClient
+
+    async with AsyncClient(url, api_key=api_key) as client:
+        try:
+            yield client
+        except Unauthorized as error:
+            raise Unauthorized(
+                f"The server at {url} refused this command: {error.message}", details=error.details
+            ) from error
+
+
+@asynccontextmanager
+async def _local_client(*, quiet: bool = False) -> AsyncIterator[AsyncClient]:
     from sandlot.cli.terminal.display import note_if_slow
     from sandlot.client.async_client import AsyncClient
 
     server_module("sandlot.wiring")
     # One command needs no warm sandboxes. The command, not the worker, decides which sessions stay.
     client = AsyncClient.local(keep_sessions=True, pool_size=0, min_pool_size=0, max_pool_size=0)
-    with note_if_slow("Starting a local worker."):
+    with note_if_slow("Starting a local worker.", quiet=quiet):
         await client.opened()
-    async with client:
+    try:
         yield client
-
-
-def server_module(name: str) -> ModuleType:
-    """Import a module of the server, or raise an error that says how to install what it needs."""
-    return import_extra(name, extra="server", needed_by="this command")
+    finally:
+        with note_if_slow("Stopping the local worker.", quiet=quiet):
+            await client.aclose()

@@ -49,7 +49,7 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
             ("being made", str(fleet.reservations)),
             ("warm", str(sum(worker.warm for worker in _alive(fleet)))),
             ("free", str(sum(worker.free for worker in _alive(fleet)))),
-            ("directory", "knows all" if fleet.settled else "is being filled again from the workers"),
+            ("directory", "complete" if fleet.settled else "rebuilding from the workers"),
             *((worker.id, problem) for worker in _alive(fleet) for problem in worker.problems),
         ]
     )
@@ -78,7 +78,7 @@ def workers(
 def sessions(
     ctx: typer.Context,
     worker: Annotated[
-        str | None, typer.Option("--worker", metavar="WORKER", help="Only those of this worker.")
+        str | None, typer.Option("--worker", metavar="WORKER", help="List only this worker's sessions.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -131,8 +131,11 @@ def undrain(ctx: typer.Context, worker: Worker) -> None:
 def _with_operator(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:
     from sandlot.client.http.fleet import FleetOperator
     from sandlot.config.client_settings import client_settings
+    from sandlot.domain.errors import InvalidRequest
 
     settings = client_settings(ctx.obj.url, ctx.obj.api_key)
+    if not ctx.obj.url:  # not the default address: the key must not go to an unknown program there
+        raise InvalidRequest("Name a coordinator of the fleet with --url, or set SANDLOT_URL.")
 
     async def run() -> T:
         operator = FleetOperator(settings.url, settings.api_key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ def build(
     ] = "sandlot",
 ) -> None:
     """Build the shipped images with docker."""
-    from sandlot.cli.terminal.display import note
+    from sandlot.cli.terminal.display import duration, note
     from sandlot.config.packaged import packaged_folder
     from sandlot.domain.errors import EngineProblem
 
@@ -37,6 +38,7 @@ def build(
     for number, name in enumerate(wanted, start=1):
         tag = f"{repository}/{name}"
         note(f"building {tag} ({number} of {len(wanted)})")
+        began = time.monotonic()
         command = [docker_command(), "build", "--tag", tag, str(found[name])]
         try:
             code = subprocess.run(command, check=False).returncode
@@ -46,6 +48,7 @@ def build(
             ) from error
         if code != 0:
             raise EngineProblem(f"docker could not build {tag}. See its output above.")
+        note(f"built {tag} in {duration(time.monotonic() - began)}")
 
 
 def docker_command() -> str:

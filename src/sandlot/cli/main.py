@@ -50,7 +50,7 @@ def options(
             metavar="URL",
             envvar="SANDLOT_URL",
             help="The server's address.",
-            show_default="http://127.0.0.1:8000",
+            show_default="the server that you run on this machine",
         ),
     ] = None,
     api_key: Annotated[

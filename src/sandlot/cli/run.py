@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,7 +64,12 @@ Timeout = Annotated[
     ),
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the session after the command ends.")]
-Local = Annotated[bool, typer.Option("--local", help="Run without a server, in this process.")]
+Local = Annotated[
+    bool, typer.Option("--local", help="Run without a server, in this process, even if one is running.")
+]
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Do not say which server is used and what takes time.")
+]
 Merge = Annotated[
     bool,
     typer.Option("--merge-output", help="Merge stderr into stdout, like 2>&1, to keep the exact order."),
@@ -88,11 +94,16 @@ def run(
     merge_output: Merge = False,
     keep: Keep = False,
     local: Local = False,
+    quiet: Quiet = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON when the command ends.")
+        bool,
+        typer.Option("--json", help="Print the result as JSON when the command ends. Implies --quiet."),
     ] = False,
 ) -> None:
     """Run a command in a temporary sandbox.
+
+    Uses the server that you name with --url, or the one that you run on this machine. Without any, it
+    runs the command locally with Docker. A line on stderr says which.
 
     Exits with the status of the command. Everything from the first word of the command on belongs to
     the command: `sandlot run ls -l` needs no `--`.
@@ -102,13 +113,15 @@ def run(
     words = attach.parse_command(command)
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env), "merge_output": merge_output}
 
+    quiet = quiet or as_json
+
     async def work(client: AsyncClient) -> int:
-        async with await _open(client, environment=environment, thread=thread, keep=keep) as session:
+        async with _open(client, environment, thread, keep=keep, quiet=quiet) as session:
             if as_json:
                 return await _print_result(session, words, stdin=stdin, options=options)
             return await attach.on_pipes(session, words, stdin=stdin, options=options)
 
-    raise typer.Exit(with_client(ctx, work, local=local))
+    raise typer.Exit(with_client(ctx, work, local=local, or_local=True, quiet=quiet))
 
 
 def exec_(
@@ -160,11 +173,12 @@ def shell(
     timeout: Timeout = None,
     keep: Keep = False,
     local: Local = False,
+    quiet: Quiet = False,
 ) -> None:
     """Open a terminal in a sandbox.
 
-    Exits with the status of the shell. The sandbox is temporary unless you pass --thread, --session
-    or --keep.
+    Finds a server, or runs locally, like `run`. Exits with the status of the shell. The sandbox is
+    temporary unless you pass --thread, --session or --keep.
     """
     from sandlot.cli.terminal import attach
 
@@ -174,29 +188,42 @@ def shell(
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
-            opened: AbstractAsyncContextManager[AsyncSession] = nullcontext(await client.get(session_id))
-        else:
-            opened = await _open(client, environment=environment, thread=thread, keep=keep)
-        async with opened as session:
-            return await attach.on_terminal(session, ("bash", "-l"), options=options)
+            return await bash(await client.get(session_id))
+        async with _open(client, environment, thread, keep=keep, quiet=quiet) as session:
+            return await bash(session)
 
-    raise typer.Exit(with_client(ctx, work, local=local))
+    async def bash(session: AsyncSession) -> int:
+        return await attach.on_terminal(session, ("bash", "-l"), options=options)
+
+    # A local worker of this command's own has no session with an id from elsewhere.
+    or_local = session_id is None
+    raise typer.Exit(with_client(ctx, work, local=local, or_local=or_local, quiet=quiet))
 
 
+@asynccontextmanager
 async def _open(
-    client: AsyncClient, *, environment: str | None, thread: str | None, keep: bool
-) -> AbstractAsyncContextManager[AsyncSession]:
+    client: AsyncClient, environment: str | None, thread: str | None, *, keep: bool, quiet: bool
+) -> AsyncIterator[AsyncSession]:
     """Open a session. Leaving it deletes it, unless it is kept or belongs to a thread."""
     from sandlot.cli.terminal.display import note, note_if_slow
 
-    with note_if_slow("Creating a sandbox. The first one from an image takes a few seconds longer."):
-        if thread is not None:
-            return nullcontext(await client.thread(thread, environment))
-        session = await client.create(environment)
-    if not keep:
-        return session
-    note(f"Kept session {session.id}. To delete it: sandlot sessions delete {session.id}")
-    return nullcontext(session)
+    with note_if_slow(
+        "Creating a sandbox. The first one from an image takes a few seconds longer.", quiet=quiet
+    ):
+        session = await (client.create(environment) if thread is None else client.thread(thread, environment))
+    if keep and thread is None:
+        # Only a server's sessions can be deleted by another command.
+        on_server = hasattr(client.service, "url")
+        advice = (
+            f"To delete it: sandlot sessions delete {session.id}" if on_server else "Client.local() finds it."
+        )
+        note(f"Kept session {session.id}. {advice}")
+    try:
+        yield session
+    finally:
+        if not keep and thread is None:
+            with note_if_slow("Deleting the sandbox.", quiet=quiet):
+                await session.delete()
 
 
 async def _print_result(session: AsyncSession, words: Any, *, stdin: bool, options: ExecOptions) -> int:

@@ -24,7 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_sessions(
     ctx: typer.Context,
     thread: Annotated[
-        str | None, typer.Option("--thread", metavar="THREAD", help="Only the session of this thread.")
+        str | None, typer.Option("--thread", metavar="THREAD", help="List only this thread's session.")
     ] = None,
     as_json: Json = False,
 ) -> None:

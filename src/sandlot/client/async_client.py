@@ -100,7 +100,9 @@ class AsyncClient:
     def service(self) -> SandboxService:
         """The service behind this client. A local client has none until it is opened."""
         if self._service is None:
-            raise InvalidRequest("a local client is opened by `async with`, or by its first call")
+            raise InvalidRequest(
+                "This local client is not open yet. Use it in `async with`, or make a call first."
+            )
         return self._service
 
     async def opened(self) -> SandboxService:
@@ -109,7 +111,7 @@ class AsyncClient:
             async with self._open_lock:
                 if self._service is None:
                     if self._open is None:
-                        raise InvalidRequest("this client is closed")
+                        raise InvalidRequest("This client is closed. Create a new one.")
                     self._service = await self._open()
         return self._service
 

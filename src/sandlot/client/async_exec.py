@@ -104,7 +104,9 @@ class AsyncExec:
         summary = await self._summary()
         end = summary.output_end
         if end is None:
-            raise Unsupported("this sandbox's agent is of an older version: read events() instead")
+            raise Unsupported(
+                "This sandbox's agent is too old for read(). Use events(), or recreate the session."
+            )
         if summary.running and end <= offset:
             return OutputSoFar(b"", offset, running=True)
         data, at = bytearray(), offset

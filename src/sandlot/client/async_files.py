@@ -93,7 +93,7 @@ class AsyncFiles:
                 return entries
             if len(entries) >= MAX_LISTED:
                 raise FileProblem(
-                    f"{path} has more than {MAX_LISTED} entries; walk it with a glob instead",
+                    f"{path} has more than {MAX_LISTED} entries. Use walk() with a glob instead.",
                     reason="too_large",
                     path=path,
                 )
@@ -249,7 +249,7 @@ async def _save(pieces: AsyncIterator[bytes], file: IO[bytes], max_bytes: int, p
         total += len(piece)
         if total > max_bytes:
             raise FileProblem(
-                f"{path} exceeds {max_bytes} bytes; give download a larger max_bytes",
+                f"{path} exceeds {max_bytes} bytes. Pass a larger max_bytes to download().",
                 reason="too_large",
                 path=path,
             )
@@ -276,5 +276,7 @@ def _name_of(source: Path) -> str:
 def _plain_name(name: str) -> str:
     """Return a name from the sandbox if it is a plain file name: no path, no step up."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise FileProblem(f"{name!r:.200} cannot be a file's name here", reason="invalid_path", path=name)
+        raise FileProblem(
+            f"{name!r:.200} is not a valid file name on this machine.", reason="invalid_path", path=name
+        )
     return name

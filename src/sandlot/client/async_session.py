@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import Final, Protocol, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
@@ -21,11 +21,24 @@ from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import Session, SessionChange, SessionState, Timeout
 
-if TYPE_CHECKING:
-    from sandlot.client.async_client import AsyncClient
-
-
 RUN_ARGUMENTS: Final = ("stdin", "check", "on_stdout", "on_stderr")
+
+
+class ServiceClient(Protocol):
+    """What a session knows of the client that made it, which is an ``AsyncClient``."""
+
+    @property
+    def service(self) -> SandboxService:
+        """The service behind the client."""
+        ...
+
+    async def opened(self) -> SandboxService:
+        """Return the service; the first call starts a local one."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the client. Sessions stay; those of a local client end with its worker."""
+        ...
 
 
 class AsyncSession:
@@ -41,7 +54,7 @@ class AsyncSession:
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: ServiceClient,
         service: SandboxService,
         info: Session,
         created: bool = False,

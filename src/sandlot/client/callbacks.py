@@ -73,5 +73,5 @@ class OutputDispatcher:
     def result(self) -> Result:
         """Return the result. Call this after the last event."""
         if self._result is None:
-            raise SandlotError("the command's events ended without its exit", may_have_executed=True)
+            raise SandlotError("The command's events ended without an exit event.", may_have_executed=True)
         return Result(replace(self._result, session_id=self._session.id, generation=self._session.generation))

@@ -49,7 +49,7 @@ def check_keywords(
         if name in accepts:
             continue
         hint = (hints or {}).get(name)
-        suggestion = f": {hint}" if hint is not None else did_you_mean(name, accepts)
+        suggestion = f": {hint}" if hint is not None else f".{did_you_mean(name, accepts)}"
         raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{suggestion}")
 
 

@@ -7,13 +7,12 @@ async with client.create() as session: ...
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sandlot.client.async_session import AsyncSession
+from sandlot.client.async_session import AsyncSession
 
 
-class Opening(Coroutine[Any, Any, "AsyncSession"]):
+class Opening(Coroutine[Any, Any, AsyncSession]):
     """A session that is being opened: ``await`` it, or enter it with ``async with``.
 
     It is a coroutine, so ``create_task`` and ``asyncio.run`` accept it too.

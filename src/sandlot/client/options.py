@@ -16,6 +16,7 @@ from sandlot.domain.session import CreateSession, IfDifferent, Timeout
 Command = str | Sequence[str]
 
 # Longer than a fleet takes to recover after a restart of its directory, a coordinator or a worker.
+# It is used in http/retries/creates.py, and stands here so that a client can be imported without httpx.
 PATIENCE_S = 30.0
 
 

@@ -21,7 +21,6 @@ _KEYS: Final = (
     "ok",
     "timed_out",
     "truncated",
-    "retryable",
     "duration_ms",
     "peak_memory_bytes",
     "output_bytes",
@@ -106,11 +105,6 @@ class Result(Mapping[str, Any]):
     def truncated(self) -> bool:
         """Whether some of the output is missing."""
         return self.raw.truncated
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same command may succeed in the same sandbox if you run it again."""
-        return self.raw.retryable
 
     @property
     def duration_ms(self) -> float:

@@ -51,12 +51,12 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
             for member in tar:
                 name = _relative_path(member.name)
                 if member.size < 0:
-                    raise tarfile.ReadError("a size below zero")
+                    raise tarfile.ReadError("negative size")
                 entries += 1
                 size += member.size if member.isreg() else 0
                 if entries > max_files or size > max_bytes:
                     raise FileProblem(
-                        f"the archive has more than {max_files} entries or {max_bytes} bytes",
+                        f"The archive has more than {max_files} entries or {max_bytes} bytes.",
                         reason="too_large",
                         path=member.name,
                     )
@@ -73,7 +73,7 @@ def unpack(archive: IO[bytes], folder: Path, *, max_bytes: int, max_files: int) 
                 tar.members = []  # type: ignore[attr-defined]
     # ValueError and OverflowError: numbers that tarfile does not expect.
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise FileProblem(f"the archive is broken: {error}", reason="invalid_path", path="") from error
+        raise FileProblem(f"The archive is broken: {error}", reason="invalid_path", path="") from error
     resolver = _LinkResolver(folder, links)
     for name in [name for name in links if not resolver.ends_inside(name)]:
         skipped.append(str(name))
@@ -109,7 +109,9 @@ def _relative_path(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or _too_long(name):
         raise FileProblem(
-            f"the archive has a name that leads outside: {name!r:.200}", reason="invalid_path", path=name
+            f"The archive has a name that leads outside the target folder: {name!r:.200}.",
+            reason="invalid_path",
+            path=name,
         )
     return path
 
@@ -128,14 +130,16 @@ def _make_folder(folder: Path, name: PurePosixPath) -> Path:
         except FileExistsError:
             if path.is_symlink() or not path.is_dir():
                 raise FileProblem(
-                    f"{path} is here already and is not a folder", reason="exists", path=str(path)
+                    f"{path} already exists on this machine and is not a folder.",
+                    reason="exists",
+                    path=str(path),
                 ) from None
     return path
 
 
 def _make_file(folder: Path, name: PurePosixPath, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
     if not name.parts:
-        raise FileProblem("the archive has a file without a name", reason="invalid_path", path=member.name)
+        raise FileProblem("The archive has a file without a name.", reason="invalid_path", path=member.name)
     path = _make_folder(folder, name.parent) / name.name
     _remove_existing(path)
     content = tar.extractfile(member)
@@ -153,7 +157,11 @@ def _make_link(folder: Path, name: PurePosixPath, target: str) -> None:
 def _remove_existing(path: Path) -> None:
     """Remove an existing file or link. An existing folder raises an error."""
     if path.is_dir() and not path.is_symlink():
-        raise FileProblem(f"{path} is a folder here", reason="is_a_directory", path=str(path))
+        raise FileProblem(
+            f"{path} is a folder on this machine. Choose another path for the copy.",
+            reason="is_a_directory",
+            path=str(path),
+        )
     path.unlink(missing_ok=True)
 
 

@@ -21,10 +21,10 @@ class CeilingSettings(FrontDoorSettings):
 
     max_memory_bytes: int = _ceiling_field(
         "memory_bytes",
-        "Bytes; the most memory that a session may ask for where its environment states no "
-        "`max_limits`. More is answered with 422. An environment's own limits may be higher.",
+        "Maximum memory that a session may ask for, in bytes, if its environment states no "
+        "`max_limits`. A request for more gets status 422. An environment's own limits may be higher.",
     )
-    max_cpus: float = _ceiling_field("cpus", "The same for processors.")
+    max_cpus: float = _ceiling_field("cpus", "The same for processor cores.")
     max_pids: int = _ceiling_field("pids", "The same for processes and threads.")
     max_tmp_bytes: int = _ceiling_field("tmp_bytes", "The same for bytes in /tmp.")
     max_shm_bytes: int = _ceiling_field("shm_bytes", "The same for bytes of shared memory.")
@@ -34,12 +34,12 @@ class CeilingSettings(FrontDoorSettings):
         ge=0.1,
         le=1000,
         description=(
-            "How many times the machine's memory, but for 1 GiB, may be given to sessions as their limits. A "
-            "create that would pass it is answered with 503, and a fleet sends it to another worker."
+            "How many times the machine's memory, minus 1 GiB, may be promised to sessions as their "
+            "limits. A create that exceeds it gets status 503; a fleet sends it to another worker."
         ),
     )
     overcommit_cpus: float = Field(
-        8.0, ge=0.1, le=1000, description="The same of its cores. Its processes are never given twice."
+        8.0, ge=0.1, le=1000, description="The same for cores. Processes are never overcommitted."
     )
 
     @property

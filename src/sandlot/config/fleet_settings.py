@@ -37,60 +37,66 @@ class FleetSettings(BaseSettings):
     redis_url: SecretStr | None = Field(
         None,
         description=(
-            "The fleet's Redis, such as redis://:password@10.0.0.5:6379/0 (rediss:// for TLS). Redis 7 or "
-            "newer, with appendonly on and maxmemory-policy noeviction."
+            "The fleet's Redis, such as redis://:password@10.0.0.5:6379/0 (rediss:// for TLS). Needs "
+            "Redis 7 or newer with appendonly on and maxmemory-policy noeviction."
         ),
     )
     redis_password: SecretStr | None = Field(
-        None, description="Its password, where SANDLOT_REDIS_URL has none."
+        None, description="Password of the Redis, if SANDLOT_REDIS_URL has none."
     )
     redis_password_file: Path | None = Field(
         None,
         description=(
-            "A file that holds it, for secrets that should not stand in a process's environment. Not "
-            "together with SANDLOT_REDIS_PASSWORD."
+            "File with the Redis password, for secrets that must not be in a process's environment. "
+            "Cannot be combined with SANDLOT_REDIS_PASSWORD."
         ),
     )
     redis_host: str = Field(
         "127.0.0.1",
         validation_alias=AliasChoices("SANDLOT_REDIS_HOST", "REDIS_HOST"),
-        description="Its host, where no SANDLOT_REDIS_URL is given.",
+        description="Host of the Redis. Ignored if SANDLOT_REDIS_URL is set.",
     )
     redis_port: int = Field(
         6379,
         ge=1,
         le=65535,
         validation_alias=AliasChoices("SANDLOT_REDIS_PORT", "REDIS_PORT"),
-        description="Its port, where no SANDLOT_REDIS_URL is given.",
+        description="Port of the Redis. Ignored if SANDLOT_REDIS_URL is set.",
     )
     sentinels: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description=(
-            "host:port of the Redis Sentinels, separated by commas. They are asked where the Redis is; of "
-            "SANDLOT_REDIS_URL only password and database count then."
+            "Redis Sentinels as host:port, separated by commas. Sandlot asks them for the Redis's "
+            "address, and uses only the password and database of SANDLOT_REDIS_URL."
         ),
     )
-    sentinel_name: str = Field("sandlot", description="The name under which the Sentinels know the Redis.")
+    sentinel_name: str = Field(
+        "sandlot", description="Name of the Redis master in the Sentinels' configuration."
+    )
     sentinel_password: SecretStr | None = Field(
-        None, description="The Sentinels' own password, if they ask for one."
+        None, description="Password of the Sentinels, if they need one."
     )
     sentinel_password_file: Path | None = Field(
-        None, description="A file that holds it. Not together with SANDLOT_SENTINEL_PASSWORD."
+        None,
+        description="File with the Sentinels' password. Cannot be combined with SANDLOT_SENTINEL_PASSWORD.",
     )
-    cell: str = Field("default", description="Name of the fleet: several may share one Redis.")
+    cell: str = Field(
+        "default", description="Name of the fleet. Fleets with different names can share one Redis."
+    )
 
     # --- the keys -----------------------------------------------------------------------------
 
     fleet_keys: SecretStr | None = Field(
         None,
         description=(
-            "The keys that members sign and check tokens with: `id:secret`, separated by commas, each secret "
-            "of at least 32 characters. The first signs, all are believed: to change a key, add the new one "
-            "behind the old everywhere, then put it first, then take the old away."
+            "Keys that members use to sign and verify tokens: `id:secret`, separated by commas. Each "
+            "secret has at least 32 characters. The first key signs; all of them verify. To rotate: "
+            "add the new key after the old one on every member, then move it to the front, then remove "
+            "the old one."
         ),
     )
     fleet_keys_file: Path | None = Field(
-        None, description="A file that holds them. Not together with SANDLOT_FLEET_KEYS."
+        None, description="File with the keys. Cannot be combined with SANDLOT_FLEET_KEYS."
     )
 
     # --- addresses ----------------------------------------------------------------------------
@@ -98,23 +104,24 @@ class FleetSettings(BaseSettings):
     advertise_url: str | None = Field(
         None,
         description=(
-            "A worker's address for coordinators, and for clients that go straight to it. None: "
+            "This worker's address for coordinators and for clients that connect directly. None: "
             "http://<SANDLOT_HOST>:<SANDLOT_PORT>."
         ),
     )
     direct: bool = Field(
         True,
         description=(
-            "Whether a coordinator tells clients the way straight to the workers. A client that cannot "
-            "reach them comes back to the coordinator; set false where none can, as behind one public proxy."
+            "Whether a coordinator gives clients direct access to the workers. A client that cannot "
+            "reach a worker falls back to the coordinator. Set it to false if no client can reach "
+            "them, such as behind a single public proxy."
         ),
     )
     expected_workers: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         validation_alias=AliasChoices("SANDLOT_EXPECTED_WORKERS", "WORKERS"),
         description=(
-            "Addresses of workers that should be there, separated by commas; a coordinator's health names "
-            "those that have not joined. Workers join by themselves: this list brings none in."
+            "Addresses of the workers that should have joined, separated by commas. A coordinator's "
+            "health names those that have not. Workers join by themselves; this list does not add any."
         ),
     )
 
@@ -125,8 +132,8 @@ class FleetSettings(BaseSettings):
         ge=1,
         le=300,
         description=(
-            "Seconds after its last report for which a worker counts as alive; it reports three times in "
-            "them. All members need the same."
+            "Seconds for which a worker counts as alive after its last report. It reports three times "
+            "in this period. Use the same value on all members."
         ),
     )
     lost_after_s: float = Field(
@@ -134,8 +141,8 @@ class FleetSettings(BaseSettings):
         ge=1,
         le=24 * 3600,
         description=(
-            "Seconds after the end of its lease for which a silent worker is waited for; then its sessions "
-            "are reported as lost and may be made anew elsewhere. All members need the same."
+            "Seconds to wait for a silent worker after its lease ends. Then its sessions are reported "
+            "as lost and can be recreated on other workers. Use the same value on all members."
         ),
     )
     watchdog_s: float | None = Field(
@@ -143,13 +150,15 @@ class FleetSettings(BaseSettings):
         ge=5,
         le=3600,
         description=(
-            "Seconds for which a member may hang before it writes into its log what it was doing and ends, "
-            "for Docker to start it again; a pause of the process counts. None: never. Under systemd, "
-            "WatchdogSec in the unit does the same."
+            "Seconds after which a hung member logs what it was doing and exits, so that Docker "
+            "restarts it. A paused process counts as hung. None: never. Under systemd, use WatchdogSec "
+            "in the unit instead."
         ),
     )
     fleet_max_sessions: int | None = Field(
-        None, ge=1, description="Sessions at once in the whole fleet. None: as many as the workers hold."
+        None,
+        ge=1,
+        description="Maximum number of concurrent sessions in the fleet. None: as many as the workers hold.",
     )
 
     @field_validator("sentinels", "expected_workers", mode="before")
@@ -167,11 +176,12 @@ class FleetSettings(BaseSettings):
         if not usable:
             # The message omits the value, which may contain a password.
             raise ValueError(
-                "SANDLOT_REDIS_URL is not like redis://:password@host:6379/0; in a password / # ? @ [ and ] "
-                "are percent-encoded, or it is given as SANDLOT_REDIS_PASSWORD_FILE as it is"
+                "SANDLOT_REDIS_URL must look like redis://:password@host:6379/0. Percent-encode / # ? "
+                "@ [ and ] in the password, or put the password unchanged into a file and set "
+                "SANDLOT_REDIS_PASSWORD_FILE."
             )
         if self.lost_after_s < self.lease_s:
-            raise ValueError("lost_after_s is less than lease_s")
+            raise ValueError("SANDLOT_LOST_AFTER_S must not be less than SANDLOT_LEASE_S.")
         try:
             _ = self.keys, self.redis, self.sentinels_password
         except SandlotError as error:
@@ -182,12 +192,12 @@ class FleetSettings(BaseSettings):
     def keys(self) -> str:
         if self.fleet_keys_file is not None:
             if self.fleet_keys is not None:
-                raise InvalidRequest("give SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE, not both")
-            return read_secret(self.fleet_keys_file.expanduser(), "the fleet's key file")
+                raise InvalidRequest("Set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE, not both.")
+            return read_secret(self.fleet_keys_file.expanduser(), "the fleet key file")
         if self.fleet_keys is None:
             raise InvalidRequest(
-                "a fleet's members need its keys: set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE to the "
-                "same everywhere; make one with: echo k1:$(openssl rand -hex 32)"
+                "Missing fleet keys. Set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE to the same "
+                "value on every member. To create a key: echo k1:$(openssl rand -hex 32)"
             )
         return self.fleet_keys.get_secret_value().strip()
 
@@ -200,7 +210,8 @@ class FleetSettings(BaseSettings):
         address = urlsplit(self._url)
         if address.password is not None:
             raise InvalidRequest(
-                "SANDLOT_REDIS_URL has a password, and another is given: leave one of them out"
+                "SANDLOT_REDIS_URL already has a password. Remove it there, or unset "
+                "SANDLOT_REDIS_PASSWORD and SANDLOT_REDIS_PASSWORD_FILE."
             )
         user, _, host = address.netloc.rpartition("@")
         return address._replace(netloc=f"{user.rstrip(':')}:{quote(password, safe='')}@{host}").geturl()
@@ -227,8 +238,8 @@ def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str | 
     if file is None:
         return None if value is None else value.get_secret_value().strip()
     if value is not None:
-        raise InvalidRequest(f"give {variable} or {variable}_FILE, not both")
-    secret = read_secret(file.expanduser(), f"the file of {variable}_FILE")
+        raise InvalidRequest(f"Set {variable} or {variable}_FILE, not both.")
+    secret = read_secret(file.expanduser(), f"the file in {variable}_FILE,")
     if not secret:
-        raise InvalidRequest(f"the file of {variable}_FILE is empty")
+        raise InvalidRequest(f"The file in {variable}_FILE is empty.")
     return secret

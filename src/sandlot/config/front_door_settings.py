@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandlot.config.variable_names import PREFIX
+from sandlot.domain.capacity import client_limits
 
 
 class FrontDoorSettings(BaseSettings):
@@ -19,8 +20,8 @@ class FrontDoorSettings(BaseSettings):
     host: str = Field(
         "127.0.0.1",
         description=(
-            "Address to listen on. Loopback by default, because whoever reaches the server runs commands; "
-            "any other address needs an API key."
+            "Address to listen on. The default is loopback, because anyone who can reach the server "
+            "can run commands. Any other address needs an API key."
         ),
     )
     port: int = Field(
@@ -33,59 +34,61 @@ class FrontDoorSettings(BaseSettings):
     api_key: SecretStr | None = Field(
         None,
         description=(
-            "API key that clients must send: at least 16 printable ASCII characters, without spaces. If "
-            "unset, no key is required; this works on loopback only."
+            "API key that clients must send: at least 16 printable ASCII characters, without spaces. "
+            "If unset, no key is required, and the server listens on loopback only."
         ),
     )
     api_key_file: Path | None = Field(
         None,
         description=(
-            "A file that holds the key, for secrets that should not stand in a process's environment. Not "
-            "together with SANDLOT_API_KEY."
+            "File with the API key, for secrets that must not be in a process's environment. Cannot be "
+            "combined with SANDLOT_API_KEY."
         ),
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description=(
-            "Host names that requests may carry beside the loopback ones, separated by commas. A server on "
-            "loopback takes no others, so that a web page cannot reach it under a name of its own: give the "
-            "public name here where a reverse proxy passes it on. None on any other address: any name."
+            "Host names that requests may use in addition to the loopback names, separated by commas. "
+            "A server on loopback accepts no others, so that a web page cannot reach it under its own "
+            "name. If a reverse proxy passes on a public name, add that name here. A server on any "
+            "other address accepts all names by default."
         ),
     )
     max_connections: int = Field(
-        2000,
+        client_limits.MAX_CONNECTIONS,
         ge=1,
         le=1_000_000,
         description=(
-            "Maximum number of open connections. Never more than half of the descriptors that the process "
-            "may open (`ulimit -n`): the others are kept for sandboxes and the engine. When there are too "
-            "many, the one that has been idle longest makes room; if none is idle, a new one is answered "
-            "with 503."
+            "Maximum number of open connections. It is never more than half of the descriptors that "
+            "the process may open (`ulimit -n`); the rest is reserved for sandboxes and Docker. At the "
+            "limit, the connection that has been idle longest is closed. If none is idle, a new "
+            "connection gets status 503."
         ),
     )
     max_connections_per_address: int = Field(
-        1000,
+        client_limits.MAX_CONNECTIONS_PER_ADDRESS,
         ge=1,
         le=1_000_000,
-        description="The same from one address. A reverse proxy is one address: set it as high as the above.",
+        description="The same for one address. A reverse proxy counts as one address, so behind one set this "
+        "to the value of SANDLOT_MAX_CONNECTIONS.",
     )
     max_streams: int = Field(
-        1000,
+        client_limits.MAX_STREAMS,
         ge=1,
         le=1_000_000,
-        description="Event streams and WebSockets open at once; the next is answered with 429.",
+        description="Maximum number of open event streams and WebSockets. The next one gets status 429.",
     )
     max_streams_per_key: int = Field(
-        500,
+        client_limits.MAX_STREAMS_PER_KEY,
         ge=1,
         le=1_000_000,
-        description="The same with one key or token.",
+        description="The same for one key or token.",
     )
     max_streams_per_address: int = Field(
-        500,
+        client_limits.MAX_STREAMS_PER_ADDRESS,
         ge=1,
         le=1_000_000,
-        description="The same from one address.",
+        description="The same for one address.",
     )
     keep_alive_s: int = Field(
         75,
@@ -100,17 +103,17 @@ class FrontDoorSettings(BaseSettings):
         160 * 1024 * 1024,
         ge=32 * 1024 * 1024,
         description=(
-            "Bytes of results and files that the server holds on their way to clients, of all together. They "
-            "are taken before they are read; beyond it the answer is 429, and a result is kept for who asks "
-            "again by its exec id. The first 64 KiB of each answer do not count."
+            "Maximum bytes of results and files that the server holds for all clients while it sends "
+            "them. Beyond this, a request gets status 429; the command's result is kept and can be "
+            "fetched by its exec id. The first 64 KiB of each response do not count."
         ),
     )
     max_upload_bytes: int = Field(
         1024**3,
         ge=1024,
         description=(
-            "Bytes in one uploaded file or archive. 1 GiB: a dataset passes, a disk is not filled by one "
-            "request."
+            "Maximum bytes in one uploaded file or archive. The default lets a dataset pass, but one "
+            "request cannot fill the disk."
         ),
     )
 

@@ -32,7 +32,7 @@ def fleet_settings(**overrides: Any) -> FleetSettings:
 
 def _read(kind: type[S], **overrides: Any) -> S:
     for name in overrides.keys() - kind.model_fields.keys():
-        raise TypeError(f"there is no setting {name!r}{did_you_mean(name, kind.model_fields)}")
+        raise TypeError(f"Unknown setting {name!r}.{did_you_mean(name, kind.model_fields)}")
     check_server_variables(os.environ, _all_variables())
     try:
         return kind(**{name: value for name, value in overrides.items() if value is not None})

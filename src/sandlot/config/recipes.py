@@ -66,7 +66,7 @@ def bytes_of_size(size: int | str) -> int:
         return size
     match = _SIZE.fullmatch(size.strip())
     if match is None:
-        raise InvalidRequest(f"{size!r:.40} is not a size such as 536870912, 512m or 1g")
+        raise InvalidRequest(f"{size!r:.40} is not a valid size. Use a value such as 536870912, 512m or 1g.")
     return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
@@ -78,7 +78,9 @@ def seconds_of_duration(duration: float | str) -> float | None:
         return None
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
-        raise InvalidRequest(f"{duration!r:.40} is not a time such as 90, 30m, 1h or never")
+        raise InvalidRequest(
+            f"{duration!r:.40} is not a valid time. Use a value such as 90, 30m, 1h or never."
+        )
     return float(match[1]) * _DURATION_UNITS[match[2]]
 
 
@@ -110,7 +112,10 @@ def _ceilings(document: Mapping[str, Any], limits: Limits, base: Limits) -> Limi
     own = _limits(document, limits)
     for name, value in asdict(own).items():
         if value < getattr(limits, name):
-            raise InvalidRequest(f"max_limits: {name}={value} is below the environment's own limit")
+            raise InvalidRequest(
+                f"max_limits: {name}={value} is below the environment's own limit. Raise it, or lower the "
+                "limit."
+            )
     stated = _limits(document, base)
     return Limits(**{name: max(value, getattr(limits, name)) for name, value in asdict(stated).items()})
 

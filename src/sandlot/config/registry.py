@@ -57,9 +57,12 @@ def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Reg
     _read_folder(shipped, kinds)
     if extra is not None:
         if not extra.is_dir():
-            raise InvalidRequest(f"the registry folder {extra} does not exist; it would hold {_folders()}")
+            raise InvalidRequest(
+                f"The registry folder {extra} does not exist. Create it with any of the subfolders "
+                f"{_folders()}."
+            )
         if not any((extra / kind).is_dir() for kind in KINDS):
-            raise InvalidRequest(f"the registry folder {extra} has none of {_folders()}")
+            raise InvalidRequest(f"The registry folder {extra} has none of the subfolders {_folders()}.")
         _read_folder(extra, kinds)
     _check_references(kinds)
     recipes = {
@@ -86,7 +89,9 @@ def _read_folder(folder: Path, kinds: Mapping[str, _Kind]) -> None:
             document = _validate(file, _read_yaml(file), kind.validator)
             name = document["name"]
             if name in found:
-                raise _problem(file, "name", f"{name} is also declared in {found[name].file.name}")
+                raise _problem(
+                    file, "name", f"{name} is also declared in {found[name].file.name}. Rename one of them."
+                )
             found[name] = _Entry(file, document)
         kind.entries.update(found)
 
@@ -94,7 +99,7 @@ def _read_folder(folder: Path, kinds: Mapping[str, _Kind]) -> None:
 def _yaml_files(folder: Path) -> Iterator[Path]:
     files = sorted(path for path in folder.glob("*") if path.suffix in (".yaml", ".yml"))
     if len(files) > MAX_FILES:
-        raise InvalidRequest(f"{folder} has more than {MAX_FILES} files")
+        raise InvalidRequest(f"{folder} has more than {MAX_FILES} files.")
     yield from files
 
 
@@ -104,7 +109,7 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
             raise yaml.constructor.ConstructorError(
-                None, None, "an alias is not allowed here", self.get_mark()
+                None, None, "YAML aliases are not allowed.", self.get_mark()
             )
         return super().compose_node(parent, index)
 
@@ -113,10 +118,8 @@ class _PlainLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str) or key in keys:
-                fault = "stands here twice" if isinstance(key, str) else "is not text: put it in quotes"
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key} {fault}", key_node.start_mark
-                )
+                fault = "is repeated." if isinstance(key, str) else "is not text. Put it in quotes."
+                raise yaml.constructor.ConstructorError(None, None, f"key {key} {fault}", key_node.start_mark)
             keys.add(key)
         return super().construct_mapping(node, deep)
 
@@ -126,22 +129,22 @@ def _read_yaml(file: Path) -> Any:
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from error
+        raise InvalidRequest(f"Cannot read {file}: {error.strerror}.") from error
     if len(content) > MAX_FILE_BYTES:
-        raise InvalidRequest(f"{file} has more than {MAX_FILE_BYTES} bytes")
+        raise InvalidRequest(f"{file} exceeds {MAX_FILE_BYTES} bytes.")
     try:
         document = yaml.load(content, _PlainLoader)  # noqa: S506 (stricter than SafeLoader)
         json.dumps(document, allow_nan=False)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
-        raise _problem(file, place, error.problem or "not YAML") from error
+        raise _problem(file, place, error.problem or "not valid YAML") from error
     except yaml.YAMLError as error:
-        raise InvalidRequest(f"{file}: not YAML: {error}") from error
+        raise InvalidRequest(f"{file}: not valid YAML: {error}") from error
     except RecursionError as error:
-        raise InvalidRequest(f"{file}: nested too deeply") from error
+        raise InvalidRequest(f"{file}: nested too deeply.") from error
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"{file}: holds what JSON cannot: {error}") from error
+        raise InvalidRequest(f"{file}: has a value that JSON cannot represent: {error}") from error
     return document
 
 
@@ -155,7 +158,7 @@ def _validate(file: Path, document: Any, validator: Draft202012Validator) -> Map
             Draft202012Validator.check_schema(document["parameters"])
         except SchemaError as wrong:
             where = ".".join(["parameters", *map(str, wrong.path)])
-            raise _problem(file, where, f"not a JSON schema: {wrong.message[:300]}") from wrong
+            raise _problem(file, where, f"not a valid JSON schema: {wrong.message[:300]}") from wrong
     return document
 
 
@@ -180,7 +183,9 @@ def _check_references(kinds: Mapping[str, _Kind]) -> None:
         for place, kind, name in references:
             if name is not None and name not in kinds[kind].entries:
                 known = ", ".join(sorted(kinds[kind].entries))
-                raise _problem(entry.file, place, f"{name} is not in the registry's {kind} ({known})")
+                raise _problem(
+                    entry.file, place, f"{name} is not in the registry's {kind}. Available: {known}."
+                )
 
 
 def _recipe(entry: _Entry, defaults: RecipeDefaults) -> Recipe:

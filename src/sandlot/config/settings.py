@@ -8,7 +8,6 @@ file.
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,6 +16,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from sandlot.config.ceiling_settings import CeilingSettings
+from sandlot.config.data_folder import default_data_dir
 from sandlot.config.recipes import RecipeDefaults
 from sandlot.config.variable_names import PREFIX
 from sandlot.domain.capacity.pool import (
@@ -34,15 +34,6 @@ MIN_KEY_CHARACTERS = 16
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
-def default_data_dir() -> Path:
-    """The default data folder.
-
-    Both paths are short, because sandboxes' sockets lie below it and a socket's path has at most
-    107 bytes.
-    """
-    return Path("/var/lib/sandlot") if os.geteuid() == 0 else Path.home() / ".local/share/sandlot"
-
-
 class ServerSettings(CeilingSettings):
     # Whether an address other than loopback needs an API key. A fleet's workers use signed tokens.
     needs_key: ClassVar[bool] = True
@@ -54,33 +45,33 @@ class ServerSettings(CeilingSettings):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$",
         validation_alias=AliasChoices("SANDLOT_WORKER_ID", "WORKER_ID"),
         description=(
-            "Name of this worker, which also marks its containers. It must stay the same across restarts, "
-            "or the worker does not find its sandboxes again; workers on one engine need different ones. "
-            "Without it, `sandlot serve` and local mode add eight characters that stand for "
-            "SANDLOT_DATA_DIR; the workers of a fleet do not."
+            "Name of this worker. It also labels the worker's containers, so keep it the same across "
+            "restarts; otherwise the worker cannot find its sandboxes. Workers on the same Docker need "
+            "different names. If unset, `sandlot serve` and local mode append eight characters derived "
+            "from SANDLOT_DATA_DIR; fleet workers do not."
         ),
     )
     data_dir: Path = Field(
         default_factory=default_data_dir,
         description=(
-            "Folder of the worker's records, secrets and sockets; one for each worker. By default "
-            "/var/lib/sandlot for root and ~/.local/share/sandlot for anybody else. Keep it short: the path "
-            "of a Unix socket below it has at most 107 bytes."
+            "Folder for the worker's records, secrets and sockets. Each worker needs its own. Defaults "
+            "to /var/lib/sandlot for root and to ~/.local/share/sandlot for other users. Keep the path "
+            "short: Unix socket paths below it are limited to 107 bytes."
         ),
     )
     min_free_bytes: int | None = Field(
         None,
         ge=0,
         description=(
-            "Free bytes on the disk of SANDLOT_DATA_DIR, and on the engine's, below which the worker takes "
-            "no new sessions; those that it has go on. Not set, 1 GiB, or 5 % of a smaller disk. 0: only "
-            "when a write has failed."
+            "Minimum free bytes on the disk of SANDLOT_DATA_DIR and on Docker's disk. Below this, the "
+            "worker accepts no new sessions; existing sessions continue. If unset: 1 GiB, or 5 % of a "
+            "smaller disk. 0: stop only after a write fails."
         ),
     )
     registry_dir: Path | None = Field(
         None,
         description=(
-            "Folder with environments, tools, prompts and agents of your own; one that has the name of a "
+            "Folder with your own environments, tools, prompts and agents. An entry with the name of a "
             "shipped one replaces it."
         ),
     )
@@ -88,8 +79,8 @@ class ServerSettings(CeilingSettings):
         None,
         validation_alias=AliasChoices("SANDLOT_DOCKER_HOST", "DOCKER_HOST"),
         description=(
-            "Address of the Docker engine; None is unix:///var/run/docker.sock. It must be an engine on "
-            "this machine: sandboxes reach the worker by a Unix socket."
+            "Address of Docker. None: unix:///var/run/docker.sock. Docker must run on this machine, "
+            "because sandboxes connect to the worker through a Unix socket."
         ),
     )
 
@@ -97,9 +88,10 @@ class ServerSettings(CeilingSettings):
         None,
         pattern=r"^[0-9]{1,10}-[0-9]{1,10}$",
         description=(
-            "Range of user ids for sandboxes; each gets one of its own. None is 1879048192-2147483647, which "
-            "neither systemd nor /etc/subuid uses, or 20000-60000 where the engine has user namespaces. "
-            "Nothing else on this machine may use these ids; `sandlot doctor` looks."
+            "Range of user ids for sandboxes. Each sandbox gets its own id. None: "
+            "1879048192-2147483647, which neither systemd nor /etc/subuid uses, or 20000-60000 if "
+            "Docker uses user namespaces. Nothing else on this machine may use these ids; `sandlot "
+            "doctor` checks."
         ),
     )
 
@@ -111,8 +103,9 @@ class ServerSettings(CeilingSettings):
         le=1000,
         validation_alias=AliasChoices("SANDLOT_POOL_SIZE", "POOL_SIZE"),
         description=(
-            "Warm sandboxes held for the default environment while demand is low or unknown. An environment "
-            "that states its own pool is not changed by this. Each costs about 7 MB of memory."
+            "Number of warm sandboxes for the default environment while demand is low or unknown. "
+            "Environments that state their own pool ignore this. Each warm sandbox uses about 7 MB of "
+            "memory."
         ),
     )
     min_pool_size: int = Field(
@@ -121,7 +114,8 @@ class ServerSettings(CeilingSettings):
         le=1000,
         validation_alias=AliasChoices("SANDLOT_MIN_POOL_SIZE", "MIN_POOL_SIZE"),
         description=(
-            "Minimum number of warm sandboxes when demand is low. Not set, it is lowered to the pool's size."
+            "Minimum number of warm sandboxes when demand is low. If unset, it is lowered to the "
+            "pool's size if needed."
         ),
     )
     max_pool_size: int = Field(
@@ -130,7 +124,8 @@ class ServerSettings(CeilingSettings):
         le=1000,
         validation_alias=AliasChoices("SANDLOT_MAX_POOL_SIZE", "MAX_POOL_SIZE"),
         description=(
-            "Maximum number of warm sandboxes when demand is high. Not set, it is raised to the pool's size."
+            "Maximum number of warm sandboxes when demand is high. If unset, it is raised to the "
+            "pool's size if needed."
         ),
     )
     max_sessions: int = Field(
@@ -138,8 +133,8 @@ class ServerSettings(CeilingSettings):
         ge=1,
         le=100_000,
         description=(
-            "Sessions at once on this worker, if its machine has room for them; beyond it a create is "
-            "answered with 503. `sandlot doctor` says for how many it has."
+            "Maximum number of concurrent sessions on this worker, if the machine has room for them. "
+            "Beyond this, a create gets status 503. `sandlot doctor` shows how many fit."
         ),
     )
     create_concurrency: int = Field(
@@ -147,8 +142,8 @@ class ServerSettings(CeilingSettings):
         ge=1,
         le=64,
         description=(
-            "Sandboxes being made at the same time. The engine starts them one core at a time, so more only "
-            "makes each of them slower."
+            "How many sandboxes to create at the same time. Docker uses about one core per start, so a "
+            "higher value makes each start slower."
         ),
     )
     max_execs: int = Field(
@@ -156,8 +151,8 @@ class ServerSettings(CeilingSettings):
         ge=1,
         le=1024,
         description=(
-            "Commands running at once in one session; the next is answered with 429. It keeps one session "
-            "from taking the worker's streams."
+            "Maximum number of concurrent commands in one session. The next one gets status 429. This "
+            "keeps one session from using up the worker's streams."
         ),
     )
 
@@ -168,8 +163,8 @@ class ServerSettings(CeilingSettings):
         gt=0,
         le=600,
         description=(
-            "Seconds that a create waits for a sandbox before it is answered with 503. Should be longer than "
-            "a refill of the pool, and shorter than the client's timeout."
+            "Seconds that a create waits for a sandbox before it gets status 503. Use more than a "
+            "refill of the pool takes, and less than the client's timeout."
         ),
     )
     exec_timeout_s: float = Field(
@@ -185,15 +180,15 @@ class ServerSettings(CeilingSettings):
         3600.0,
         gt=0,
         le=7 * 24 * 3600,
-        description="Seconds; the longest timeout that a command may ask for.",
+        description="Maximum timeout that a command may ask for, in seconds.",
     )
     exec_grace_s: float = Field(
         20.0,
         ge=1,
         le=600,
         description=(
-            "Seconds that a sandbox may take to answer: after a command's timeout is over, and to any small "
-            "question. Then the call ends with `sandbox_unresponsive`."
+            "Seconds that a sandbox may take to answer, after a command's timeout or to any short "
+            "request. Then the call fails with `sandbox_unresponsive`."
         ),
     )
     idle_timeout_s: float = Field(
@@ -201,8 +196,8 @@ class ServerSettings(CeilingSettings):
         gt=0,
         le=MAX_TIMEOUT_S,
         description=(
-            "Seconds without a command or file operation after which a session ends, where neither the "
-            "request nor the environment says otherwise."
+            "Seconds without a command or file operation after which a session ends. The request or "
+            "the environment can override it."
         ),
     )
     lifetime_s: float = Field(
@@ -210,15 +205,15 @@ class ServerSettings(CeilingSettings):
         gt=0,
         le=MAX_TIMEOUT_S,
         description=(
-            "Seconds after its creation at which a session ends, however busy, where neither the request "
-            "nor the environment says otherwise."
+            "Seconds after its creation when a session ends, even if it is in use. The request or the "
+            "environment can override it."
         ),
     )
     allow_never: bool = Field(
         False,
         description=(
-            "Whether a request may ask for a session that never ends. Off, since such sessions gather until "
-            "the machine is full."
+            "Whether a request may ask for a session that never ends. Off by default, because such "
+            "sessions pile up until the machine is full."
         ),
     )
     drain_timeout_s: float = Field(
@@ -226,9 +221,9 @@ class ServerSettings(CeilingSettings):
         ge=0,
         le=3600,
         description=(
-            "Seconds that a stopping server gives to file transfers and creates before it goes. Commands are "
-            "given two: they go on in their sandboxes, which the next start takes over, and whoever waits "
-            "for one asks again by its id, as the SDK does."
+            "Seconds that a server waits for file transfers and creates when it shuts down. Running "
+            "commands get two seconds: they keep running in their sandboxes, the next start takes the "
+            "sandboxes over, and clients fetch the results by exec id, as the SDK does."
         ),
     )
     orphan_grace_s: float = Field(
@@ -236,18 +231,18 @@ class ServerSettings(CeilingSettings):
         ge=1,
         le=3600,
         description=(
-            "Seconds between the two sightings after which a sandbox that belongs to no session is removed. "
-            "One sighting could be a create under way."
+            "Seconds between two sightings of a sandbox that belongs to no session, after which it is "
+            "removed. A single sighting could be a create in progress."
         ),
     )
 
     # --- logs ---------------------------------------------------------------------------------
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least severe event that is logged."
+        "info", description="Minimum severity of logged events."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="`text` for people, `json` for a log collector; one event a line in both."
+        "text", description="`text` for people, `json` for a log collector. Both write one event per line."
     )
 
     @field_validator("api_key_file", "data_dir", "registry_dir")
@@ -269,7 +264,7 @@ class ServerSettings(CeilingSettings):
                 "commands. Set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1."
             )
         if self.exec_timeout_s > self.max_exec_timeout_s:
-            raise ValueError("exec_timeout_s is more than max_exec_timeout_s")
+            raise ValueError("SANDLOT_EXEC_TIMEOUT_S must not be more than SANDLOT_MAX_EXEC_TIMEOUT_S.")
         return self
 
     @property
@@ -278,13 +273,13 @@ class ServerSettings(CeilingSettings):
         if self.api_key_file is None:
             key = None if self.api_key is None else self.api_key.get_secret_value().strip()
         elif self.api_key is not None:
-            raise InvalidRequest("give SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, not both")
+            raise InvalidRequest("Set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, not both.")
         else:
-            key = read_secret(self.api_key_file, "the API key's file")
+            key = read_secret(self.api_key_file, "the API key file")
         if key is not None and not _KEY.fullmatch(key):
             raise InvalidRequest(
-                f"an API key has at least {MIN_KEY_CHARACTERS} visible ASCII characters and no spaces; "
-                "make one with: openssl rand -hex 32"
+                f"The API key must have at least {MIN_KEY_CHARACTERS} printable ASCII characters and "
+                "no spaces. To create one: openssl rand -hex 32"
             )
         return key
 
@@ -325,7 +320,7 @@ def read_secret(path: Path, label: str) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_KEY_BYTES + 1)
     except OSError as error:
-        raise InvalidRequest(f"{label} {path} cannot be read: {error.strerror}") from error
+        raise InvalidRequest(f"Cannot read {label} {path}: {error.strerror}.") from error
     if len(content) > MAX_KEY_BYTES:
-        raise InvalidRequest(f"{label} {path} has more than {MAX_KEY_BYTES} bytes")
+        raise InvalidRequest(f"{label[:1].upper()}{label[1:]} {path} exceeds {MAX_KEY_BYTES} bytes.")
     return content.decode("utf-8", "replace").strip()

@@ -24,8 +24,10 @@ with a variable `SANDLOT_…` that none of them reads, and says which one was pr
 no API key; if you set one, it only gives access to the metrics. A coordinator ignores the settings for
 sandboxes.
 
-Clients read two: `SANDLOT_URL` (default `http://127.0.0.1:8000`) and `SANDLOT_API_KEY`. A near miss of one of
-these, such as `SANDLOT_APIKEY`, is an error there.
+Clients read two: `SANDLOT_URL` and `SANDLOT_API_KEY`. Without a URL, the SDK uses `http://127.0.0.1:8000`,
+and the command line looks for your own server in `SANDLOT_DATA_DIR`
+([how a server is found](../howto/local-mode.md#how-a-server-is-found)). A near miss of one of the two, such
+as `SANDLOT_APIKEY`, is an error there.
 
 """
 _FLEET = """

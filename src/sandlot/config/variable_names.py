@@ -39,8 +39,8 @@ def check_server_variables(environ: Mapping[str, str], settings: Collection[str]
         # An empty variable counts as not set, so ignoring it loses nothing.
         if value and name.startswith(PREFIX) and name not in known and not name.startswith(TEST_PREFIXES):
             raise InvalidRequest(
-                f"Unknown setting {name}{did_you_mean(name, known) or '.'} "
-                "See docs/reference/settings.md, or unset it if it belongs to another program."
+                f"Unknown setting {name}.{did_you_mean(name, known)} See docs/reference/settings.md, "
+                "or unset it if it belongs to another program."
             )
 
 

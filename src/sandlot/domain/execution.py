@@ -29,7 +29,6 @@ class Verdict(StrEnum):
     disk_full: it failed, and the sandbox's disk was full.
     killed: somebody killed it through the API.
     output_limit: it was killed because it wrote more than ``output_limit`` and ``on_limit`` is ``kill``.
-    egress_denied, sandbox_lost, infrastructure: reserved; no server reports this yet.
     """
 
     OK = "ok"
@@ -39,9 +38,6 @@ class Verdict(StrEnum):
     DISK_FULL = "disk_full"
     KILLED = "killed"
     OUTPUT_LIMIT = "output_limit"
-    EGRESS_DENIED = "egress_denied"
-    SANDBOX_LOST = "sandbox_lost"
-    INFRASTRUCTURE = "infrastructure"
 
 
 class OnLimit(StrEnum):
@@ -104,30 +100,37 @@ class ExecRequest:
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.argv is None):
-            raise InvalidRequest("give exactly one of command and argv")
+            raise InvalidRequest("Pass either command or argv, not both.")
         if self.argv is not None and not self.argv:
-            raise InvalidRequest("argv is empty")
+            raise InvalidRequest("argv is empty.")
         if not is_exec_id(self.exec_id):
-            raise InvalidRequest("exec_id must be 1-64 characters of A-Z a-z 0-9 _ . -")
+            raise InvalidRequest("exec_id must be 1-64 characters from A-Z a-z 0-9 _ . -")
         if self.shell is not None:
             if not is_shell_name(self.shell):
-                raise InvalidRequest("a shell's name must be 1-64 characters of A-Z a-z 0-9 _ . -")
+                raise InvalidRequest("A shell's name must be 1-64 characters from A-Z a-z 0-9 _ . -")
             if self.command is None or self.pty is not None:
-                raise InvalidRequest("a shell runs a command string, without a terminal of its own")
+                raise InvalidRequest(
+                    "A shell runs a command string without its own terminal. Leave out argv and pty."
+                )
         if self.timeout_s is not None and not 0 < self.timeout_s <= 7 * 24 * 3600:
-            raise InvalidRequest("timeout_s must be more than 0 and at most a week")
+            raise InvalidRequest("timeout_s must be more than 0 and at most a week.")
         if self.output_limit is not None and not 0 < self.output_limit <= MAX_OUTPUT_LIMIT_BYTES:
-            raise InvalidRequest(f"output_limit must be 1 … {MAX_OUTPUT_LIMIT_BYTES} bytes, or None")
+            raise InvalidRequest(f"output_limit must be 1 to {MAX_OUTPUT_LIMIT_BYTES} bytes, or None.")
         check_env(self.env)
         texts = [self.command or "", *(self.argv or ()), self.cwd or "", *self.env, *self.env.values()]
         if any("\0" in text for text in texts):
-            raise InvalidRequest("a command, argument or folder contains a NUL character")
+            raise InvalidRequest("A command, argument or folder contains a NUL character.")
         try:
             size = sum(len(text.encode("utf-8", "surrogateescape")) for text in texts)
         except UnicodeEncodeError:
-            raise InvalidRequest("a command, argument, folder or variable is not text") from None
+            raise InvalidRequest(
+                "A command, argument, folder or variable is not valid Unicode text."
+            ) from None
         if size > MAX_COMMAND_BYTES:
-            raise InvalidRequest(f"the command and its environment exceed {MAX_COMMAND_BYTES} bytes")
+            raise InvalidRequest(
+                f"The command and its environment exceed {MAX_COMMAND_BYTES} bytes. Put long content into "
+                "a file."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +259,6 @@ class ExecResult:
     stdout_omitted: Omitted | None = None
     stderr_omitted: Omitted | None = None
     output_omitted: Omitted | None = None
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same command may succeed if it is run again unchanged."""
-        return self.verdict is Verdict.INFRASTRUCTURE
 
     @property
     def timed_out(self) -> bool:

@@ -15,7 +15,7 @@ _CURSOR = re.compile(r"(\d{13}\.\d{6})-(ses_[0-9a-f]{32})")
 
 def check_page(limit: int) -> None:
     if not 0 < limit <= MAX_PAGE:
-        raise InvalidRequest(f"limit must be 1 … {MAX_PAGE}")
+        raise InvalidRequest(f"limit must be between 1 and {MAX_PAGE}.")
 
 
 def cursor(session: Session) -> str:
@@ -27,7 +27,9 @@ def parse_cursor(text: str) -> tuple[str, str]:
     """The creation time, as written in the cursor, and the session's id."""
     match = _CURSOR.fullmatch(text)
     if match is None:
-        raise InvalidRequest(f"{text!r:.80} is not where a page ended: give back what 'next' said")
+        raise InvalidRequest(
+            f"{text!r:.80} is not a page cursor. Pass the 'next' value of the previous page."
+        )
     return match[1], match[2]
 
 

@@ -201,17 +201,17 @@ class CreateSession:
     def __post_init__(self) -> None:
         if self.environment is not None and not is_name(self.environment):
             lower = self.environment.lower()
-            hint = f"; did you mean {lower!r:.80}?" if is_name(lower) else ""
-            raise InvalidRequest(f"{self.environment!r:.80} cannot be an environment's name{hint}")
+            hint = f" Did you mean {lower!r:.80}?" if is_name(lower) else ""
+            raise InvalidRequest(f"{self.environment!r:.80} is not a valid environment name.{hint}")
         if self.thread is not None and not is_thread(self.thread):
-            raise InvalidRequest("a thread's id must be 1-200 printable ASCII characters without spaces")
+            raise InvalidRequest("A thread's id must be 1-200 printable ASCII characters without spaces.")
         if self.idempotency_key is not None and not 0 < _bytes(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:
-            raise InvalidRequest(f"an idempotency key has 1-{MAX_IDEMPOTENCY_KEY} bytes")
+            raise InvalidRequest(f"An idempotency key must have 1 to {MAX_IDEMPOTENCY_KEY} bytes.")
         check_env(self.env)
         if _size(self.env) > MAX_ENV_BYTES:
-            raise InvalidRequest(f"the environment variables exceed {MAX_ENV_BYTES} bytes")
+            raise InvalidRequest(f"The environment variables exceed {MAX_ENV_BYTES} bytes.")
         if self.if_different not in ("error", "keep"):
-            raise InvalidRequest(f"if_different is 'error' or 'keep', not {self.if_different!r:.80}")
+            raise InvalidRequest(f"if_different must be 'error' or 'keep', not {self.if_different!r:.80}.")
         check_timeout("idle_timeout_s", self.idle_timeout_s)
         check_timeout("lifetime_s", self.lifetime_s)
         check_metadata(self.metadata)
@@ -251,14 +251,14 @@ class SessionChange:
 
 def check_timeout(name: str, value: Timeout | None) -> None:
     if value is not None and not isinstance(value, Never) and not 0 < value <= MAX_TIMEOUT_S:
-        raise InvalidRequest(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds")
+        raise InvalidRequest(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds.")
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
     check_strings("metadata entry", metadata)
     if len(metadata) > MAX_METADATA_ENTRIES or _size(metadata) > MAX_METADATA_BYTES:
         raise InvalidRequest(
-            f"metadata has at most {MAX_METADATA_ENTRIES} entries and {MAX_METADATA_BYTES} bytes"
+            f"metadata must not exceed {MAX_METADATA_ENTRIES} entries and {MAX_METADATA_BYTES} bytes."
         )
 
 
@@ -271,4 +271,4 @@ def _bytes(text: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError as error:
         # Such text could be neither stored nor sent.
-        raise InvalidRequest("a variable, metadata or key is not valid Unicode text") from error
+        raise InvalidRequest("A variable, metadata entry or key is not valid Unicode text.") from error

@@ -132,7 +132,7 @@ def worker_loss_report(session: Session, now: float, worker_id: str | None = Non
     if session.state is SessionState.LOST and session.loss is not None:
         if session.loss.kept == KEPT_WITHOUT_A_WORKER:
             return session.loss  # reported already
-        gone, at = f"{session.loss.reason}; then {gone}", session.loss.at
+        gone, at = f"{session.loss.reason.removesuffix('.')}; then {gone}", session.loss.at
     return LossReport(session.generation, at, gone, LOST_WITH_A_WORKER, KEPT_WITHOUT_A_WORKER)
 
 
@@ -148,8 +148,8 @@ def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
     loss = session.loss
     assert loss is not None, "a session without a sandbox has lost it"
     return SandboxLost(
-        f"The sandbox of session {session.id} is lost: {loss.reason}. "
-        "Recreate the session to continue with an empty sandbox.",
+        f"The sandbox of session {session.id} is lost: {loss.reason.removesuffix('.')}. Recreate the "
+        "session to continue with an empty sandbox.",
         may_have_executed=may_have_executed,
         details={
             "loss": {
@@ -175,10 +175,10 @@ def unresponsive_error(session_id: str, problem: str, *, may_have_executed: bool
 
     ``problem``: a predicate, such as "does not answer".
     """
-    how = " by the exec's id" if may_have_executed else ""
+    how = " by its exec id" if may_have_executed else ""
     return SandboxUnresponsive(
-        f"the sandbox of session {session_id} {problem}: it may be frozen or overloaded; "
-        f"ask again later{how}, or recreate the session to go on with an empty sandbox",
+        f"The sandbox of session {session_id} {problem}. It may be frozen or overloaded. Retry "
+        f"later{how}, or recreate the session to continue with an empty sandbox.",
         may_have_executed=may_have_executed,
         retry_after_s=5.0,
         details={"session_id": session_id},

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
-import msgspec
-from jwt.utils import base64url_encode
 
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
 from sandlot.domain.ids import is_session_id
@@ -54,11 +52,12 @@ class SigningKeys:
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         if not secrets:
-            raise InvalidRequest("a fleet needs a signing key: kid:secret, and more behind commas")
+            raise InvalidRequest(
+                "A fleet needs at least one signing key. Write kid:secret, and separate several keys with "
+                "commas."
+            )
         self._secrets = dict(secrets)
-        kid, secret = next(iter(self._secrets.items()))
-        self._head = base64url_encode(msgspec.json.encode({"alg": ALGORITHM, "typ": "JWT", "kid": kid}))
-        self._secret = secret.encode()
+        self._kid, self._secret = next(iter(self._secrets.items()))
 
     @classmethod
     def parse(cls, text: str) -> SigningKeys:
@@ -71,19 +70,19 @@ class SigningKeys:
             kid, colon, secret = entry.strip().partition(":")
             if not colon or _KID.fullmatch(kid) is None:
                 raise InvalidRequest(
-                    f"signing key {place} does not begin with an id of letters, digits, _ . - and a colon"
+                    f"Signing key {place} must begin with an id (letters, digits, _ . -) and a colon."
                 )
             if len(secret) < MIN_SECRET_CHARS:
                 raise InvalidRequest(
-                    f"the secret of signing key {place} has fewer than {MIN_SECRET_CHARS} characters;"
-                    " `openssl rand -hex 32` makes a good one"
+                    f"The secret of signing key {place} has fewer than {MIN_SECRET_CHARS} characters. "
+                    "To create one: openssl rand -hex 32"
                 )
             if _SECRET.fullmatch(secret) is None:
                 raise InvalidRequest(
-                    f"the secret of signing key {place} is not printable ASCII without spaces"
+                    f"The secret of signing key {place} must be printable ASCII without spaces."
                 )
             if kid in secrets:
-                raise InvalidRequest(f"signing key {place} has the id of one before it")
+                raise InvalidRequest(f"Signing key {place} has the same id as an earlier key.")
             secrets[kid] = secret
         return cls(secrets)
 
@@ -99,14 +98,8 @@ class SigningKeys:
         )
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """Return a signed token, like ``jwt.encode``.
-
-        ``jwt.encode`` checks the key on every call and takes three times as long, and every create
-        waits for a token.
-        """
-        signed = self._head + b"." + base64url_encode(msgspec.json.encode(claims))
-        mac = hmac.digest(self._secret, signed, "sha256")
-        return (signed + b"." + base64url_encode(mac)).decode()
+        """Return a token signed with the first key."""
+        return jwt.encode(dict(claims), self._secret, algorithm=ALGORITHM, headers={"kid": self._kid})
 
     def verified(self, token: bytes) -> Mapping[str, Any] | None:
         """Return the claims if one of these keys signed the token. Does not check the expiry."""
@@ -234,19 +227,19 @@ class TokenGate:
         if claims is None:
             claims = self._keys.verified(token)
             if claims is None:
-                return Unauthorized("this is not a token of this fleet")
+                return Unauthorized("Invalid token: this fleet did not sign it.")
             if len(self._verified) >= MAX_VERIFIED:
                 del self._verified[next(iter(self._verified))]
             self._verified[token] = claims
         expires_at = claims["exp"]
         if not _is_number(expires_at) or self._clock() > expires_at + self._leeway_s:
-            return Unauthorized("this token's time is over; ask the coordinator for new access")
+            return Unauthorized("This token has expired. Ask the coordinator for new access.")
         if claims["aud"] == MEMBER_AUDIENCE:
             if claims.get("sub") == self._worker_id:
                 return None
-            return Unauthorized("this token is for another worker")
+            return Unauthorized("This token is for another worker.")
         if claims["aud"] != SESSION_AUDIENCE:  # such as a list of audiences, which we never sign
-            return Unauthorized("this is not a token of this fleet")
+            return Unauthorized("Invalid token: this fleet did not sign it.")
         return self._session_refusal(claims, path)
 
     def _session_refusal(self, claims: Mapping[str, Any], path: str) -> SandlotError | None:
@@ -258,16 +251,18 @@ class TokenGate:
             or not tenant
             or type(generation) is not int
         ):
-            return Unauthorized("this token lacks what a session's token has")
+            return Unauthorized("Invalid token: it lacks the fields of a session token.")
         path_id, _, subpath = path.removeprefix(_SESSIONS).partition("/")
         if not path.startswith(_SESSIONS) or path_id != session_id or subpath == "recreate":
             # Only the coordinator decides where a session gets a new sandbox.
-            return Unauthorized("this token opens one session, and this is not asked of that session")
+            return Unauthorized(
+                "This token gives access to one session only, and the request is for something else."
+            )
         if path != _SESSIONS + path_id and not {"", ".", ".."}.isdisjoint(subpath.split("/")):
             # No route has such a segment. Refuse it here, so that no later layer can resolve it.
-            return NotFound("there is nothing at this path")
+            return NotFound("Nothing exists at this path.")
         if self._generation_of(session_id) not in (None, generation):
-            return Unauthorized("the session has another sandbox now; ask the coordinator for new access")
+            return Unauthorized("The session has a new sandbox. Ask the coordinator for new access.")
         return None
 
 

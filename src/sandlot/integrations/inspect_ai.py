@@ -102,7 +102,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
             with anyio.CancelScope(shield=True):
                 await client.aclose()
             if isinstance(error, SandlotError):
-                raise RuntimeError(f"no sandbox for the sample: {error.message}") from error
+                raise RuntimeError(f"Cannot create a sandbox for the sample: {error.message}") from error
             raise
         environment = cls(session)
         try:
@@ -129,11 +129,13 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
                 await self.session.delete()
             except SandlotError as error:
                 # Raising would discard the sample's result. The session's timeout ends it anyway.
-                logger.warning("session %s is left to its timeout: %s", self.session.id, error.message)
+                logger.warning(
+                    "cannot delete session %s; its timeout will end it: %s", self.session.id, error.message
+                )
             finally:
                 await self.session.client.aclose()
         if scope.cancelled_caught:
-            logger.warning("session %s is left to its timeout: no answer", self.session.id)
+            logger.warning("cannot delete session %s in time; its timeout will end it", self.session.id)
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
@@ -181,7 +183,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         stdout, stderr = (output[channel].decode("utf-8", "replace") for channel in Channel)
         if exited.reason == "timeout":
             timeout_error = TimeoutError(
-                f"the command was ended after {exited.duration_ms / 1000:.1f} seconds"
+                f"Command timed out after {exited.duration_ms / 1000:.1f} s and was killed."
             )
             # Inspect reads the output from this attribute.
             timeout_error.truncated_output = stdout + stderr  # type: ignore[attr-defined]
@@ -219,7 +221,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         except (asyncio.CancelledError, OutputLimitExceededError):
             await kill_abandoned(self.session, exec_id)
             raise
-        raise errors.LinkInterrupted(f"no end of exec {exec_id} was heard")
+        raise errors.LinkInterrupted(f"The events of exec {exec_id} ended without an exit event.")
 
     async def _check_user(self, user: str | None) -> None:
         if user is None:
@@ -229,7 +231,8 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
             self._users = frozenset(names.stdout.split())
         if user not in self._users:
             raise SandboxUserUnsupportedError(
-                f"commands run as {' or '.join(sorted(self._users))} here, not as {user!r}"
+                f"Commands run as {' or '.join(sorted(self._users))} in this sandbox, not as {user!r}. "
+                "Leave out user."
             )
 
     # --- files
@@ -267,7 +270,7 @@ class SandlotSandboxEnvironment(SandboxEnvironment):
         except SandlotError as error:
             raise ConnectionError(error.message) from error
         if state is not SessionState.ACTIVE:
-            raise ConnectionError(f"the sandbox of session {self.session.id} is {state.value}")
+            raise ConnectionError(f"The sandbox of session {self.session.id} is {state.value}.")
         return SandboxConnection(
             type="sandlot", command=shlex.join(("sandlot", "shell", "--session", self.session.id))
         )
@@ -300,4 +303,4 @@ def _settings(config: SandboxEnvironmentConfigType | None) -> SandlotConfig:
     if isinstance(config, str):
         # Inspect treats the string as a file name and prepends the task's folder.
         return SandlotConfig(environment=posixpath.basename(config))
-    raise TypeError(f"the sandlot sandbox takes a SandlotConfig or an environment's name, not {config!r}")
+    raise TypeError(f"sandbox must be a SandlotConfig or an environment's name, not {config!r}.")

@@ -32,10 +32,10 @@ _sandboxes_with_execs: set[tuple[str, int]] = set()
 _VERDICT_TEXTS: Final = {
     Verdict.TIMEOUT: "timed out after {seconds:.0f} s and was killed with everything it started. "
     "Set a longer timeout, or run it in the background",
-    Verdict.OOM: "ended because it needed more memory than the sandbox has",
-    Verdict.DISK_FULL: "failed because the disk is full",
+    Verdict.OOM: "killed because the sandbox ran out of memory",
+    Verdict.DISK_FULL: "failed because the sandbox's disk is full",
     Verdict.KILLED: "killed on request, or because the run was interrupted",
-    Verdict.OUTPUT_LIMIT: "ended because it printed more than is allowed",
+    Verdict.OUTPUT_LIMIT: "killed because it exceeded its output limit",
 }
 
 
@@ -48,7 +48,7 @@ def format_result(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str 
         path = path and f"{path}, as far as it was kept"
     parts = [format_output(result.raw.output, limit, path, result.raw.output_omitted).rstrip("\n")]
     if result.truncated:
-        parts.append(f"[the command wrote {result.output_bytes:,} bytes, more than are kept]")
+        parts.append(f"[the command wrote {result.output_bytes:,} bytes; some of them were not kept]")
     if (why := describe_early_end(result)) is not None:
         parts.append(f"[{why}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
@@ -73,11 +73,11 @@ def shell_note(result: Result) -> str | None:
     """What happened to the shell, or None if it is unchanged."""
     if result.raw.exited.shell_ended:
         return (
-            "the shell ended, and its variables and background jobs are gone; "
-            "the next command starts a new shell"
+            "the shell ended, and its variables and background jobs are gone; the next command starts "
+            "a new shell"
         )
     if result.raw.exited.shell_restarted:
-        return "the shell had died since the last command; this one began in a new shell"
+        return "the shell had died since the last command; this command ran in a new shell"
     return None
 
 
@@ -138,7 +138,7 @@ def shorten(text: str, limit: int, path: str | None = None) -> str:
 
 
 def _full_output_hint(path: str | None) -> str:
-    return f"; all of it is in {path}" if path else ""
+    return f"; the full output is in {path}" if path else ""
 
 
 def format_error(error: SandlotError) -> str:
@@ -148,9 +148,9 @@ def format_error(error: SandlotError) -> str:
     if isinstance(error, errors.FileProblem):
         return f"[{error.reason}: {error.message}]"
     if isinstance(error, errors.SessionEnded):
-        return f"[{error.code}: {error.message}]\nWhat was in its sandbox is gone; a new one is empty."
-    advice = "Trying again later may help." if error.retryable else "Trying the same again will not help."
-    ran = " It may have run anyway: check before you repeat it." if error.may_have_executed else ""
+        return f"[{error.code}: {error.message}]\nEverything in its sandbox is gone. A new sandbox is empty."
+    advice = "Retrying later may help." if error.retryable else "Retrying the same call will not help."
+    ran = " It may have run anyway: check before you run it again." if error.may_have_executed else ""
     return f"[{error.code}: {error.message}]\n{advice}{ran}"
 
 
@@ -160,9 +160,9 @@ def format_sandbox_lost(error: errors.SandboxLost) -> str:
     kept = ", ".join(loss.get("kept", ())) or "nothing"
     reason = loss.get("reason") or error.message
     return (
-        f"[sandbox_lost: the sandbox of this conversation is gone: {reason}]\n"
-        f"Lost: {lost}. Kept: {kept}.\n"
-        "It is not replaced automatically. Report what was lost, then ask for a new, empty sandbox."
+        f"[sandbox_lost: the sandbox of this conversation is gone: {reason}]\nLost: {lost}. Kept: "
+        f"{kept}.\nIt is not replaced automatically. Tell the user what was lost, then ask for a new, "
+        "empty sandbox."
     )
 
 
@@ -177,8 +177,7 @@ async def new_sandbox_note(session: AsyncSession) -> str | None:
     if why is None or (not session.created and await _has_execs(session)):
         return None
     return (
-        f"[this is a new, empty sandbox. The earlier one of this conversation {why}: "
-        "its files, variables and processes are gone]"
+        f"[this is a new, empty sandbox. The previous one {why}: its files, variables and processes are gone]"
     )
 
 
@@ -231,4 +230,4 @@ def sandbox_prompt(catalogue: Catalogue) -> str:
 
 
 def _exit_code_hint(result: Result) -> str:
-    return {126: ": not executable", 127: ": no such command"}.get(result.exit_code, "")
+    return {126: ": not executable", 127: ": command not found"}.get(result.exit_code, "")

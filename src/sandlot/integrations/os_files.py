@@ -44,6 +44,6 @@ async def write_unless_read_only(files: AsyncFiles, path: str, content: bytes | 
     else:
         if entry.type is FileType.FILE and not entry.mode & 0o222:
             raise FileProblem(
-                f"{path} is read-only: make it writable first", reason="permission_denied", path=path
+                f"{path} is read-only. Make it writable first.", reason="permission_denied", path=path
             )
     await files.write(path, content)

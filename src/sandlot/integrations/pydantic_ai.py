@@ -71,7 +71,7 @@ class SandlotWorkspaceBackend:
     ) -> None:
         check_session_options(type(self).__name__, options, ("client", "ref", "thread", "environment"))
         if ref is not None and ref.provider != PROVIDER:
-            raise ValueError(f"the ref of a {PROVIDER} workspace is needed, not one of {ref.provider!r}")
+            raise ValueError(f"Expected a ref of a {PROVIDER} workspace, not of {ref.provider!r}.")
         self._client = client if client is not None else Client()
         self._ref = ref
         self._thread = thread
@@ -104,7 +104,7 @@ class SandlotWorkspaceBackend:
         Without a timeout the server's default applies: no command runs for ever.
         """
         if isinstance(command, str) is not shell:
-            raise TypeError("shell=True takes a string, and without it a command is a sequence of words")
+            raise TypeError("Pass a string with shell=True, or a sequence of words without it.")
         opened = await self._ensure_open()
 
         async def work(_: AsyncClient) -> Result:
@@ -154,7 +154,7 @@ class SandlotWorkspaceBackend:
                 # A symlink in the path may make this the working directory under another name.
                 real = PurePosixPath(await _real_folder(session, path))
                 if PurePosixPath(opened.folder).is_relative_to(real):
-                    raise ValueError(f"{path} is the working directory or above it, and is not removed")
+                    raise ValueError(f"Cannot remove {path}: it is the working directory or contains it.")
             await session.files.remove(path, recursive=True)
 
         await self._in_session(work)
@@ -236,14 +236,14 @@ def _command_result(result: Result) -> CommandResult:
     if result.timed_out:
         seconds = result.duration_ms / 1000
         raise WorkspaceTimeoutError(
-            f"the command was ended after {seconds:.1f} s, with all that it had started",
+            f"Command timed out after {seconds:.1f} s and was killed with everything it started.",
             stdout=result.stdout,
             stderr=result.stderr,
         )
     if result.verdict is Verdict.OUTPUT_LIMIT or result.truncated:
         raise WorkspaceOutputLimitError(
-            f"the command wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes and was ended: let it write to a "
-            "file, and read the part that is of interest",
+            f"Command was killed: it wrote more than {MAX_OUTPUT_LIMIT_BYTES} bytes. Redirect its "
+            "output to a file and read the part that you need.",
             limit=MAX_OUTPUT_LIMIT_BYTES,
             stdout=result.stdout[:MAX_ERROR_CHARACTERS],
             stderr=result.stderr[:MAX_ERROR_CHARACTERS],

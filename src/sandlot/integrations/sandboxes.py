@@ -50,9 +50,11 @@ class Sandboxes:
     ) -> None:
         check_session_options("Sandboxes", options, ("client", "environment", "name"))
         if client is not None and not isinstance(client, Client | AsyncClient):
-            raise InvalidRequest(f"client is a sandlot.Client or AsyncClient, not {client!r:.80}")
+            raise InvalidRequest(f"client must be a sandlot.Client or AsyncClient, not {client!r:.80}.")
         if options.get("idempotency_key") is not None:
-            raise InvalidRequest("an idempotency_key names one session, and each thread has its own")
+            raise InvalidRequest(
+                "An idempotency_key names a single session, but each thread has its own. Leave it out."
+            )
         self.client = client if client is not None else Client()
         self._environment = environment
         self._name = name

@@ -137,7 +137,6 @@ class FoundSandbox:
     state: str
     environment: str
     tier: Tier
-    spec_hash: str
     created_at: float
     labels: Mapping[str, str] = field(default_factory=dict)
 

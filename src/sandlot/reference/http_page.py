@@ -26,7 +26,7 @@ from sandlot.reference.schemas import (
 _HEAD = f"""What a server answers to. {GENERATED}
 
 `sandlot serve` listens on `http://127.0.0.1:8000` unless its settings say otherwise. A machine-readable form
-of this page is [openapi.json](openapi.json); a server has it at `/openapi.json`.
+of this page is [openapi.json](openapi.json); a server has at `/openapi.json` what it serves itself.
 
 If the server has an API key, send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`. `/health`, `/ready`
 and `/openapi.json` need none. Bodies are JSON unless a route says otherwise; an unknown field is an error.
@@ -119,13 +119,13 @@ def _routes(described: Mapping[str, Any], groups: Iterable[str]) -> Iterator[Rou
 
 
 def _usual(routes: Sequence[Route]) -> frozenset[str]:
-    """The errors that most routes have in common: a route may have an answer of its own under one status."""
+    """The errors that most routes share. A route may document its own response for one of these statuses."""
     counted = Counter(status for route in routes for status in route.problems)
     return frozenset(status for status, count in counted.items() if count > len(routes) / 2)
 
 
 def _sockets(routes: Sequence[Route]) -> dict[str, str]:
-    """The WebSockets directly below these routes, and what is said of them."""
+    """The WebSockets directly below these routes, with their descriptions."""
     paths = {route.path for route in routes}
     return {
         f"WebSocket {path}": text for path, text in websockets().items() if path.rpartition("/")[0] in paths

@@ -1,4 +1,4 @@
-"""The generated pages by file name, and what generates each of them."""
+"""The generated pages by file name, each with its generator."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def explained_schema(schema: Schema) -> Explained:
 
 
 def fields_table(schema: Schema, links: Mapping[str, str], *, asked: bool) -> str:
-    """``asked``: of a request, where a default is of interest."""
+    """``asked``: the schema is part of a request, so defaults are shown."""
     told = explained_schema(schema)
     required = schema.get("required", ())
     rows = [
@@ -101,7 +101,7 @@ def type_section(level: int, name: str, schema: Schema, links: Mapping[str, str]
 
 
 def name_of(schema: Schema) -> str:
-    """Of a type that the description names; empty for one that stands where it is used."""
+    """The name of a named type; empty for an inline schema."""
     return str(schema.get("$ref", schema.get("title", ""))).removeprefix(_REFERENCE)
 
 

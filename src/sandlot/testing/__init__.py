@@ -1,7 +1,7 @@
 """Test support that ships with the package: a fake, and a conformance suite for every contract.
 
 The fake needs neither pytest nor Docker. Import the suites by name: ``service_suite``,
-``provider_suite``, ``directory_suite``.
+``provider_suite``, ``directory_suite``. ``README.md`` says what the fake's shell knows and refuses.
 """
 
 from sandlot.testing.fake import Call, FakeSandlot, FakeService, Invocation, Reply

@@ -76,7 +76,7 @@ class ShellState(NamedTuple):
 def integer(body: Object, name: str, low: int = 0, high: int = _MAX_COUNT) -> int:
     value = body.get(name)
     if type(value) is not int or not low <= value <= high:
-        raise ProtocolViolation(f"{name} is not a whole number in its range")
+        raise ProtocolViolation(f"{name} is not a whole number in range")
     return value
 
 
@@ -146,7 +146,7 @@ def list_of(body: Object, name: str, parse: Callable[[Object], T]) -> list[T]:
     parsed = []
     for value in values:
         if type(value) is not dict:
-            raise ProtocolViolation(f"{name} holds something else than objects")
+            raise ProtocolViolation(f"{name} contains something other than objects")
         parsed.append(parse(value))
     return parsed
 
@@ -179,7 +179,7 @@ def parse_signalled(body: Object) -> int:
 def parse_exec_state(body: Object) -> ExecState:
     exec_id, state, shell = text(body, "exec_id"), text(body, "state"), optional_text(body, "shell") or None
     if not is_exec_id(exec_id) or not (shell is None or is_shell_name(shell)):
-        raise ProtocolViolation("an exec's id or shell is not a name")
+        raise ProtocolViolation("the id or shell of an exec is not a valid name")
     return ExecState(
         exec_id,
         state == "running",
@@ -195,7 +195,7 @@ def parse_exec_state(body: Object) -> ExecState:
 def parse_shell_state(body: Object) -> ShellState:
     name = text(body, "name")
     if not is_shell_name(name):
-        raise ProtocolViolation("a shell's name is not a name")
+        raise ProtocolViolation("the name of a shell is not a valid name")
     return ShellState(name, integer(body, "pid", 0, _MAX_ID), text(body, "cwd"), flag(body, "busy"))
 
 
@@ -209,7 +209,7 @@ def parse_started(body: Object) -> Started:
 def parse_exited(body: Object) -> Exited:
     reason = text(body, "reason")
     if reason not in _REASONS:
-        raise ProtocolViolation("an exit's reason is unknown")
+        raise ProtocolViolation("the reason of an exit is unknown")
     return Exited(
         code=integer(body, "code", 0, _MAX_EXIT_CODE),
         signal=integer(body, "signal", 0, 64),
@@ -249,20 +249,20 @@ class ExecEvents:
         if event == "exit" and self.started and not self.exited:
             self.exited = True
             return parse_exited(body)
-        raise ProtocolViolation("an exec's event is unknown or out of order")
+        raise ProtocolViolation("the event of an exec is unknown or out of order")
 
     def data(self, channel: int, offset: int, data: bytes) -> Output:
         name = _CHANNELS.get(channel)
         if name is None or not self.started or self.exited:
-            raise ProtocolViolation("output on a wrong channel or at a wrong moment")
+            raise ProtocolViolation("output on the wrong channel or at the wrong time")
         if offset < self.next_offset or offset + len(data) > _MAX_COUNT:
-            raise ProtocolViolation("output went back in its offsets")
+            raise ProtocolViolation("the offset of output went backwards")
         self.next_offset = offset + len(data)
         return Output(name, offset, data)
 
     def end(self) -> None:
         if not self.exited:
-            raise ProtocolViolation("an exec's events ended without its exit")
+            raise ProtocolViolation("the events of an exec ended without an exit")
 
 
 # files
@@ -271,7 +271,7 @@ class ExecEvents:
 def parse_entry(body: Object) -> FileEntry:
     kind = _FILE_TYPES.get(text(body, "type"))
     if kind is None:
-        raise ProtocolViolation("an entry's type is unknown")
+        raise ProtocolViolation("the type of an entry is unknown")
     return FileEntry(
         path=file_name(body, "path"),
         name=file_name(body, "name"),
@@ -312,7 +312,7 @@ def parse_archive(body: Object) -> ArchiveSummary:
 def _parse_change(body: Object) -> FileChange:
     kind = _CHANGE_TYPES.get(text(body, "type"))
     if kind is None:
-        raise ProtocolViolation("a change's type is unknown")
+        raise ProtocolViolation("the type of a change is unknown")
     return FileChange(kind, file_name(body, "path"))
 
 

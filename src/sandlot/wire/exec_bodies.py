@@ -41,7 +41,7 @@ def bytes_of(text: str, exact: str | None) -> bytes:
     try:
         return base64.b64decode(exact, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("this is not base64") from error
+        raise InvalidRequest("not valid base64") from error
 
 
 # --- execs ------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class ResultFacts:
     verdict: Verdict
     timed_out: bool
     truncated: bool
-    retryable: bool
+    retryable: bool = False
     duration_ms: float
     output_bytes: int
     peak_memory_bytes: int
@@ -182,7 +182,6 @@ class ResultFacts:
             "verdict": result.verdict,
             "timed_out": result.timed_out,
             "truncated": result.truncated,
-            "retryable": result.retryable,
             "duration_ms": result.exited.duration_ms,
             "output_bytes": result.exited.output_bytes,
             "peak_memory_bytes": result.exited.peak_memory_bytes,
@@ -226,7 +225,6 @@ class ResultBody(ResultFacts):
     verdict: why the command ended.
     timed_out: whether it was killed because its time was up.
     truncated: whether some of the output is missing.
-    retryable: whether the same command may succeed if it is run again unchanged.
     duration_ms: how long it ran, in milliseconds.
     output_bytes: how many bytes it wrote, kept or not.
     peak_memory_bytes: the most memory that it used.
@@ -235,6 +233,7 @@ class ResultBody(ResultFacts):
     stdout_omitted: how many bytes are missing in ``stdout``, and where.
     stderr_omitted: how many bytes are missing in ``stderr``, and where.
     output_omitted: how many bytes are missing in ``output``, and where.
+    retryable: always false; clients of version 0.1 expect it.
     """
 
     stdout: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sandlot.domain.capacity.machine import MachineUse
 from sandlot.domain.session import Assignment, CreateSession, Predecessor
@@ -44,15 +44,28 @@ class AssignedCreateBody:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DrainBody:
-    """Nothing to say yet, and may be left out. Members send it: earlier versions want one."""
+# Sent to drain and undrain, which take no body: servers of the first version want one.
+EMPTY_BODY: Final = b"{}"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBody:
-    """A worker as its fleet knows it. ``lease_left_s`` is negative once its lease is over. ``problems``: what
-    it says that its operator should look at.
+    """A worker as its fleet knows it.
+
+    id: the worker's name.
+    url: where members and clients reach it.
+    version: its version of Sandlot.
+    state: ``alive``; ``late`` once its lease is over; ``gone`` when its sessions count as lost.
+    epoch: grows with each start of the worker.
+    lease_left_s: seconds until its lease is over; negative after that.
+    sessions: how many sessions the worker says that it has.
+    recorded: how many of its sessions the directory knows.
+    warm: how many sandboxes are ready.
+    free: how many more sessions it has room for.
+    draining: whether it takes no new sessions.
+    problems: what its operator should look at.
+    machine: how much of the machine is in use; null if the worker does not say.
+    trusts: whether it has the key that this coordinator signs with.
     """
 
     id: str
@@ -68,13 +81,18 @@ class WorkerBody:
     draining: bool
     problems: list[str] = field(default_factory=list)
     machine: MachineUse | None = None
-    # Whether the worker has the key that this coordinator signs with.
     trusts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class FleetBody:
-    """``settled``: the directory knows all that exists. ``sessions``: living and lost ones."""
+    """A fleet as its directory knows it.
+
+    settled: whether the directory knows all that exists. If not, nothing is created yet.
+    sessions: how many sessions there are, living and lost.
+    reservations: how many creates are under way.
+    workers: all that have joined.
+    """
 
     settled: bool
     sessions: int
@@ -84,6 +102,13 @@ class FleetBody:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSessionBody:
+    """A session and where it is.
+
+    session: the session, as the directory knows it.
+    worker: the id of its worker.
+    worker_state: ``alive``, ``late`` or ``gone``.
+    """
+
     session: SessionBody
     worker: str
     worker_state: str
@@ -91,5 +116,11 @@ class PlacedSessionBody:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSessionsBody:
+    """One page of the fleet's sessions.
+
+    sessions: oldest first.
+    next: send it as ``after`` to get the next page; null on the last one.
+    """
+
     sessions: list[PlacedSessionBody]
     next: str | None = None

@@ -8,7 +8,6 @@ import structlog
 
 from sandlot import __version__
 from sandlot.api import create_app
-from sandlot.api.fleet.coordinator import coordinator_routes
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
 from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
@@ -51,7 +50,8 @@ def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
     url = fleet.advertise_url or f"http://{host}:{settings.port}"
     if Connection(url).host in ("0.0.0.0", "::"):
         raise InvalidRequest(
-            f"{url} is no address that others could reach this worker at: set SANDLOT_ADVERTISE_URL"
+            f"Other machines cannot reach this worker at {url}. Set SANDLOT_ADVERTISE_URL to an "
+            "address that they can reach."
         )
     return url
 
@@ -102,7 +102,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
         if membership.fenced:
-            raise Conflict(f"this worker was replaced: {membership.problem}")
+            raise Conflict(f"Another process replaced this worker: {membership.problem}")
     finally:
         listener.close()
         await worker.close()
@@ -133,7 +133,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         coordinator,
         api_key=settings.key,
         access=coordinator.access,
-        routers=[coordinator_routes(coordinator.operations)],
+        fleet=coordinator.operations,
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
@@ -146,7 +146,9 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             url=f"http://{settings.host}:{settings.port}",
             redis=fleet.redis_for_logs,
             key="required" if settings.key else "not required (loopback only)",
-            straight="clients are sent to the workers" if fleet.direct else "everything passes here",
+            straight="clients connect to workers directly"
+            if fleet.direct
+            else ("all traffic goes through the coordinator"),
         )
         await coordinator.health()  # logs a warning if the directory is unreachable
         async with watchdog(fleet.watchdog_s):
@@ -167,8 +169,8 @@ async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draini
         await (await links.to(worker)).set_draining(draining)
     except Unauthorized as error:
         raise Conflict(
-            "the worker there does not take our token: SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID must be the "
-            f"same as its own ({error.message})"
+            f"The worker rejected the token ({error.message.removesuffix('.')}). Set "
+            "SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID to the worker's own values."
         ) from error
     finally:
         await links.close()

@@ -103,7 +103,7 @@ class _Server(uvicorn.Server):
         try:
             await _wait_for_first(serving, stop_requested.wait(), *([] if until is None else [until()]))
             if stop_requested.is_set():
-                log.info("shutting down; a second Ctrl-C or SIGTERM forces it")
+                log.info("shutting down; press Ctrl-C or send SIGTERM again to force")
                 await _wait_for_first(serving, stop(), exit_forced.wait())
         finally:
             self.should_exit = True
@@ -140,7 +140,7 @@ def connection_limits(settings: ServerSettings) -> ConnectionLimits:
     bounds = wanted.within_descriptors()
     if bounds != wanted:
         log.warning(
-            "fewer connections than configured: raise `ulimit -n`",
+            "fewer connections than configured; raise `ulimit -n`",
             connections=bounds.total,
             configured=wanted.total,
         )

@@ -102,10 +102,10 @@ def log_exit(error: SandlotError | OSError) -> bool:
     """
     if sys.excepthook is not _log_exception:
         return False
-    log.error("the server ends", error=error.message if isinstance(error, SandlotError) else str(error))
+    log.error("server failed", error=error.message if isinstance(error, SandlotError) else str(error))
     return True
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Log an unexpected exception as an event."""
-    log.error("the server ends", exc_info=(kind, error, trace))
+    log.error("server failed", exc_info=(kind, error, trace))

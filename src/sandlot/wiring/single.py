@@ -9,6 +9,7 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.service import Catalogue, SandboxService
 from sandlot.integrations.mcp.lazy_endpoint import LazyMcpEndpoint, mcp_is_installed
+from sandlot.wiring.announcing import announced
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.watchdog import watchdog
@@ -26,7 +27,9 @@ async def serve(settings: ServerSettings) -> None:
     """
     configure_server_logs(settings.log_level, settings.log_format)
     listener = listen(settings)
-    worker = await build_worker(named_by_folder(settings))
+    settings = named_by_folder(settings)
+    log.info("starting: connecting to Docker", data_dir=str(settings.data_dir.absolute()))
+    worker = await build_worker(settings)
     mcp = mcp_endpoint(worker, await worker.catalogue())
     app = create_app(
         worker,
@@ -49,8 +52,15 @@ async def serve(settings: ServerSettings) -> None:
             key="required" if settings.key else "not required (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
-        async with watchdog():
-            await serve_app(app, listener, worker.stop, settings)
+        with announced(listener, settings) as withdraw:
+
+            async def stop() -> None:
+                withdraw()  # first, so that no new command comes here
+                await worker.stop()
+
+            async with watchdog():
+                await serve_app(app, listener, stop, settings)
+        log.info("removing the warm sandboxes; those of sessions stay")
     finally:
         if mcp is not None:
             await mcp.aclose()

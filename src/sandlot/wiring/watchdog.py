@@ -41,7 +41,9 @@ async def watchdog(
     _notify(supervisor, "READY=1")
     tasks = []
     if supervisor and notify_every_s:
-        tasks.append(asyncio.create_task(_notify_regularly(supervisor, notify_every_s), name="tell systemd"))
+        tasks.append(
+            asyncio.create_task(_notify_regularly(supervisor, notify_every_s), name="notify systemd")
+        )
     if exit_after_s is not None:
         tasks.append(asyncio.create_task(_postpone_exit(exit_after_s), name="watchdog"))
     try:
@@ -77,4 +79,4 @@ def _notify(supervisor: str, state: str) -> None:
             sender.setblocking(False)
             sender.sendto(state.encode(), address)
     except OSError as error:
-        log.warning("systemd could not be told", word=state, error=str(error))
+        log.warning("cannot notify systemd", word=state, error=str(error))

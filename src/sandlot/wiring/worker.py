@@ -76,10 +76,10 @@ def starting(settings: ServerSettings) -> Iterator[None]:
         what = error.message if isinstance(error, SandlotError) else error.strerror or str(error)
         what = what.removesuffix(".")
         if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise EngineProblem(f"the worker cannot start in {folder}: {what}") from error
+            raise EngineProblem(f"The worker cannot start in {folder}: {what}.") from error
         raise StorageFull(
-            f"the worker cannot start, because there is no room on the disk of {folder}: {what}; free some "
-            "space there, or name another folder (SANDLOT_DATA_DIR)"
+            f"The worker cannot start, because the disk of {folder} is full: {what}. Free some space "
+            "there, or choose another folder with SANDLOT_DATA_DIR."
         ) from error
 
 

@@ -66,7 +66,9 @@ class WorkerOptions:
             usual = ceiling if open_ended else self.default_exec_timeout_s
             return replace(request, timeout_s=min(usual, ceiling))
         if request.timeout_s > ceiling:
-            raise InvalidRequest(f"timeout_s is at most {ceiling:g} here, not {request.timeout_s:g}")
+            raise InvalidRequest(
+                f"timeout_s must be at most {ceiling:g} on this server, not {request.timeout_s:g}."
+            )
         return request
 
     def ends_within_s(self, request: ExecRequest) -> float | None:

@@ -7,7 +7,7 @@ from sandlot.domain.errors import Unavailable
 
 def stopping() -> Unavailable:
     return Unavailable(
-        "This server is shutting down and accepts no new sessions.",
+        "This server is shutting down and accepts no new sessions. Retry.",
         retry_after_s=2.0,
         details={"reason": "stopping"},
     )
@@ -15,7 +15,7 @@ def stopping() -> Unavailable:
 
 def no_room_on_disk(problem: str) -> Unavailable:
     return Unavailable(
-        f"This worker accepts no new sessions: {problem}. Free some space there.",
+        f"This worker accepts no new sessions: {problem.removesuffix('.')}. Free some space there.",
         retry_after_s=5.0,
         details={"reason": "storage_full"},
     )
@@ -23,7 +23,8 @@ def no_room_on_disk(problem: str) -> Unavailable:
 
 def draining() -> Unavailable:
     return Unavailable(
-        "This worker is draining and accepts no new sessions.",
+        "This worker is draining and accepts no new sessions. Use another worker, or run `sandlot "
+        "fleet undrain`.",
         retry_after_s=1.0,
         details={"reason": "draining"},
     )

@@ -28,8 +28,8 @@ from sandlot.domain.session import (
 )
 from sandlot.providers.base import Provider, Sandbox
 from sandlot.worker.assembly import assemble
+from sandlot.worker.health_problems import broken_environments, disk_problems, silent_sandboxes
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.problems import broken_environments, disk_problems, silent_sandboxes
 from sandlot.worker.refusals import draining, no_room_on_disk, stopping
 from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.sessions.creates import NO_ASSIGNMENT
@@ -153,7 +153,7 @@ class WorkerService:
         ends = (self._sessions.end(live_session, EndReason.DELETED) for live_session in live_sessions)
         for failure in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(failure, BaseException):
-                log.warning("a session's sandbox could not be removed", error=str(failure))
+                log.warning("cannot remove a session's sandbox", error=str(failure))
 
     # --- as a member of a fleet ---------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class WorkerService:
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
     ) -> ThreadRun:
         if create.thread is None:
-            raise InvalidRequest("say which thread")
+            raise InvalidRequest("Missing thread.")
         bounded = self._options.with_bounded_timeout(request)
         opened = await self.create_session(create)
         return ThreadRun(opened, await self.execute(opened.session.id, bounded, stdin))

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.api.conftest import KEY, Live, living
 
-from sandlot.api.app import create_app
 from sandlot.api.edge.admission import host_name
-from sandlot.testing.fake import FakeService
+from sandlot.api.openapi import schema
 
 pytestmark = pytest.mark.slow  # hundreds of requests to a real server
 
@@ -21,8 +20,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 def _routes() -> list[tuple[str, str]]:
-    schema = create_app(FakeService()).openapi()
-    return [(method.upper(), path) for path, methods in schema["paths"].items() for method in methods]
+    """All, also those that only a coordinator serves."""
+    return [(method.upper(), path) for path, methods in schema()["paths"].items() for method in methods]
 
 
 # --- who may come in ------------------------------------------------------------------------------

@@ -274,7 +274,7 @@ async def test_the_sdk_comes_back_for_it(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_budget() -> None:
     budget = ByteBudget(10)
     first = budget.acquire(6)
-    with pytest.raises(Busy, match="ask for it by its exec id") as refused:
+    with pytest.raises(Busy, match="fetched by its exec id") as refused:
         budget.acquire(5)
     assert (refused.value.retryable, refused.value.may_have_executed) == (True, True)
     with pytest.raises(Busy):

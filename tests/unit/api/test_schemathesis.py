@@ -1,6 +1,7 @@
 """The live API against its own description: no 5xx, and no answer that is not documented.
 
-Each generated request is sent twice: as it is, and aimed at a session that exists.
+Each generated request is sent twice: as it is, and aimed at a session or a worker that exists. The server has
+a fleet behind it, of two workers, so that it serves every route of docs/reference/openapi.json.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.unit.api.conftest import KEY, serving
+from tests.fleet.fakes import two_workers
+from tests.unit.api.conftest import KEY, living, serving
 
-from sandlot.api.app import routed_app
+from sandlot.api.openapi import schema as published
 from sandlot.testing.fake import FakeService
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -49,7 +51,7 @@ def server() -> Iterator[Server]:
 
     async def serve() -> None:
         service = FakeService()
-        async with serving(service) as port:
+        async with two_workers() as scene, serving(service, fleet=scene.coordinator.operations) as port:
             ports.append(port)
             started.set()
             await ending.wait()
@@ -68,7 +70,7 @@ schemathesis.openapi.media_type("application/x-tar", st.binary())
 
 
 def described() -> schemathesis.BaseSchema:
-    schema = schemathesis.openapi.from_dict(routed_app().openapi())
+    schema = schemathesis.openapi.from_dict(published())
     schema.config.phases.coverage.unexpected_methods = set()
     return schema.exclude(path_regex="/watch$")  # has no end; test_files.py watches
 
@@ -85,5 +87,26 @@ def test_every_answer_is_documented(case: schemathesis.Case, server: Server) -> 
         if isinstance(part, dict) and "session_id" in part:
             part["session_id"] = server.session()
             aimed = True
+        elif isinstance(part, dict) and "worker_id" in part:
+            part["worker_id"] = "w2"
+            aimed = True
     if aimed:
         case.call_and_validate(base_url=server.url, checks=CHECKS, headers=HEADERS, timeout=60)
+
+
+FLEET = {
+    path for path, each in published()["paths"].items() for one in each.values() if "fleet" in one["tags"]
+}
+
+
+async def test_only_a_coordinator_serves_and_describes_the_fleet() -> None:
+    assert {"/v1/fleet", "/v1/fleet/sessions"} <= FLEET
+    async with living() as live:
+        own = (await live.client.get("/openapi.json")).json()
+        assert published()["paths"].keys() - own["paths"].keys() == FLEET
+        assert "fleet" not in {tag["name"] for tag in own["tags"]}
+        for path in FLEET:
+            answer = await live.client.request("POST" if "drain" in path else "GET", path)
+            assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    async with two_workers() as scene, living(fleet=scene.coordinator.operations) as live:
+        assert (await live.client.get("/openapi.json")).json()["paths"].keys() == published()["paths"].keys()

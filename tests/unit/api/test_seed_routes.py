@@ -134,7 +134,10 @@ async def test_wrong_bodies(live: Live, path: str, body: str) -> None:
         ({"environment": "gVisor"}, "Did you mean 'gvisor'?"),
         ({"environment": "gvizor"}, "Did you mean 'gvisor'?"),
         ({"environment": "runsc"}, "runsc is the tier of gvisor"),
-        ({"enviroment": "gvisor"}, "unknown field 'enviroment'; did you mean 'environment'?"),
+        (
+            {"enviroment": "gvisor"},
+            "Unknown field 'enviroment' in the request body. Did you mean 'environment'?",
+        ),
         ({"environment": "qqq"}, "Unknown environment 'qqq'. Available: base, gvisor"),
     ],
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from tests.unit.api.conftest import Live
 
-from sandlot.api.openapi import description
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.service import ServiceHealth
 
@@ -141,8 +139,3 @@ async def test_retry_after(live: Live) -> None:
     assert refused.status_code == 503
     assert refused.headers["retry-after"] == "3"
     assert refused.json()["retryable"] is True
-
-
-def test_the_description_is_up_to_date() -> None:
-    kept = Path(__file__).parents[3] / "docs" / "reference" / "openapi.json"
-    assert kept.read_text() == description(), "python -m sandlot.api.openapi > docs/reference/openapi.json"

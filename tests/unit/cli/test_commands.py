@@ -190,7 +190,7 @@ def test_show_extend_recreate(served: Served) -> None:
     after = json.loads(served.sandlot("sessions", "extend", "--json", session_id, "2h"))
     assert after["lifetime_s"] > before["lifetime_s"]
     assert "Invalid time" in failed(served, "sessions", "extend", session_id, "never", code=2)
-    assert "is not a time" in failed(served, "sessions", "extend", session_id, "²")
+    assert "is not a valid time" in failed(served, "sessions", "extend", session_id, "²")
     served.service.lose(session_id)
     assert "sessions recreate" in failed(served, "exec", session_id, "true")
     assert "lost" in served.sandlot("sessions", "list").decode()

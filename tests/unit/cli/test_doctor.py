@@ -175,7 +175,7 @@ def test_kernel() -> None:
 def test_images() -> None:
     found = checks.check_images({"sandlot/base": None, "sandlot/slim": None}, RECIPES)
     assert [check.status for check in found] == [Status.FAIL, Status.WARN]
-    assert found[0].fix == "sandlot images build base"
+    assert found[0].fix == "Run `sandlot images build base`."
 
 
 def test_access() -> None:

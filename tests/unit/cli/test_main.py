@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from sandlot.cli.main import app, report
 from sandlot.cli.terminal import attach, display
 from sandlot.client.async_exec import AsyncExec
-from sandlot.client.http.transport.problems import unreachable
+from sandlot.client.http.transport.errors import unreachable
 from sandlot.config.reading import server_settings
 from sandlot.domain.errors import (
     UNREACHABLE,

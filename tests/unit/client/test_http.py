@@ -358,7 +358,7 @@ class TestRefusals:
 
         other = await asyncio.start_server(page, "127.0.0.1", 0)
         async with other, AsyncClient(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}") as client:
-            with pytest.raises(SandlotError, match="Is it a Sandlot server"):
+            with pytest.raises(SandlotError, match="Check that it is a Sandlot server"):
                 await client.health()
 
     async def test_a_refusal_is_not_tried_again(self, client: AsyncClient, server: Any) -> None:

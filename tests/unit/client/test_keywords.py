@@ -35,9 +35,9 @@ class TestSessions:
     @pytest.mark.parametrize(
         ("given", "meant"),
         [
-            ({"enviroment": "gvisor"}, "did you mean 'environment'?"),
-            ({"Env": {}}, "did you mean 'env'?"),
-            ({"lifetime": 60}, "did you mean 'lifetime_s'?"),
+            ({"enviroment": "gvisor"}, "Did you mean 'environment'?"),
+            ({"Env": {}}, "Did you mean 'env'?"),
+            ({"lifetime": 60}, "Did you mean 'lifetime_s'?"),
             ({"timeout": 60}, "use idle_timeout_s and lifetime_s for a session"),
             ({"template": "base"}, "the environment says"),
             ({"qqq": 1}, "unexpected keyword argument 'qqq'"),
@@ -54,13 +54,13 @@ class TestSessions:
         assert not (await fake.list_sessions()).sessions
 
     def test_create_without_await(self, fake: FakeService) -> None:
-        with Client(service=fake) as client, pytest.raises(TypeError, match="did you mean 'environment'"):
+        with Client(service=fake) as client, pytest.raises(TypeError, match="Did you mean 'environment'"):
             client.create(enviroment="gvisor")  # type: ignore[call-arg]
 
     def test_local_when_it_is_made_and_not_when_it_is_used(self) -> None:
-        with pytest.raises(TypeError, match=r"local\(\) got .* 'pool_sise'; did you mean 'pool_size'"):
+        with pytest.raises(TypeError, match=r"local\(\) got .* 'pool_sise'. Did you mean 'pool_size'"):
             Client.local(pool_sise=3)
-        with pytest.raises(TypeError, match="did you mean 'keep_sessions'"):
+        with pytest.raises(TypeError, match="Did you mean 'keep_sessions'"):
             AsyncClient.local(keep_session=True)
 
 
@@ -68,8 +68,8 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("given", "meant"),
         [
-            ({"timeot": 1}, "did you mean 'timeout'?"),
-            ({"time_out_s": 1}, "did you mean 'timeout_s'?"),
+            ({"timeot": 1}, "Did you mean 'timeout'?"),
+            ({"time_out_s": 1}, "Did you mean 'timeout_s'?"),
             ({"background": True}, "start() runs a command in the background"),
             ({"envs": {}}, "env={...}"),
             ({"workdir": "/"}, "cwd"),

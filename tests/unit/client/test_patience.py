@@ -15,7 +15,7 @@ from sandlot import AsyncClient
 from sandlot.client.http import HttpService
 from sandlot.client.http.retries import creates as opening
 from sandlot.client.http.retries import results as until_result
-from sandlot.client.http.retries.creates import RecoveryWait
+from sandlot.client.http.retries.creates import Patience
 from sandlot.client.http.transport.connection import Connection
 from sandlot.domain.errors import (
     Busy,
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     for module in (opening, until_result):
         monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(opening.RecoveryWait.__init__, "__defaults__", (lambda: now[0],))
+    monkeypatch.setattr(opening.Patience.__init__, "__defaults__", (lambda: now[0],))
     return now
 
 
@@ -88,7 +88,7 @@ async def test_a_directory_that_settles_is_waited_for(
     async with AsyncClient(server.url) as client:
         await make(client)
     told = [record.getMessage() for record in caplog.records if record.name == "sandlot.client"]
-    assert "filled again from the workers" in told[0]
+    assert "rebuilt from the workers" in told[0]
     assert f"{server.url} is not available. Retrying for up to" in told[0]
     assert "is available again" in told[-1]
     assert len(told) == 2, "once is enough"
@@ -130,12 +130,12 @@ async def test_what_waiting_does_not_mend_comes_at_once(
 async def test_a_server_that_was_there_is_waited_for(server: Any, clock: list[float]) -> None:
     """And one that never was is not: most often its address is wrong, or nobody has started it."""
     service = HttpService(server.url)
-    with pytest.raises(Unavailable, match="cannot connect"):
+    with pytest.raises(Unavailable, match="Cannot connect"):
         await HttpService("http://127.0.0.1:1").create_session(CreateSession())
     assert clock[0] < 1
     await service.catalogue()
     service._connection.url = "http://127.0.0.1:1"
-    with pytest.raises(Unavailable, match="cannot connect"):
+    with pytest.raises(Unavailable, match="Cannot connect"):
         await service.create_session(CreateSession())
     assert clock[0] >= 30
     await service.close()
@@ -158,7 +158,7 @@ def test_which_errors_are_waited_for() -> None:
         connection = Connection("http://127.0.0.1:1")
         connection.has_answered = answered
         now = [0.0]
-        waiting = RecoveryWait(connection, 30, lambda: now[0])
+        waiting = Patience(connection, 30, lambda: now[0])
         for _ in range(10):
             if waiting.pause_after(error) is None:
                 return False

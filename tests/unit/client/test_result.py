@@ -8,8 +8,8 @@ import json
 import pytest
 
 from sandlot import CommandFailed, Result, Verdict, errors
-from sandlot.client.http.retries.rules import MAX_BREAKS, TRIES, Patience, backoff, pause_before_retry
-from sandlot.client.http.transport.problems import error_of_answer
+from sandlot.client.http.retries.rules import MAX_BREAKS, TRIES, OutageLimit, backoff, pause_before_retry
+from sandlot.client.http.transport.errors import error_of_answer
 from sandlot.domain.execution import ExecResult, Exited
 
 
@@ -76,20 +76,20 @@ class TestRetries:
 
     def test_patience_is_over_after_so_much_time_or_so_many_breaks(self) -> None:
         now = 100.0
-        patience = Patience(30, lambda: now)
+        outage_limit = OutageLimit(30, lambda: now)
         cut = errors.LinkInterrupted("x")
-        assert [patience.exhausted(cut) for _ in range(2 * MAX_BREAKS)] == [False] * 2 * MAX_BREAKS
+        assert [outage_limit.exceeded(cut) for _ in range(2 * MAX_BREAKS)] == [False] * 2 * MAX_BREAKS
         now += 29
-        assert not patience.exhausted(cut)
-        assert patience.exhausted(cut, interactive=True)
-        assert patience.exhausted(errors.Unavailable("closed", retryable=False))
-        patience.reset()
+        assert not outage_limit.exceeded(cut)
+        assert outage_limit.exceeded(cut, interactive=True)
+        assert outage_limit.exceeded(errors.Unavailable("closed", retryable=False))
+        outage_limit.reset()
         now += 29
-        assert not patience.exhausted(cut)
+        assert not outage_limit.exceeded(cut)
         now += 31
-        assert patience.exhausted(cut)
-        hasty = Patience(0, lambda: now)
-        assert [hasty.exhausted(cut) for _ in range(MAX_BREAKS)] == [False] * (MAX_BREAKS - 1) + [True]
+        assert outage_limit.exceeded(cut)
+        hasty = OutageLimit(0, lambda: now)
+        assert [hasty.exceeded(cut) for _ in range(MAX_BREAKS)] == [False] * (MAX_BREAKS - 1) + [True]
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ class TestSettings:
 
         monkeypatch.setitem(sys.modules, "sandlot.wiring", Wiring)
         client = AsyncClient.local(pool_size=1)
-        with pytest.raises(InvalidRequest, match="opened"):
+        with pytest.raises(InvalidRequest, match="not open"):
             _ = client.service
         sessions = await asyncio.gather(*(client.create() for _ in range(3)))
         assert opened == [{"pool_size": 1}]

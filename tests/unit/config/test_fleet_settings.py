@@ -60,8 +60,8 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
     empty.write_text("\n")
     for given, told in (
         ({"redis_password": "a", "redis_password_file": word}, "not both"),
-        ({"redis_url": "redis://:secret@h/0", "redis_password": "a"}, "leave one of them out"),
-        ({"redis_password_file": tmp_path / "none"}, "cannot be read"),
+        ({"redis_url": "redis://:secret@h/0", "redis_password": "a"}, "already has a password"),
+        ({"redis_password_file": tmp_path / "none"}, "Cannot read"),
         ({"redis_password_file": empty}, "is empty"),
         ({"sentinel_password": "a", "sentinel_password_file": word}, "not both"),
     ):

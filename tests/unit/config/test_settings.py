@@ -150,13 +150,15 @@ def test_space_around_a_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch, gi
 )
 def test_a_bad_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("SANDLOT_API_KEY", given)
-    with pytest.raises(InvalidRequest, match="at least 16 visible ASCII characters and no spaces") as raised:
+    with pytest.raises(
+        InvalidRequest, match="at least 16 printable ASCII characters and no spaces"
+    ) as raised:
         server_settings()
     assert "0123" not in raised.value.message
 
 
 def test_a_missing_key_file_is_an_error_and_not_an_open_server(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be read"):
+    with pytest.raises(InvalidRequest, match="Cannot read"):
         server_settings(api_key_file=tmp_path / "none")
 
 
@@ -173,7 +175,7 @@ def test_errors_name_the_variable_and_never_show_a_secret(monkeypatch: pytest.Mo
 
 
 def test_timeouts_fit_each_other() -> None:
-    with pytest.raises(InvalidRequest, match="max_exec_timeout_s"):
+    with pytest.raises(InvalidRequest, match="SANDLOT_MAX_EXEC_TIMEOUT_S"):
         server_settings(exec_timeout_s=10, max_exec_timeout_s=5)
 
 
@@ -185,8 +187,8 @@ def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variable", "meant"),
     [
-        ("SANDLOT_POOL_SISE", "did you mean 'SANDLOT_POOL_SIZE'?"),
-        ("SANDLOT_REDIS_ULR", "did you mean 'SANDLOT_REDIS_URL'?"),
+        ("SANDLOT_POOL_SISE", "Did you mean 'SANDLOT_POOL_SIZE'?"),
+        ("SANDLOT_REDIS_ULR", "Did you mean 'SANDLOT_REDIS_URL'?"),
         ("SANDLOT_XYZ", "unset it if it belongs to another program"),
     ],
 )
@@ -208,5 +210,5 @@ def test_u1_a_variable_of_another_member_is_none(monkeypatch: pytest.MonkeyPatch
 
 
 def test_u1_a_misspelled_argument_is_an_error() -> None:
-    with pytest.raises(TypeError, match="there is no setting 'pool_sise'; did you mean 'pool_size'"):
+    with pytest.raises(TypeError, match=r"Unknown setting 'pool_sise'\. Did you mean 'pool_size'"):
         server_settings(pool_sise=3)

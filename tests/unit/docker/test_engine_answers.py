@@ -47,7 +47,9 @@ def test_s13_the_engines_own_words_are_for_the_log() -> None:
 
 @pytest.mark.parametrize("host", ["nonsense", "ssh://me@host", "npipe:////x", "/var/run/docker.sock"])
 def test_u7_an_address_that_cannot_be_one(host: str) -> None:
-    with pytest.raises(errors.InvalidRequest, match="set DOCKER_HOST to one such as unix:///var/run/docker"):
+    with pytest.raises(
+        errors.InvalidRequest, match="Set DOCKER_HOST to an address such as unix:///var/run/docker"
+    ):
         Engine(host)
 
 
@@ -81,7 +83,7 @@ def test_floors(engine: str, runc: str, count: int) -> None:
 
 
 # One that nobody could ask may be sound.
-UNKNOWN_RUNSC = "the version of runsc could not be found out: see that it is 20250407 or newer"
+UNKNOWN_RUNSC = "cannot determine the version of runsc; check that it is 20250407 or newer"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_s14_doctor_says_which_image_it_is() -> None:
     }
     here, missing = checks.check_images({"sandlot/base": ID, pinned: None}, recipes)
     assert ID in here.message
-    assert missing.fix == f"docker pull {pinned}"  # a new build has another id
+    assert missing.fix == f"Run `docker pull {pinned}`."  # a new build has another id
 
 
 @pytest.mark.parametrize(("image", "right"), [(f"team/tools@{ID}", True), ("team/tools@sha256:abc", False)])

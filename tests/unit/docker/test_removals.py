@@ -71,7 +71,7 @@ class _Link:
 
 @pytest.mark.parametrize(
     ("failure", "said"),
-    [(None, "has not answered within 30 s"), (LinkInterrupted("the worker lets go"), "the worker lets go")],
+    [(None, "did not answer within 30 s"), (LinkInterrupted("the worker lets go"), "the worker lets go")],
 )
 async def test_why_an_agent_is_not_waited_for(failure: SandlotError | None, said: str) -> None:
     with pytest.raises(EngineProblem, match=said) as caught:

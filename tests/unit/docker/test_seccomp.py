@@ -114,7 +114,7 @@ def test_every_group_gives_its_reason() -> None:
 def test_a_call_named_twice_is_noticed() -> None:
     source = load_source()
     source["removed"].append({"group": "mistake", "why": "", "syscalls": ["read"]})
-    with pytest.raises(ValueError, match="names read in 'files' and in 'mistake'"):
+    with pytest.raises(ValueError, match="names read in both 'files' and 'mistake'"):
         _check_duplicates(source)
 
 

@@ -52,5 +52,5 @@ async def test_work_that_is_called_off_is_an_error_to_its_callers() -> None:
     caller = asyncio.create_task(wait_shared(work))
     await asyncio.sleep(0)
     work.cancel()
-    with pytest.raises(EngineProblem, match="prepare x: the provider was closed"):
+    with pytest.raises(EngineProblem, match="prepare x: the worker is shutting down"):
         await caller

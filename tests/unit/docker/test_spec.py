@@ -42,37 +42,6 @@ def test_spec_equals_the_golden_file(tier: Tier) -> None:
     assert build(tier) == golden
 
 
-def test_the_hash_does_not_depend_on_what_belongs_to_one_sandbox() -> None:
-    first = build()
-    environment = Environment(name="default", image="sandlot/base")
-    other_id = "sbx_" + "f" * 32
-    second = build(
-        spec=SandboxSpec(id=other_id, environment=environment, labels={"session": "s2", "more": "x"}),
-        owner="worker-2",
-        paths=HostPaths(
-            agent="/elsewhere/agent",
-            link="/elsewhere/link",
-            etc={name: f"/elsewhere/{name}" for name in ("passwd", "group")},
-        ),
-        workspace={"Type": "volume", "Source": container_name(other_id), "Target": "/sandbox"},
-    )
-    assert first["Labels"]["sandlot.spec"] == second["Labels"]["sandlot.spec"]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"image_id": "sha256:5678"},
-        {"seccomp": "<another>"},
-        {"tier": Tier.RUNSC},
-        {"limits": Limits(memory_bytes=256 * MIB)},
-        {"limits": Limits(tmp_bytes=32 * MIB)},
-    ],
-)
-def test_the_hash_depends_on_everything_else(changes: dict[str, Any]) -> None:
-    assert build()["Labels"]["sandlot.spec"] != build(**changes)["Labels"]["sandlot.spec"]
-
-
 def test_a_callers_label_cannot_pass_for_ours() -> None:
     environment = Environment(name="default", image="sandlot/base")
     labels = {"owner": "x", "sandbox": "y", "../spec": "z"}

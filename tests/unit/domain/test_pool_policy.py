@@ -89,7 +89,7 @@ def test_target_is_within_the_bounds_and_says_why(
     wanted = target(policy, peak, refill_s, quiet_for_s)
     assert policy.min <= wanted.size <= policy.max
     assert wanted.reason
-    assert ("held to" in wanted.reason) == (wanted.suggested > wanted.size)
+    assert ("limited to" in wanted.reason) == (wanted.suggested > wanted.size)
 
 
 @given(POLICIES, COUNTS)

@@ -161,7 +161,7 @@ def test_a_session_token_opens_its_session() -> None:
 def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
     token = tokens().for_session(session(generation=3), URL, WORKER).token.encode()
     for present in (1, 2, 4):
-        assert "another sandbox" in refused(token, present=present).message
+        assert "new sandbox" in refused(token, present=present).message
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_time_is_over() -> None:
         clock.now += 0.1
         error = checking.refusal(token, OWN)
         assert error is not None
-        assert "time is over" in error.message
+        assert "expired" in error.message
 
 
 # --- who does not -------------------------------------------------------------------------------

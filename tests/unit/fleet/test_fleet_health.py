@@ -34,7 +34,7 @@ def test_what_stops_everybody_is_named_before_what_is_too_much_to_name(settled: 
     assert (health.ready, health.creates) == (False, False)
     assert len(health.problems) == MAX_PROBLEMS
     assert health.problems[0] == "no worker is alive"
-    assert ("the directory is being filled again from the workers" in health.problems) is not settled
+    assert ("the directory is being rebuilt from the workers" in health.problems) is not settled
 
 
 def test_a_living_worker_is_enough() -> None:

@@ -43,7 +43,7 @@ def test_second_process_is_refused_until_the_first_is_dead(folder: Path) -> None
         token = first.stdout.readline().decode().strip()
         second = Identity(folder)
         try:
-            with pytest.raises(Conflict, match=rf"process {first.pid}\) works in"):
+            with pytest.raises(Conflict, match=rf"process {first.pid}\) uses"):
                 second.claim()
         finally:
             first.send_signal(signal.SIGKILL)

@@ -56,7 +56,7 @@ async def test_what_could_not_be_had_is_not_called_nothing(
         patched.setattr(service, "attach_exec", never)
         answer = await toolbox.read_output(session, job)
     assert answer.failed
-    assert "ask again" in answer.text
+    assert "Try again" in answer.text
 
 
 async def test_what_has_not_ended_is_not_called_stopped(
@@ -71,4 +71,4 @@ async def test_what_has_not_ended_is_not_called_stopped(
         patched.setattr(commands, "STOP_TIMEOUT_S", 0.1)
         answer = await toolbox.stop(session, job)
     assert "may still be running" in answer.text
-    assert "is stopped" in (await toolbox.stop(session, job)).text
+    assert "was stopped" in (await toolbox.stop(session, job)).text

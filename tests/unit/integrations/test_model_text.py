@@ -36,7 +36,7 @@ def result(output: str, **exited: object) -> Result:
         (result(""), "(no output)"),
         (result("\n  \n"), "(no output)"),
         (result("no\n", code=3), "no\n[exit code 3]"),
-        (result("", code=127), "(no output)\n[exit code 127: no such command]"),
+        (result("", code=127), "(no output)\n[exit code 127: command not found]"),
         (result("a\r\nb\r\n"), "a\nb"),
         (result("\x1b[31mred\x1b[0m \x1b]0;title\x07rest"), "red rest"),
         (result("10%\r50%\r100%\n"), "100%"),
@@ -51,7 +51,7 @@ def test_why_it_ended_is_said() -> None:
     assert "timed out after 2 s" in format_result(
         result("begun\n", code=143, reason="timeout", duration_ms=2000.0)
     )
-    assert "more memory" in format_result(result("", code=137, oom=True))
+    assert "ran out of memory" in format_result(result("", code=137, oom=True))
     assert "disk is full" in format_result(result("", code=1, disk_full=True))
     assert "its variables and background jobs are gone" in format_result(result("", shell_ended=True))
     assert "had died" in format_result(result("", shell_restarted=True))
@@ -60,7 +60,7 @@ def test_why_it_ended_is_said() -> None:
 def test_long_output_keeps_both_ends_and_counts_the_rest() -> None:
     text = format_result(result("a" * 60_000 + "z" * 60_000, code=1), limit=1000, path="/tmp/all.txt")
     assert text.startswith("a" * 500)
-    assert "[… 119000 characters left out; all of it is in /tmp/all.txt …]" in text
+    assert "[… 119000 characters left out; the full output is in /tmp/all.txt …]" in text
     assert text.endswith("z" * 500 + "\n[exit code 1]")
 
 
@@ -129,7 +129,7 @@ def test_a_loss_says_what_is_gone_and_that_nothing_replaces_it() -> None:
 @pytest.mark.parametrize(
     ("error", "said", "not_said"),
     [
-        (errors.Busy("too many"), ["busy", "Trying again later may help"], "may have run"),
+        (errors.Busy("too many"), ["busy", "Retrying later may help"], "may have run"),
         (errors.LinkInterrupted("cut"), ["may have run anyway", "later may help"], "will not help"),
         (errors.TooLarge("too much"), ["too_large", "will not help"], "may have run"),
     ],
@@ -157,11 +157,11 @@ def test_of_megabytes_only_the_ends_are_read() -> None:
     text = format_output(output, 1000, "/tmp/all.txt")
     assert text.startswith("head\n")
     assert text.endswith("tail\n")
-    assert "bytes left out; all of it is in /tmp/all.txt" in text
+    assert "bytes left out; the full output is in /tmp/all.txt" in text
     assert len(text) < 1200
 
 
 def test_an_ended_session_is_no_dead_end() -> None:
     text = format_error(errors.SessionEnded("Session ses_1 was deleted. Create a new one."))
     assert "will not help" not in text
-    assert "a new one is empty" in text
+    assert "A new sandbox is empty" in text

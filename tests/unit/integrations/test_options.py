@@ -23,7 +23,7 @@ from sandlot.integrations.sandboxes import Sandboxes
     ],
 )
 def test_u1_an_unknown_option_is_an_error(made: Any, given: str, meant: str) -> None:
-    expected = rf"{made.__name__}\(\) got an unexpected keyword argument '{given}'; did you mean '{meant}'"
+    expected = rf"{made.__name__}\(\) got an unexpected keyword argument '{given}'. Did you mean '{meant}'"
     with pytest.raises(TypeError, match=expected):
         made(**{given: "x"})
 

@@ -96,7 +96,7 @@ async def test_what_is_under_way_to_an_ended_stream_is_bounded_by_its_credit(sce
     await peer.until(Kind.PONG)  # all of that could have been on its way
     for _ in range(STRAY_BYTES // 9 + 1):
         peer.raw(encode_credit(stream.id, 1))
-    await quarantined(scene, "more was sent for streams that had ended than could be under way")
+    await quarantined(scene, "more data for ended streams than could be in flight")
 
 
 async def test_abuse_of_the_files_link_costs_the_sandbox_at_once(scene) -> None:

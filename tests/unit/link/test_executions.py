@@ -96,7 +96,7 @@ async def test_run_folds_the_events(scene, exit_event) -> None:
     result = await running
     assert (result.stdout, result.stderr, result.output) == (b"hi\n", b"oops", b"hi\noops")
     assert (result.exit_code, result.verdict, result.gaps) == (3, Verdict.NONZERO, 0)
-    assert (await scene.link.core()).open_streams == 0
+    assert (await scene.link.core())._streams == {}
 
 
 async def test_start_then_events(scene, exit_event) -> None:
@@ -159,7 +159,7 @@ async def test_abandoned_iteration_detaches(scene) -> None:
     assert isinstance(await anext(events), Started)
     await events.aclose()
     assert (await peer.until(Kind.RESET)).stream == number
-    assert (await scene.link.core()).open_streams == 0
+    assert (await scene.link.core())._streams == {}
 
 
 async def test_cancelled_start_and_run_detach(scene) -> None:
@@ -169,7 +169,7 @@ async def test_cancelled_start_and_run_detach(scene) -> None:
         number, _ = await peer.request()
         task.cancel()
         assert (await peer.until(Kind.RESET)).stream == number
-    assert (await scene.link.core()).open_streams == 0
+    assert (await scene.link.core())._streams == {}
 
 
 async def test_stdin_is_written_and_closed(scene, exit_event) -> None:
@@ -472,4 +472,4 @@ async def test_agent_that_does_not_answer(scene, monkeypatch) -> None:
     await scene.core()
     with pytest.raises(LinkInterrupted):
         await scene.agent.health()
-    assert (await scene.link.core()).open_streams == 0
+    assert (await scene.link.core())._streams == {}

@@ -168,7 +168,7 @@ async def test_abandoned_read_resets(scene, helper) -> None:
     await reading.aclose()
     await serving
     mux = await scene.link.files()
-    assert mux.open_streams == 0
+    assert mux._streams == {}
 
 
 async def test_read_bytes_is_bounded(scene, helper) -> None:

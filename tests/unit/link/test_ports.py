@@ -33,7 +33,7 @@ async def test_connection_carries_bytes_both_ways(scene) -> None:
     assert (await helper.until(Kind.DATA)).offset == 3
     await stream.send_end()
     await helper.until(Kind.END)
-    assert (await scene.link.files()).open_streams == 0
+    assert (await scene.link.files())._streams == {}
 
 
 async def test_refused_connection(scene) -> None:
@@ -111,7 +111,7 @@ async def test_connections_that_nobody_takes_are_bounded(scene, monkeypatch) -> 
     assert refused.stream == 8
     assert b'"busy"' in refused.body
     await listener.close()
-    assert (await scene.link.core()).open_streams == 0
+    assert (await scene.link.core())._streams == {}
 
 
 @pytest.mark.parametrize("listener", [None, "1", -1, True], ids=repr)

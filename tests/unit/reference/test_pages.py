@@ -123,6 +123,11 @@ def test_every_route_and_what_v1_takes_is_explained() -> None:
     for path, operations in api["paths"].items():
         for method, operation in operations.items():
             assert operation.get("description"), f"{method} {path} has no docstring"
+            name = operation["operationId"].replace("_", " ")
+            assert operation["summary"].lower() != name, (
+                f"{method} {path}: the summary is the function's name"
+            )
+            assert {"400", "401", "403", "404", "422", "500", "503"} <= operation["responses"].keys()
             if not path.startswith("/v1/"):
                 continue
             for parameter in operation.get("parameters", ()):

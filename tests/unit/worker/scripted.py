@@ -271,7 +271,7 @@ class ScriptedProvider:
     async def list(self) -> Sequence[FoundSandbox]:
         await self.engine.listing.passed()
         return [
-            FoundSandbox(name, state, "base", Tier.RUNC, "", self.engine.created_at[name])
+            FoundSandbox(name, state, "base", Tier.RUNC, self.engine.created_at[name])
             for name, state in self.engine.states.items()
         ]
 

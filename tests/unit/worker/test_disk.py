@@ -84,7 +84,7 @@ async def test_o5_the_engines_disk(scene: Scene) -> None:
 
 def test_when_a_disk_is_full() -> None:
     assert disk_problem(DiskSpace("d", MIN_FREE_BYTES, 100 * GIB), None) is None
-    assert "d has 1023 MiB left" in str(disk_problem(DiskSpace("d", MIN_FREE_BYTES - 1, 100 * GIB), None))
+    assert "d has 1023 MiB free" in str(disk_problem(DiskSpace("d", MIN_FREE_BYTES - 1, 100 * GIB), None))
     # A small one need not have as much as a large one: otherwise it would never take anything.
     assert disk_problem(DiskSpace("d", GIB // 10, GIB), None) is None
     assert disk_problem(DiskSpace("d", GIB // 100, GIB), None) is not None

@@ -133,6 +133,6 @@ async def test_r8_call_that_waits_for_limits_is_not_let_in_when_the_worker_close
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="x", exec_id="e")))
     await asyncio.sleep(0.02)
     await worker.close()
-    with pytest.raises(Exception, match="try again"):
+    with pytest.raises(Exception, match="Retry"):
         await running
     assert not scene.engine.sandboxes[session.sandbox_id].execs

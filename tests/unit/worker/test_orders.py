@@ -24,7 +24,7 @@ async def test_r5_only_so_many_wait(scene: Scene) -> None:
     scene.engine.creating.hold()
     creating = [asyncio.create_task(worker.create_session(OWN)) for _ in range(3)]  # one is made, two wait
     await asyncio.sleep(0.02)
-    with pytest.raises(Unavailable, match="too many") as caught:
+    with pytest.raises(Unavailable, match="Too many") as caught:
         await worker.create_session(OWN)
     assert (caught.value.details["reason"], caught.value.may_have_executed) == ("queue", False)
     assert caught.value.retry_after_s

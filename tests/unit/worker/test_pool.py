@@ -352,7 +352,7 @@ async def test_target_follows_demand_and_says_why(pool_of, engine: Engine, clock
     assert (pool.stats().target, pool.stats().suggested_size) == (12, 30)
     clock.now += DEMAND_WINDOW_S + 1
     await filled(pool, 2)
-    assert "nobody came" in pool.stats().target_reason
+    assert "no claims" in pool.stats().target_reason
     await eventually(lambda: len(engine.sandboxes) == 26 + 2)  # the claimed ones are not touched
 
 

@@ -259,7 +259,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     client of ours labels JSON as text.
     """
     if request.headers.get("content-type", "").lower().startswith("text/plain"):
-        raise InvalidRequest("send the body as JSON, with the header Content-Type: application/json")
+        raise InvalidRequest("Send the body as JSON, with the header Content-Type: application/json.")
     content = await request.body() or b"{}"
     try:
         body = msgspec.json.decode(content, type=kind)
@@ -270,13 +270,13 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     for name in sent_fields:
         if name not in known:
             raise InvalidRequest(
-                f"the body has an unknown field {name!r:.80}{did_you_mean(name[:80], known)}"
+                f"Unknown field {name!r:.80} in the request body.{did_you_mean(name[:80], known)}"
             )
     return body
 
 
 def body_schema(kind: type[object], *, required: bool = True) -> dict[str, Any]:
-    """The schema for ``openapi_extra``: FastAPI does not see a body that a route itself reads."""
+    """The schema for ``openapi_extra`` of a route that reads its body itself."""
     schema = TypeAdapter(kind).json_schema()
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 

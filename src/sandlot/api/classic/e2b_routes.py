@@ -27,7 +27,7 @@ from sandlot.api.classic.bodies import (
 )
 from sandlot.api.classic.file_contents import code_result_response, file_content_response
 from sandlot.api.context import Service
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.domain.capacity.budget import hold_at_least
 from sandlot.domain.errors import InvalidRequest
@@ -70,7 +70,7 @@ async def api_create_session(service: Service, request: Request) -> Response:
     """Create a session."""
     body = await read_body(request, ApiCreateBody)
     if body.provider not in _PROVIDERS:
-        raise InvalidRequest("provider must be docker or e2b")
+        raise InvalidRequest("provider must be docker or e2b.")
     return json_response(_session_body(await classic_session(service, body.environment, None), request))
 
 
@@ -93,7 +93,7 @@ async def api_execute_code(service: Service, request: Request) -> Response:
     body = await read_body(request, ApiCodeBody)
     argv = _LANGUAGES.get(body.language.lower())
     if argv is None:
-        raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}")
+        raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}.")
     exec_request = ExecRequest(argv=argv, stdin=True, timeout_s=body.timeout)
     result = await service.execute(body.session_id, exec_request, body.code.encode())
     hold_at_least(len(result.stdout) + len(result.stderr))

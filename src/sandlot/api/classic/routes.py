@@ -29,7 +29,7 @@ from sandlot.api.classic.bodies import (
     server_url,
 )
 from sandlot.api.context import Service
-from sandlot.api.edge.problems import PROBLEMS, RANGE_PROBLEM
+from sandlot.api.edge.error_responses import PROBLEMS, RANGE_PROBLEM
 from sandlot.api.responses.json import json_response
 from sandlot.api.responses.results import json_result_response
 from sandlot.api.v1.downloads import download_response
@@ -64,7 +64,7 @@ _UPLOAD: dict[str, Any] = {
 }
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": BINARY}, "description": "The content"},
-    206: {"content": {"application/octet-stream": BINARY}, "description": "The range that was asked for"},
+    206: {"content": {"application/octet-stream": BINARY}, "description": "The requested range"},
     **RANGE_PROBLEM,
 }
 
@@ -72,7 +72,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/create_session", response_model=CreatedBody, openapi_extra=body_schema(CreateBody, required=False)
 )
-async def seed_create_session(service: Service, request: Request) -> Response:
+async def classic_create_session(service: Service, request: Request) -> Response:
     """Create a session, or return that of the thread."""
     body = await read_body(request, CreateBody)
     session = await classic_session(service, body.environment, body.thread_id)
@@ -80,7 +80,7 @@ async def seed_create_session(service: Service, request: Request) -> Response:
 
 
 @router.post("/execute", response_model=ResultBody, openapi_extra=body_schema(ExecuteBody))
-async def seed_execute(service: Service, request: Request) -> Response:
+async def classic_execute(service: Service, request: Request) -> Response:
     """Run a command and wait for its result."""
     body = await read_body(request, ExecuteBody)
     exec_request = ExecRequest(command=body.command, timeout_s=body.timeout)
@@ -88,16 +88,16 @@ async def seed_execute(service: Service, request: Request) -> Response:
 
 
 @router.post("/upload_file", response_model=UploadedBody, openapi_extra=_UPLOAD)
-async def seed_upload_file(service: Service, request: Request) -> Response:
+async def classic_upload_file(service: Service, request: Request) -> Response:
     """Upload a file as a form. Large files: ``PUT /v1/sessions/{session_id}/files/content``."""
     async with request.form(max_files=1, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
         session_id, file, path = form.get("session_id"), form.get("file"), form.get("path", "")
         if not isinstance(session_id, str) or not isinstance(file, UploadFile) or not isinstance(path, str):
-            raise InvalidRequest("a form with session_id and file is wanted")
+            raise InvalidRequest("Send a multipart form with the fields session_id and file.")
         name = (file.filename or "").replace("\\", "/").rpartition("/")[2]
         if path == "" or path.endswith("/"):
             if name in ("", ".", ".."):
-                raise InvalidRequest("the file has no name, and no path is given")
+                raise InvalidRequest("The uploaded file has no name. Pass a path.")
             path = (path or WORKSPACE + "/") + name
         entry = await service.files(session_id).write(path, _chunks(file))
     return json_response(UploadedBody(name, entry.path))
@@ -109,7 +109,7 @@ async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
 
 
 @router.get("/download_file", response_class=Response, responses=_DOWNLOAD)
-async def seed_download_file(
+async def classic_download_file(
     service: Service, request: Request, session_id: str, path: Annotated[str, Query(min_length=1)]
 ) -> Response:
     """Return a file's content."""
@@ -119,7 +119,7 @@ async def seed_download_file(
 @router.post(
     "/download_file", response_class=Response, responses=_DOWNLOAD, openapi_extra=body_schema(FileBody)
 )
-async def seed_download_file_by_post(
+async def classic_download_file_by_post(
     service: Service, request: Request, session_id: str | None = None, path: str | None = None
 ) -> Response:
     """Return a file's content."""
@@ -130,7 +130,7 @@ async def seed_download_file_by_post(
 
 
 @router.get("/list_files", response_model=FilesBody)
-async def seed_list_files(
+async def classic_list_files(
     service: Service, session_id: str, path: Annotated[str, Query(min_length=1)] = WORKSPACE
 ) -> Response:
     """List a folder."""
@@ -138,7 +138,7 @@ async def seed_list_files(
 
 
 @router.post("/list_files", response_model=FilesBody, openapi_extra=body_schema(ListBody))
-async def seed_list_files_by_post(
+async def classic_list_files_by_post(
     service: Service, request: Request, session_id: str | None = None, path: str = WORKSPACE
 ) -> Response:
     """List a folder."""
@@ -149,20 +149,20 @@ async def seed_list_files_by_post(
 
 
 @router.get("/session/{session_id}", response_model=SessionStateBody)
-async def seed_get_session(service: Service, session_id: str) -> Response:
+async def classic_get_session(service: Service, session_id: str) -> Response:
     """Return a session."""
     return json_response(SessionStateBody.of(await service.get_session(session_id)))
 
 
 @router.delete("/session/{session_id}", response_model=CleanedBody)
-async def seed_delete_session(service: Service, session_id: str) -> Response:
+async def classic_delete_session(service: Service, session_id: str) -> Response:
     """Delete a session."""
     await service.delete_session(session_id)
     return json_response(CleanedBody())
 
 
 @router.post("/cleanup", response_model=CleanedBody, openapi_extra=body_schema(SessionIdBody))
-async def seed_cleanup(service: Service, request: Request) -> Response:
+async def classic_cleanup(service: Service, request: Request) -> Response:
     """Delete a session."""
     await service.delete_session((await read_body(request, SessionIdBody)).session_id)
     return json_response(CleanedBody())

@@ -96,7 +96,7 @@ class Admission:
     ) -> Refusal | None:
         if path in METRICS_PATHS and key is not None and self._is_key(key):
             return None
-        error: SandlotError | None = Unauthorized("a token of the fleet is needed: Authorization: Bearer …")
+        error: SandlotError | None = Unauthorized("Missing fleet token. Send Authorization: Bearer TOKEN.")
         if bearer is not None:
             error = tokens.refusal(bearer, path)
         return None if error is None else Refusal(status_of(error), error)

@@ -12,14 +12,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sandlot.domain.capacity import client_limits
+
 # The share of this process's file descriptors that client connections may use.
 CLIENT_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    total: int = 2000
-    per_address: int = 1000
+    total: int = client_limits.MAX_CONNECTIONS
+    per_address: int = client_limits.MAX_CONNECTIONS_PER_ADDRESS
 
     def within_descriptors(self) -> ConnectionLimits:
         """These limits, lowered to the descriptors that clients may use in this process."""

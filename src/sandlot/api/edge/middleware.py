@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
-from sandlot.api.edge.problems import internal_error, problem_response
+from sandlot.api.edge.error_responses import internal_error, problem_response
 from sandlot.api.edge.request_body import BodyLimits, BoundedBody
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
 from sandlot.api.v1.metrics import RequestMetrics
@@ -146,7 +146,8 @@ class EdgeMiddleware:
 
 def _shutting_down() -> Unavailable:
     return Unavailable(
-        "the server is stopping and did not wait for this call; a command goes on, ask again by its id",
+        "The server is shutting down and stopped waiting for this call. A command that has started "
+        "keeps running: fetch its result by its exec id.",
         may_have_executed=True,
         retry_after_s=1.0,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandlot.api.edge.problems import check_is_post
+from sandlot.api.edge.error_responses import check_is_post
 
 
 class MountedApp(BaseRoute):

@@ -103,7 +103,7 @@ class BoundedBody:
         self.complete = not message.get("more_body", False)  # a disconnect message has no more_body
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self._limit} bytes", details={"max_bytes": self._limit})
+        return TooLarge(f"The request body exceeds {self._limit} bytes.", details={"max_bytes": self._limit})
 
 
 class _JsonRequest(Request):
@@ -130,7 +130,7 @@ def decode_json(body: bytes) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:
         raise HTTPException(422, f"Invalid request body: {error}") from None
     if _more_values_than(MAX_JSON_VALUES, value):
-        raise HTTPException(422, f"the body has more than {MAX_JSON_VALUES} values")
+        raise HTTPException(422, f"The request body has more than {MAX_JSON_VALUES} values.")
     return value
 
 

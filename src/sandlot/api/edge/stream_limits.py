@@ -14,6 +14,7 @@ from typing import Final
 
 from starlette.types import Scope
 
+from sandlot.domain.capacity import client_limits
 from sandlot.domain.errors import Busy
 
 _KEYS: Final = (b"authorization", b"x-api-key")
@@ -21,9 +22,9 @@ _KEYS: Final = (b"authorization", b"x-api-key")
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    total: int = 1000
-    per_key: int = 500
-    per_address: int = 500
+    total: int = client_limits.MAX_STREAMS
+    per_key: int = client_limits.MAX_STREAMS_PER_KEY
+    per_address: int = client_limits.MAX_STREAMS_PER_ADDRESS
 
 
 class StreamSlots:
@@ -45,8 +46,8 @@ class StreamSlots:
         for counter, (most, where) in needed.items():
             if self._taken[counter] >= most:
                 raise Busy(
-                    f"{most} event streams are open {where}, and no more are allowed; close some, or ask for "
-                    "results instead (GET …/execs/{exec_id}?wait_s=…)",
+                    f"The limit of {most} open event streams {where} is reached. Close some, or fetch "
+                    f"results without a stream (GET …/execs/{{exec_id}}?wait_s=…).",
                     retry_after_s=2.0,
                     details={"reason": "streams", "at_most": most},
                 )

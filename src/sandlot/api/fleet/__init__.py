@@ -1,1 +1,1 @@
-"""Routes that only fleet members serve."""
+"""Routes that only members of a fleet serve: the coordinator's for operators, the worker's for members."""

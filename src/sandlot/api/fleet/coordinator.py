@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from sandlot.api.edge.problems import PROBLEMS
-from sandlot.api.edge.request_body import JsonRoute
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
-from sandlot.wire.fleet_bodies import DrainBody, FleetBody, PlacedSessionsBody
+from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
 
 class Fleet(Protocol):
@@ -21,31 +21,42 @@ class Fleet(Protocol):
     async def set_draining(self, worker_id: str, draining: bool) -> None: ...
 
 
-def coordinator_routes(fleet: Fleet) -> APIRouter:
-    router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
+async def _fleet(connection: HTTPConnection) -> Fleet:
+    fleet: Fleet = connection.app.state.fleet
+    return fleet
 
-    @router.get("", response_model=FleetBody)
-    async def get_fleet() -> Response:
-        """Its workers, and how much they hold."""
-        return json_response(await fleet.fleet())
 
-    @router.get("/sessions", response_model=PlacedSessionsBody)
-    async def list_placed(
-        after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-    ) -> Response:
-        """Sessions with their workers, oldest first."""
-        return json_response(await fleet.placed_sessions(after=after, limit=limit))
+FleetBehind = Annotated[Fleet, Depends(_fleet)]
 
-    @router.post("/workers/{worker_id}/drain", status_code=204)
-    async def drain(worker_id: str, body: DrainBody | None = None) -> Response:
-        """That worker takes no new sessions; those that it has go on."""
-        await fleet.set_draining(worker_id, True)
-        return Response(status_code=204)
+# Earlier clients send an empty object to drain and undrain, which take no body. It is not read.
+router = APIRouter(prefix="/v1/fleet", tags=["fleet"], responses=PROBLEMS)
 
-    @router.post("/workers/{worker_id}/undrain", status_code=204)
-    async def undrain(worker_id: str, body: DrainBody | None = None) -> Response:
-        """That worker takes new sessions again."""
-        await fleet.set_draining(worker_id, False)
-        return Response(status_code=204)
 
-    return router
+@router.get("", response_model=FleetBody)
+async def get_fleet(fleet: FleetBehind) -> Response:
+    """Return the fleet's workers and their capacity."""
+    return json_response(await fleet.fleet())
+
+
+@router.get("/sessions", response_model=PlacedSessionsBody)
+async def list_placed_sessions(
+    fleet: FleetBehind,
+    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most entries in one page.")] = 100,
+) -> Response:
+    """List sessions with their workers, oldest first."""
+    return json_response(await fleet.placed_sessions(after=after, limit=limit))
+
+
+@router.post("/workers/{worker_id}/drain", status_code=204)
+async def drain_worker(fleet: FleetBehind, worker_id: str) -> Response:
+    """Tell a worker to accept no new sessions. Existing sessions continue."""
+    await fleet.set_draining(worker_id, True)
+    return Response(status_code=204)
+
+
+@router.post("/workers/{worker_id}/undrain", status_code=204)
+async def undrain_worker(fleet: FleetBehind, worker_id: str) -> Response:
+    """Tell a draining worker to accept new sessions again."""
+    await fleet.set_draining(worker_id, False)
+    return Response(status_code=204)

@@ -1,4 +1,7 @@
-"""A worker's routes for its fleet. Only members' tokens are admitted here (``fleet.access``)."""
+"""A worker's routes for its fleet. Only members' tokens are admitted here (``fleet.access``).
+
+They are spoken between members of one program and are not in the API's description.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,12 @@ import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from sandlot.api.edge.problems import PROBLEMS
 from sandlot.api.edge.raw_routes import RawRoute
-from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import encode_json
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession
-from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
+from sandlot.wire.fleet_bodies import AssignedCreateBody
 from sandlot.wire.http_bodies import SessionBody
 
 _DECODER: Final = msgspec.json.Decoder(AssignedCreateBody)
@@ -31,17 +32,17 @@ class FleetWorker(Protocol):
 
 def worker_routes(worker: FleetWorker) -> APIRouter:
     """All worker routes except ``assigned_create_route``."""
-    router = APIRouter(prefix="/v1/fleet", tags=["fleet"], route_class=JsonRoute, responses=PROBLEMS)
+    router = APIRouter(prefix="/v1/fleet", include_in_schema=False)
 
     @router.post("/drain", status_code=204)
-    async def drain(body: DrainBody | None = None) -> Response:
-        """No new sessions; those that are here go on."""
+    async def drain() -> Response:
+        """Accept no new sessions. Existing sessions continue."""
         worker.set_draining(True)
         return Response(status_code=204)
 
     @router.post("/undrain", status_code=204)
-    async def undrain(body: DrainBody | None = None) -> Response:
-        """New sessions again."""
+    async def undrain() -> Response:
+        """Accept new sessions again."""
         worker.set_draining(False)
         return Response(status_code=204)
 
@@ -59,7 +60,7 @@ def assigned_create_route(worker: FleetWorker) -> RawRoute:
         try:
             body = _DECODER.decode(content)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidRequest(f"this is not what a coordinator sends: {error}") from error
+            raise InvalidRequest(f"Invalid create request from the coordinator: {error}") from error
         opened = await worker.create_session(body.request(), body.assignment())
         return 201 if opened.created else 200, encode_json(SessionBody.of(opened.session))
 

@@ -85,7 +85,7 @@ async def attach(websocket: WebSocket, service: Service, session_id: str, exec_i
 def _offset(websocket: WebSocket) -> int:
     text = websocket.query_params.get("offset", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_OFFSET):
-        raise InvalidRequest("offset must be a number of bytes")
+        raise InvalidRequest("offset must be a whole number of bytes.")
     return int(text)
 
 
@@ -137,7 +137,7 @@ async def _receive_messages(
             raise WebSocketDisconnect(message.get("code", 1006))
         data, text = message.get("bytes"), message.get("text")
         if len(data or text or b"") > MAX_MESSAGE_BYTES:
-            raise TooLarge(f"a message has at most {MAX_MESSAGE_BYTES} bytes")
+            raise TooLarge(f"A message must not exceed {MAX_MESSAGE_BYTES} bytes.")
         # The exec may have ended or closed its stdin. As with any pipe, its events show that.
         with contextlib.suppress(Conflict):
             if data is not None:
@@ -150,7 +150,7 @@ async def _handle_control(service: SandboxService, session_id: str, execution: E
     try:
         message = _MESSAGES.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        raise InvalidRequest(f"this message is not known: {error}") from None
+        raise InvalidRequest(f"Unknown message: {error}") from None
     match message:
         case StdinEnd():
             await execution.close_stdin()

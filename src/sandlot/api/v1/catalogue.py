@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from sandlot.api.context import Service
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
 

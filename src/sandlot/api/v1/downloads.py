@@ -57,7 +57,9 @@ def byte_range(header: str, size: int) -> tuple[int, int] | None:
         if match[2] and int(match[2]) < first:
             return None
     if first >= size or last < first:
-        raise HTTPException(416, "the range is outside the file", {"Content-Range": f"bytes */{size}"})
+        raise HTTPException(
+            416, "The requested range is outside the file.", {"Content-Range": f"bytes */{size}"}
+        )
     return first, last - first + 1
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.context import MAX_OFFSET, IdempotencyKey, Offset, Service, check_range
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
 from sandlot.api.responses.lists import count_against_budget, entries_response
@@ -42,7 +42,7 @@ router = APIRouter(
 
 _RESULT_FORMATS: dict[str, Any] = {
     "content": {EVENT_STREAM: {"schema": {"type": "string"}}, **PACKED_CONTENT},
-    "description": f"{PACKED_DESCRIPTION}; with `Accept: {EVENT_STREAM}` the events as they happen",
+    "description": f"{PACKED_DESCRIPTION}; with `Accept: {EVENT_STREAM}`, the events as they happen",
 }
 
 
@@ -80,7 +80,8 @@ async def execute(
     except Conflict as error:
         if body.exec_id is None and idempotency_key is not None:
             raise IdempotencyMismatch(
-                "the idempotency key was used for another command here; take a new key for a new one"
+                "This idempotency key was already used for a different command in this session. Use a "
+                "new key."
             ) from error
         raise
 
@@ -161,7 +162,7 @@ async def get_exec(
     session_id: str,
     exec_id: str,
     wait_s: Annotated[
-        float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the command's end.")
+        float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the command to end.")
     ] = 0,
     offset: Offset = 0,
     last_event_id: Annotated[
@@ -173,7 +174,9 @@ async def get_exec(
         return status_response(request, await service.get_exec(session_id, exec_id, wait_s=wait_s))
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 20):
-            raise InvalidRequest("Last-Event-ID is not one that this server gave")
+            raise InvalidRequest(
+                "Invalid Last-Event-ID. Send back the id of an event from this server, unchanged."
+            )
         offset = check_range("Last-Event-ID", int(last_event_id), 0, MAX_OFFSET)
     execution = await service.attach_exec(session_id, exec_id, offset=offset)
     events = exec_events(execution, offset, request.state.request_id)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.context import MAX_OFFSET, Service, check_range
-from sandlot.api.edge.problems import PROBLEMS, RANGE_PROBLEM
+from sandlot.api.edge.error_responses import PROBLEMS, RANGE_PROBLEM
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
 from sandlot.api.responses.lists import list_response, list_within_budget
@@ -43,8 +43,8 @@ async def list_files(
     service: Service,
     session_id: str,
     path: FilePath = ".",
-    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Most entries in one page.")] = 1000,
+    after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of entries per page.")] = 1000,
 ) -> Response:
     """List a folder, sorted by name."""
     return await list_response(
@@ -57,8 +57,8 @@ async def remove_file(
     service: Service,
     session_id: str,
     path: FilePath,
-    recursive: Annotated[bool, Query(description="Remove a folder with everything in it.")] = False,
-    missing_ok: Annotated[bool, Query(description="It is no error if there is nothing.")] = False,
+    recursive: Annotated[bool, Query(description="Remove a folder and everything in it.")] = False,
+    missing_ok: Annotated[bool, Query(description="Do not fail if the path does not exist.")] = False,
 ) -> Response:
     """Remove a file or folder."""
     removed = await service.files(session_id).remove(path, recursive=recursive, missing_ok=missing_ok)
@@ -70,7 +70,9 @@ async def stat_file(
     service: Service,
     session_id: str,
     path: FilePath,
-    follow: Annotated[bool, Query(description="`false`: describe a symbolic link itself.")] = True,
+    follow: Annotated[
+        bool, Query(description="`false`: describe a symbolic link itself, not its target.")
+    ] = True,
 ) -> Response:
     """Describe a file or folder."""
     return json_response(await service.files(session_id).stat(path, follow=follow))
@@ -81,9 +83,11 @@ async def walk_files(
     service: Service,
     session_id: str,
     path: FilePath = ".",
-    depth: Annotated[int, Query(ge=0, le=10_000, description="How many levels; 0 means all.")] = 0,
-    glob: Annotated[str | None, Query(description="Only what matches, such as `**/*.py`.")] = None,
-    limit: Annotated[int, Query(ge=1, le=100_000, description="Most entries.")] = 10_000,
+    depth: Annotated[
+        int, Query(ge=0, le=10_000, description="How many levels deep to list. 0 lists all.")
+    ] = 0,
+    glob: Annotated[str | None, Query(description="Return only paths that match, such as `**/*.py`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Maximum number of entries.")] = 10_000,
 ) -> Response:
     """List everything under a folder."""
     walking = service.files(session_id).walk(path, depth=depth, glob=glob, limit=limit)
@@ -96,10 +100,10 @@ async def search_files(
     session_id: str,
     pattern: Annotated[str, Query(min_length=1, description="The text to search for.")],
     path: FilePath = ".",
-    regex: Annotated[bool, Query(description="The pattern is a regular expression.")] = False,
-    ignore_case: Annotated[bool, Query(description="Ignore upper and lower case.")] = False,
-    glob: Annotated[str | None, Query(description="Only files that match, such as `**/*.py`.")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Most matches.")] = 1000,
+    regex: Annotated[bool, Query(description="Treat the pattern as a regular expression.")] = False,
+    ignore_case: Annotated[bool, Query(description="Ignore case.")] = False,
+    glob: Annotated[str | None, Query(description="Search only files that match, such as `**/*.py`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of matches.")] = 1000,
 ) -> Response:
     """Search files for lines that contain the pattern."""
     searching = service.files(session_id).search(
@@ -113,7 +117,7 @@ async def search_files(
     response_class=Response,
     responses={
         200: _binary_response("application/octet-stream"),
-        206: _binary_response("application/octet-stream", "The range that was asked for"),
+        206: _binary_response("application/octet-stream", "The requested range"),
         **RANGE_PROBLEM,
     },
 )
@@ -131,7 +135,7 @@ async def write_file(
     mode: Annotated[
         int | None, Query(ge=0, le=MAX_MODE, description="Permissions as a decimal number: 493 is 0755.")
     ] = None,
-    parents: Annotated[bool, Query(description="Create missing folders above the file.")] = True,
+    parents: Annotated[bool, Query(description="Create missing parent folders.")] = True,
     exclusive: Annotated[bool, Query(description="Fail if the file exists.")] = False,
 ) -> Response:
     """Create or replace a file. The body, of any type, becomes its content."""
@@ -169,10 +173,12 @@ async def write_archive(
     session_id: str,
     path: FilePath = ".",
     max_bytes: Annotated[
-        int | None, Query(ge=1, le=MAX_OFFSET, description="Refuse more bytes than this when unpacked.")
+        int | None,
+        Query(ge=1, le=MAX_OFFSET, description="Reject the archive if it unpacks to more bytes than this."),
     ] = None,
     max_files: Annotated[
-        int | None, Query(ge=1, le=MAX_FILES, description="Refuse more files than this.")
+        int | None,
+        Query(ge=1, le=MAX_FILES, description="Reject the archive if it has more files than this."),
     ] = None,
 ) -> Response:
     """Unpack a tar archive in the sandbox, as the sandbox's user."""
@@ -188,7 +194,7 @@ async def write_archive(
     responses={
         200: {
             "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-            "description": "The event `ready`, then `change` for each change",
+            "description": "A `ready` event, then one `change` event per change",
         }
     },
 )
@@ -197,7 +203,7 @@ async def watch_files(
     request: Request,
     session_id: str,
     path: FilePath = ".",
-    recursive: Annotated[bool, Query(description="Also the folders below.")] = False,
+    recursive: Annotated[bool, Query(description="Also watch the folders below.")] = False,
 ) -> Response:
     """Watch a folder and report changes as server-sent events."""
     stack = contextlib.AsyncExitStack()

@@ -26,13 +26,13 @@ class RequestMetrics:
         self._registry.register(self._service)
         self._requests = Counter(
             "sandlot_http_requests",
-            "Requests by method, route and status; 0 where nobody was left to answer.",
+            "Requests by method, route and status. Status 0: the client left before the response.",
             ("method", "route", "status"),
             registry=self._registry,
         )
         self._seconds = Histogram(
             "sandlot_http_request_seconds",
-            "Seconds until an answer began.",
+            "Seconds until the response started.",
             ("method", "route"),
             buckets=_BUCKETS,
             registry=self._registry,
@@ -57,15 +57,17 @@ class _ServiceCollector(Collector):
         health = self.health
         if health is None:
             return
-        yield GaugeMetricFamily("sandlot_ready", "Whether what it has can be used.", value=health.ready)
-        yield GaugeMetricFamily("sandlot_creates", "Whether new sessions are taken.", value=health.creates)
+        yield GaugeMetricFamily("sandlot_ready", "Whether existing sessions can be used.", value=health.ready)
+        yield GaugeMetricFamily("sandlot_creates", "Whether new sessions are accepted.", value=health.creates)
         yield GaugeMetricFamily(
-            "sandlot_active_sessions", "Sessions that live or are lost.", value=health.active_sessions
+            "sandlot_active_sessions", "Active and lost sessions.", value=health.active_sessions
         )
         yield GaugeMetricFamily(
-            "sandlot_calls_under_way", "Calls on sandboxes under way.", value=health.calls_under_way
+            "sandlot_calls_under_way", "Sandbox calls in progress.", value=health.calls_under_way
         )
-        info = GaugeMetricFamily("sandlot_info", "Who this is.", labels=("worker_id", "version"))
+        info = GaugeMetricFamily(
+            "sandlot_info", "The worker's id and version.", labels=("worker_id", "version")
+        )
         info.add_metric((health.worker_id, health.version), 1)
         yield info
         yield from _pools(health)
@@ -74,14 +76,20 @@ class _ServiceCollector(Collector):
 def _pools(health: ServiceHealth) -> Iterator[Metric]:
     label = ("environment",)
     sandboxes = GaugeMetricFamily(
-        "sandlot_pool_sandboxes", "Warm sandboxes, by state.", labels=("environment", "state")
+        "sandlot_pool_sandboxes", "Warm sandboxes by state.", labels=("environment", "state")
     )
-    target = GaugeMetricFamily("sandlot_pool_target", "Warm sandboxes wanted.", labels=label)
-    waiting = GaugeMetricFamily("sandlot_pool_waiting", "Creates that wait for a sandbox.", labels=label)
-    claim = GaugeMetricFamily("sandlot_pool_claim_seconds_p50", "Seconds to claim one, median.", labels=label)
+    target = GaugeMetricFamily("sandlot_pool_target", "Target number of warm sandboxes.", labels=label)
+    waiting = GaugeMetricFamily(
+        "sandlot_pool_waiting", "Creates that are waiting for a sandbox.", labels=label
+    )
+    claim = GaugeMetricFamily(
+        "sandlot_pool_claim_seconds_p50", "Median seconds to claim a sandbox.", labels=label
+    )
     hits = CounterMetricFamily("sandlot_pool_hits", "Creates served by a warm sandbox.", labels=label)
     misses = CounterMetricFamily(
-        "sandlot_pool_misses", "Creates without one, by reason.", labels=("environment", "reason")
+        "sandlot_pool_misses",
+        "Creates not served by a warm sandbox, by reason.",
+        labels=("environment", "reason"),
     )
     failures = CounterMetricFamily("sandlot_pool_failures", "Warm sandboxes that failed.", labels=label)
     for name, pool in sorted(health.pools.items()):

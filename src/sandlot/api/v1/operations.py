@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.context import Service
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.service import ServiceHealth
@@ -67,10 +67,11 @@ async def get_health(service: Service) -> Response:
     responses={503: {"model": ReadyBody, "description": "Existing sessions cannot be used now"}},
 )
 async def get_ready(service: Service) -> Response:
-    """For load balancers: 200 while existing sessions can be used, even if no new ones can be created.
+    """Show whether existing sessions can be used, for load balancers.
 
-    Needs no API key. An outage of a fleet's directory, which only stops creates, does not make this fail;
-    otherwise it would take every coordinator out at once.
+    The answer is 200 while they can, even if no new ones can be created. Needs no API key. An outage of a
+    fleet's directory, which only stops creates, does not make this fail; otherwise it would take every
+    coordinator out at once.
     """
     health = await service.health()
     return json_response(ReadyBody(health.ready, health.creates), 200 if health.ready else 503)

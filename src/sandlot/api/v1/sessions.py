@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.context import IdempotencyKey, Service, access_to
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
 from sandlot.domain.session import Session
@@ -40,9 +40,9 @@ async def create_session(
 @router.get("", response_model=SessionPageBody)
 async def list_sessions(
     service: Service,
-    thread: Annotated[str | None, Query(description="Only the session of this thread.")] = None,
-    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Most entries in one page.")] = 100,
+    thread: Annotated[str | None, Query(description="Return only this thread's session.")] = None,
+    after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries per page.")] = 100,
 ) -> Response:
     """List active and lost sessions, oldest first."""
     page = await service.list_sessions(thread=thread, after=after, limit=limit)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.context import IdempotencyKey, Service, access_to
-from sandlot.api.edge.problems import PROBLEMS
+from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
 from sandlot.api.responses.results import PACKED_CONTENT, PACKED_DESCRIPTION, thread_run_response
@@ -29,7 +29,7 @@ async def get_thread(service: Service, request: Request, thread: str) -> Respons
     """Return the thread's session. Does not create one."""
     page = await service.list_sessions(thread=thread, limit=1) if is_thread(thread) else None
     if page is None or not page.sessions:
-        raise NotFound("this thread has no session")
+        raise NotFound("This thread has no session.")
     session = page.sessions[0]
     return json_response(SessionBody.of(session, access_to(request, session)))
 
@@ -48,9 +48,12 @@ async def execute_in_thread(
 ) -> Response:
     """Get or create the thread's session and run a command in it, in one request."""
     if body.session.thread not in (None, thread):
-        raise InvalidRequest("session.thread is another thread than the path's")
+        raise InvalidRequest("session.thread must be the thread in the path.")
     if body.exec.background:
-        raise InvalidRequest("a thread's exec is run to its end; start one in the background in its session")
+        raise InvalidRequest(
+            "A thread's exec cannot run in the background. Start it in the thread's session: POST "
+            "/v1/sessions/{session_id}/execs."
+        )
     create = body.session.to_domain(thread=thread)
     run = await service.execute_in_thread(
         create, to_exec_request(body.exec, idempotency_key), body.exec.stdin_bytes

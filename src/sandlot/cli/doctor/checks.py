@@ -128,30 +128,38 @@ def check_capacity(machine: Machine, overcommit: Overcommit, recipe: Recipe, max
         "cores": int(total.cpus / limits.cpus),
         "processes": total.pids // limits.pids,
     }
-    scarce = min(fits, key=lambda what: fits[what])
-    room = min(fits[scarce], max_sessions)
-    message = (
-        f"enough for {room} {recipe.environment.name} sessions. "
+    bounds = {**fits, "SANDLOT_MAX_SESSIONS": max_sessions}
+    scarce = min(bounds, key=lambda what: bounds[what])
+    room, name = bounds[scarce], recipe.environment.name
+    figures = (
         f"Memory: {size(machine.memory_bytes)} (overcommit {overcommit.memory:g}), {fits['memory']} fit. "
         f"Cores: {machine.cpus} (overcommit {overcommit.cpus:g}), {fits['cores']} fit. "
         f"Processes: {machine.pids}, {fits['processes']} fit. SANDLOT_MAX_SESSIONS: {max_sessions}"
     )
     if room >= max(1, recipe.pool.size):
-        return ok("room", message)
+        return ok("room", f"enough for {room} {name} sessions. {figures}")
     remedies = {
         "memory": "Add memory, raise SANDLOT_OVERCOMMIT_MEMORY",
         "cores": "Add cores, raise SANDLOT_OVERCOMMIT_CPUS",
         "processes": f"Run `sudo sysctl -w kernel.pid_max={PID_MAX_LIMIT}`",
+        "SANDLOT_MAX_SESSIONS": "Raise SANDLOT_MAX_SESSIONS",
     }
     return warn(
-        "room", message, f"{remedies[scarce]}, or set SANDLOT_POOL_SIZE to less than {recipe.pool.size}."
+        "room",
+        f"only {room} {name} sessions fit, limited by {scarce}; the pool alone needs "
+        f"{max(1, recipe.pool.size)}. {figures}",
+        f"{remedies[scarce]}, or set SANDLOT_POOL_SIZE to less than {recipe.pool.size}.",
     )
 
 
 def check_disk(folder: str, free: int | None) -> Check:
-    fix = f"Free some space in {folder}: docker system df, then docker image prune"
+    fix = (
+        f"Free some space in {folder}. Run `docker system df` to see what uses it, then `docker image prune`."
+    )
     if free is None:
-        return warn("disk", f"cannot read the free space of {folder}", "Check its free space yourself.")
+        return warn(
+            "disk", f"cannot read how much space is free in {folder}", "Check the free space yourself."
+        )
     if free < FREE_DISK_NEEDED:
         return fail("disk", f"{size(free)} free at {folder}", fix)
     if free < FREE_DISK_WANTED:
@@ -167,8 +175,8 @@ def check_images(present: Mapping[str, str | None], recipes: Mapping[str, Recipe
         if image_id is not None:
             found.append(ok(f"image {image}", f"found ({image_id}), used by {', '.join(users)}"))
             continue
-        fix = f"sandlot images build {image.removeprefix('sandlot/')}"
-        fix = fix if image.startswith("sandlot/") and "@" not in image else f"docker pull {image}"
+        fix = f"Run `sandlot images build {image.removeprefix('sandlot/')}`."
+        fix = fix if image.startswith("sandlot/") and "@" not in image else f"Run `docker pull {image}`."
         report = fail if DEFAULT_ENVIRONMENT in users else warn
         found.append(report(f"image {image}", f"missing, needed by {', '.join(users)}", fix))
     return found
@@ -185,10 +193,10 @@ def check_data_dir(folder: str, problem: str | None) -> Check:
 def check_users(users: str, taken_by: str | None) -> Check:
     """Check the sandboxes' user ids. ``taken_by``: another user of some of them."""
     if taken_by is None:
-        return ok("users", f"{users}: one id per sandbox, used by nobody else")
+        return ok("users", f"{users}: one id per sandbox, shared with no other user")
     return warn(
         "users",
-        f"{users} overlap with {taken_by}: whoever has one of these ids can signal that sandbox's processes",
+        f"{users} overlap with {taken_by}: a user with one of these ids can signal that sandbox's processes",
         "Choose another range with SANDLOT_SANDBOX_USERS.",
     )
 

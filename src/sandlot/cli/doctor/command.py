@@ -104,7 +104,7 @@ def _check_users(settings: ServerSettings, info: Mapping[str, Any]) -> Check:
     from sandlot.providers.docker.host import users
 
     if users.uses_user_namespaces(info):
-        return checks.ok("users", "the engine maps the users of containers to others on this machine")
+        return checks.ok("users", "Docker maps the users of containers to other users on this machine")
     chosen = users.DEFAULT_USERS
     if settings.sandbox_users is not None:
         chosen = users.UserRange.parse(settings.sandbox_users)
@@ -168,7 +168,7 @@ def _check_agent() -> Check:
     agent = packaged_agent()
     if agent.exists():
         return checks.ok("agent", agent.name)
-    fix = "Install sandlot again; in a checkout: make agent"
+    fix = "Reinstall sandlot. In a source checkout, run: make agent"
     return checks.fail("agent", f"{agent.name} is missing from this installation", fix)
 
 
@@ -183,7 +183,7 @@ def _data_dir_problem(folder: Path) -> str | None:
     if not nearest.is_dir():
         return f"{nearest} is not a folder"
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return f"{nearest} is not writable for {getpass.getuser()}"
+        return f"{getpass.getuser()} cannot write to {nearest}"
     return None
 
 

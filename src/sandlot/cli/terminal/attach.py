@@ -145,7 +145,10 @@ async def _copy_output(execution: AsyncExec) -> int:
         elif isinstance(event, Exited):
             # A command that could not start reports that on its stderr. Do not report it twice.
             return _exit_code(event, "" if wrote_stderr else event.error)
-    raise SandlotError(f"the output of {execution.id} ended without an exit code")
+    raise SandlotError(
+        f"The output of {execution.id} ended without an exit code. Run `sandlot sessions list` to see "
+        "whether its session still exists."
+    )
 
 
 def _exit_code(exited: Exited, start_error: str) -> int:

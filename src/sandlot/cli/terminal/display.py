@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 # After this time a waiting user wants to know what is happening.
-SLOW_S = 1.5
+SLOW_S = 1.0
 # A shell's exit code for a program whose reader closed the pipe.
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -86,8 +86,11 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def note_if_slow(message: str) -> Iterator[None]:
-    """Print a message if the block takes long. Needs a running event loop."""
+def note_if_slow(message: str, *, quiet: bool = False) -> Iterator[None]:
+    """Print a message if the block takes long, unless ``quiet``. Needs a running event loop."""
+    if quiet:
+        yield
+        return
     timer = asyncio.get_running_loop().call_later(SLOW_S, note, message)
     try:
         yield
@@ -113,6 +116,15 @@ def duration(seconds: float | None) -> str:
     if total < 3600:
         return f"{total // 60}m" + (f"{total % 60}s" if total % 60 else "")
     return f"{total // 3600}h" + (f"{total % 3600 // 60}m" if total % 3600 // 60 else "")
+
+
+def ago(at: float) -> str:
+    """Return how long ago a time was, in words."""
+    seconds = max(0, int(time.time() - at))
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if count := seconds // length:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
 
 
 def timestamp(at: float | None) -> str:

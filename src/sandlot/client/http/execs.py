@@ -16,9 +16,9 @@ import msgspec
 
 from sandlot.client.http.calls import EXECUTE_READ_S
 from sandlot.client.http.paths import exec_path, session_path, thread_path
-from sandlot.client.http.retries.creates import RecoveryWait
+from sandlot.client.http.retries.creates import Patience
 from sandlot.client.http.retries.results import may_be_running, until_result
-from sandlot.client.http.retries.rules import Patience, backoff
+from sandlot.client.http.retries.rules import OutageLimit, backoff
 from sandlot.client.http.routing.sandboxes_seen import SandboxSeen
 from sandlot.client.http.sessions import SessionOperations
 from sandlot.client.http.streams.event_streams import EventStream, SseEventStream, WebSocketEventStream
@@ -90,14 +90,14 @@ class ExecOperations(SessionOperations):
                 raise
 
         return await until_result(
-            request.exec_id, post, fetch_result, RecoveryWait(self._connection, 0), self._max_outage_s
+            request.exec_id, post, fetch_result, Patience(self._connection, 0), self._max_outage_s
         )
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
     ) -> ThreadRun:
         if create.thread is None:
-            raise InvalidRequest("execute_in_thread needs a thread")
+            raise InvalidRequest("execute_in_thread() needs a thread.")
         thread = thread_path(create.thread)
         before = self._sandboxes.of(thread)
         thread_exec = ThreadExecBody(ExecBody.of(request, stdin), CreateSessionBody.of(create))
@@ -124,8 +124,8 @@ class ExecOperations(SessionOperations):
                 raise
             return None if result is None else ThreadRun(Opened(session, False), result)
 
-        wait = RecoveryWait(self._connection, self._patience_s)
-        return await until_result(request.exec_id, post, fetch_result, wait, self._max_outage_s)
+        patience = Patience(self._connection, self._patience_s)
+        return await until_result(request.exec_id, post, fetch_result, patience, self._max_outage_s)
 
     async def _prove_same_sandbox(self, path: str, before: SandboxSeen | None, exec_id: str) -> None:
         """Raise ``SandboxLost`` unless an exec that the server does not know surely never ran.
@@ -181,9 +181,9 @@ class ExecOperations(SessionOperations):
             return await calls.on_best_route(lambda to: SseEventStream.open(to, "GET", path), repeatable=True)
 
         redial = self._redial(session_id, attach)
-        patience = Patience(self._max_outage_s)
+        outage_limit = OutageLimit(self._max_outage_s)
         execution = HttpExecution(
-            session_id, request.exec_id, redial, calls.reroute_after, offset, self._executions, patience
+            session_id, request.exec_id, redial, calls.reroute_after, offset, self._executions, outage_limit
         )
         await execution.open(start)
         if not request.stdin and request.pty is None:
@@ -205,7 +205,7 @@ class ExecOperations(SessionOperations):
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> HttpExecution:
         if offset < 0:
-            raise InvalidRequest("an offset must not be negative")
+            raise InvalidRequest("offset must not be negative.")
         calls = self._calls_to(session_id)
 
         async def attach(offset: int) -> EventStream:
@@ -213,9 +213,9 @@ class ExecOperations(SessionOperations):
             return await calls.on_best_route(lambda to: WebSocketEventStream.open(to, path), repeatable=True)
 
         redial = self._redial(session_id, attach)
-        patience = Patience(self._max_outage_s)
+        outage_limit = OutageLimit(self._max_outage_s)
         execution = HttpExecution(
-            session_id, exec_id, redial, calls.reroute_after, offset, self._executions, patience
+            session_id, exec_id, redial, calls.reroute_after, offset, self._executions, outage_limit
         )
         await execution.open(attach)
         return execution
@@ -227,7 +227,7 @@ class ExecOperations(SessionOperations):
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        waits, patience = wait_s > 0 and self._max_outage_s > 0, Patience(self._max_outage_s)
+        waits, outage_limit = wait_s > 0 and self._max_outage_s > 0, OutageLimit(self._max_outage_s)
         while True:
             left = max(0.0, deadline - loop.time())
             try:
@@ -236,12 +236,12 @@ class ExecOperations(SessionOperations):
                 if not waits:
                     raise
                 # A caller that waits for the end also waits for an unreachable server.
-                exhausted, pause = patience.exhausted(error), backoff(patience.breaks + 2)
-                if exhausted or loop.time() + pause > deadline:
+                exceeded, pause = outage_limit.exceeded(error), backoff(outage_limit.breaks + 2)
+                if exceeded or loop.time() + pause > deadline:
                     raise may_be_running(exec_id, error) from error
                 await asyncio.sleep(pause)
                 continue
-            patience.reset()
+            outage_limit.reset()
             if not status.running or left <= WAIT_PIECE_S:
                 return status
 
@@ -275,8 +275,8 @@ class ExecOperations(SessionOperations):
 
 def _sandbox_gone(exec_id: str) -> SandboxLost:
     return SandboxLost(
-        f"the connection broke, and the sandbox that was given exec {exec_id} may be gone since; it may have"
-        " run there, and is not run again in another",
+        f"The connection broke, and the sandbox that received exec {exec_id} may be gone. The command "
+        "may have run there. Sandlot does not run it again in another sandbox.",
         details={"exec_id": exec_id},
         may_have_executed=True,
     )
@@ -285,6 +285,7 @@ def _sandbox_gone(exec_id: str) -> SandboxLost:
 def _kept_result(status: ExecStatus) -> ExecResult | None:
     if not status.running and status.result is None:
         raise SandlotError(
-            f"exec {status.exec_id} has ended, and its result is not kept any more", may_have_executed=True
+            f"Exec {status.exec_id} has ended, and the sandbox no longer keeps its result.",
+            may_have_executed=True,
         )
     return status.result

@@ -14,7 +14,7 @@ from sandlot.client.http.routing.session_calls import SessionCalls
 from sandlot.client.http.streams.event_streams import SILENCE_S
 from sandlot.client.http.streams.sse import EventParser, ServerEvent
 from sandlot.client.http.transport.connection import READ_TIMEOUT_S, SLOWEST_BYTES_PER_S, Connection
-from sandlot.client.http.transport.problems import (
+from sandlot.client.http.transport.errors import (
     error_of_problem,
     error_of_transport,
     interrupted,
@@ -73,7 +73,7 @@ class HttpFiles:
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         if offset < 0 or (length is not None and length < 0):
-            raise InvalidRequest("offset and length must not be negative")
+            raise InvalidRequest("offset and length must not be negative.")
         if length == 0:
             await self.stat(path)
             return
@@ -84,7 +84,7 @@ class HttpFiles:
         try:
             async with self._calls.stream(target, headers=headers) as response:
                 if headers is not None and response.status_code != 206:
-                    raise unreadable(str(response.url), "a whole file where a part was asked for")
+                    raise unreadable(str(response.url), "got the whole file instead of the requested range")
                 async for piece in response.aiter_raw():
                     yield piece
         except InvalidRequest:
@@ -98,11 +98,11 @@ class HttpFiles:
         async with self._calls.stream(self._path + "/content" + query(path=path)) as response:
             length = response.headers.get("content-length", "")
             if length.isdecimal() and int(length) > max_bytes:
-                raise _too_large("the file", max_bytes, path)
+                raise _too_large("The file", max_bytes, path)
             async for piece in response.aiter_raw():
                 total += len(piece)
                 if total > max_bytes:
-                    raise _too_large("the file", max_bytes, path)
+                    raise _too_large("The file", max_bytes, path)
                 pieces.append(piece)
         return b"".join(pieces)
 
@@ -172,7 +172,7 @@ class HttpFiles:
             async for piece in response.aiter_raw():
                 total += len(piece)
                 if max_bytes is not None and total > max_bytes:
-                    raise _too_large("the archive", max_bytes, path)
+                    raise _too_large("The archive", max_bytes, path)
                 yield piece
 
     async def write_archive(
@@ -226,4 +226,4 @@ async def _changes(connection: Connection, events: AsyncIterator[ServerEvent]) -
 
 
 def _too_large(what: str, max_bytes: int, path: str) -> FileProblem:
-    return FileProblem(f"{what} exceeds {max_bytes} bytes", reason="too_large", path=path)
+    return FileProblem(f"{what} exceeds {max_bytes} bytes.", reason="too_large", path=path)

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from sandlot.client.http.service import HttpService
-from sandlot.client.http.transport.request import encode, query, segment
+from sandlot.client.http.transport.request import query, segment
 from sandlot.domain.errors import NotFound, Unsupported
-from sandlot.wire.fleet_bodies import DrainBody, FleetBody, PlacedSessionBody, PlacedSessionsBody
+from sandlot.wire.fleet_bodies import EMPTY_BODY, FleetBody, PlacedSessionBody, PlacedSessionsBody
 
 _FLEET: Final = msgspec.json.Decoder(FleetBody)
 _PLACED: Final = msgspec.json.Decoder(PlacedSessionsBody)
@@ -38,10 +38,12 @@ class FleetOperator(HttpService):
     async def set_draining(self, worker_id: str, draining: bool) -> None:
         action = "drain" if draining else "undrain"
         path = f"/v1/fleet/workers/{segment(worker_id)}/{action}"
-        await self._request("POST", path, encode(DrainBody()))
+        await self._request("POST", path, EMPTY_BODY)
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
             return await self._call(method, path, body, repeatable=True)
         except NotFound as error:
-            raise Unsupported(f"{self.url} is one server, not a fleet's coordinator") from error
+            raise Unsupported(
+                f"{self.url} is a single server, not a fleet coordinator. Pass a coordinator's URL."
+            ) from error

@@ -15,7 +15,7 @@ import msgspec
 
 from sandlot.client.http.calls import EXECUTE_READ_S, ServiceCalls
 from sandlot.client.http.paths import session_path
-from sandlot.client.http.retries.creates import RecoveryWait, until_created
+from sandlot.client.http.retries.creates import Patience, until_created
 from sandlot.client.http.transport.request import encode, header, query
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import Opened, SessionPage
@@ -52,7 +52,7 @@ class SessionOperations(ServiceCalls):
                 "POST", "/v1/sessions", encoded, headers=headers, read_timeout_s=EXECUTE_READ_S
             )
 
-        status, body = await until_created(post, RecoveryWait(self._connection, patience_s))
+        status, body = await until_created(post, Patience(self._connection, patience_s))
         return Opened(self._session(body), status == 201)
 
     async def get_session(self, session_id: str) -> Session:

@@ -60,7 +60,7 @@ class BackgroundLoop:
             self._start_after_fork()
         if not self.alive:
             coroutine.close()
-            raise RuntimeError("this client is closed")
+            raise RuntimeError("This client is closed. Create a new one.")
         self._calls.add(coroutine)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 

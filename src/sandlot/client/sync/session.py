@@ -176,7 +176,7 @@ class Session(Facade[AsyncSession]):
         dispatcher = OutputDispatcher(self.info, request, on_stdout, on_stderr)
         if any(inspect.iscoroutinefunction(callback) for callback in dispatcher.callbacks.values()):
             raise TypeError(
-                "run() calls plain functions as on_stdout and on_stderr; an AsyncSession awaits them"
+                "on_stdout and on_stderr must be plain functions. Use an AsyncSession for async ones."
             )
         with contextlib.closing(self.events_of(request, stdin)) as events:
             for event in events:

@@ -39,8 +39,8 @@ class ByteBudget:
         size = min(size, self.total)
         if self._held + size > self.total:
             raise Busy(
-                "too much is on its way to clients at this moment; ask again, and for a command's result, "
-                "which is kept, ask for it by its exec id",
+                "The server is sending too much data to clients right now. Retry; a command's result "
+                "is kept and can be fetched by its exec id.",
                 retry_after_s=1.0,
                 may_have_executed=True,
                 details={"reason": "large_results"},

@@ -31,6 +31,6 @@ def disk_problem(space: DiskSpace, min_free_bytes: int | None) -> str | None:
     if space.free_bytes >= needed:
         return None
     return (
-        f"{space.disk} has {space.free_bytes // MIB} MiB left, less than {needed // MIB} MiB "
-        "(SANDLOT_MIN_FREE_BYTES)"
+        f"{space.disk} has {space.free_bytes // MIB} MiB free, less than the minimum of "
+        f"{needed // MIB} MiB (SANDLOT_MIN_FREE_BYTES)"
     )

@@ -44,7 +44,7 @@ class Limits:
         for name, (low, high) in LIMIT_RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise InvalidRequest(f"limit {name}={value} is outside {low} … {high}")
+                raise InvalidRequest(f"Limit {name}={value} is out of range. Use {low} to {high}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,12 @@ class Overcommit:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Part of a machine: all that sandboxes may be given, or what some have been given."""
+    """Part of a machine: all that sandboxes may be given, or what some have been given.
+
+    memory_bytes: memory in bytes.
+    cpus: processor time, in processors.
+    pids: how many processes and threads.
+    """
 
     memory_bytes: int = 0
     cpus: float = 0.0
@@ -48,13 +53,16 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    """``total``: what the machine may give away, with overcommitment. ``given``: what it has given.
+    """How much of a machine sandboxes have.
 
-    ``disk_free_bytes`` changes all the time, so a change of it alone is not worth a report.
+    total: what the machine may give away, with overcommitment.
+    given: what it has given to sandboxes.
+    disk_free_bytes: free space on its disk; null if the worker does not say.
     """
 
     total: Resources
     given: Resources
+    # It changes all the time, so a change of it alone is not worth a report.
     disk_free_bytes: int | None = field(default=None, compare=False)
 
 
@@ -93,8 +101,8 @@ def check_fits_machine(machine: Machine, limits: Limits) -> None:
     for name in ("memory_bytes", "cpus", "pids"):
         if getattr(limits, name) > getattr(machine, name):
             raise Unavailable(
-                f"limit {name}={getattr(limits, name)} is more than this machine has "
-                f"({getattr(machine, name)}); ask for less",
+                f"Limit {name}={getattr(limits, name)} exceeds what this machine has "
+                f"({getattr(machine, name)}). Ask for less, or use a larger machine.",
                 retryable=False,
                 details={"reason": "capacity", "limit": name},
             )
@@ -129,8 +137,9 @@ def shortage(use: MachineUse, limits: Limits) -> Shortage | None:
     if given.memory_bytes + limits.memory_bytes > total.memory_bytes:
         return Shortage(
             "memory_bytes",
-            f"sandboxes have reserved {given.memory_bytes / GIB:.1f} of {total.memory_bytes / GIB:.1f} GiB "
-            f"of memory, and this one needs {limits.memory_bytes / GIB:.1f} GiB (SANDLOT_OVERCOMMIT_MEMORY)",
+            f"sandboxes have reserved {given.memory_bytes / GIB:.1f} of {total.memory_bytes / GIB:.1f} "
+            f"GiB of memory, and this one needs {limits.memory_bytes / GIB:.1f} GiB "
+            "(SANDLOT_OVERCOMMIT_MEMORY)",
         )
     if given.cpus + limits.cpus > total.cpus + 1e-6:
         return Shortage(

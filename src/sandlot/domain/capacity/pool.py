@@ -44,7 +44,8 @@ class PoolPolicy:
     def __post_init__(self) -> None:
         if not 0 <= self.min <= self.size <= self.max:
             raise InvalidRequest(
-                f"a pool needs 0 ≤ min ≤ size ≤ max, not min {self.min}, size {self.size}, max {self.max}"
+                f"A pool needs 0 ≤ min ≤ size ≤ max, but has min {self.min}, size {self.size}, max "
+                f"{self.max}."
             )
 
 
@@ -126,13 +127,13 @@ def target(policy: PoolPolicy, peak: int, refill_s: float, quiet_for_s: float) -
     the start.
     """
     if quiet_for_s >= DEMAND_WINDOW_S:
-        return Target(policy.min, policy.min, f"nobody came for {DEMAND_WINDOW_S // 60} minutes: the minimum")
+        return Target(policy.min, policy.min, f"no claims for {DEMAND_WINDOW_S // 60} minutes: the minimum")
     wanted = math.ceil(peak * HEADROOM)
     if wanted <= policy.size:
-        return Target(policy.size, max(wanted, policy.min), "demand is within the configured size")
-    reason = f"at most {peak} claims within one refill of {refill_s:.1f} s, and half as many again"
+        return Target(policy.size, max(wanted, policy.min), "demand fits the configured size")
+    reason = f"at most {peak} claims during one refill of {refill_s:.1f} s, plus half"
     if wanted > policy.max:
-        return Target(policy.max, wanted, f"{reason}: held to the maximum")
+        return Target(policy.max, wanted, f"{reason}: limited to the maximum")
     return Target(wanted, wanted, reason)
 
 

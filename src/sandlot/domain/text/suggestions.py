@@ -20,4 +20,4 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name; empty if no known name is similar."""
     match = closest_match(name, known)
-    return "" if match is None else f"; did you mean {match!r}?"
+    return "" if match is None else f" Did you mean {match!r}?"

@@ -13,9 +13,9 @@ def check_env(env: Mapping[str, str]) -> None:
     check_strings("variable", env)
     for name, value in env.items():
         if not name or "=" in name:
-            raise InvalidRequest("a variable's name is empty or contains '='")
+            raise InvalidRequest("A variable's name is empty or contains '='.")
         if "\0" in name or "\0" in value:
-            raise InvalidRequest(f"the variable {name!r:.80} contains a NUL character")
+            raise InvalidRequest(f"Variable {name!r:.80} contains a NUL character.")
 
 
 def check_strings(kind: str, entries: Mapping[str, str]) -> None:
@@ -25,9 +25,10 @@ def check_strings(kind: str, entries: Mapping[str, str]) -> None:
     """
     for name, value in entries.items():
         if not isinstance(name, str):
-            raise InvalidRequest(f"the name of a {kind} is text, and {name!r:.80} is {type(name).__name__}")
+            raise InvalidRequest(
+                f"The name of a {kind} must be a string, but {name!r:.80} is {type(name).__name__}."
+            )
         if not isinstance(value, str):
             raise InvalidRequest(
-                f"the value of a {kind} is text, and that of {name!r:.80} is {type(value).__name__}; "
-                "write str(...) around it"
+                f"The value of {kind} {name!r:.80} must be a string, not {type(value).__name__}. Use str()."
             )

@@ -81,9 +81,9 @@ class FleetHealth:
 
     def _log_change(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
-            log.warning("the directory cannot be asked; sessions go on, creates do not", error=problem)
+            log.warning("cannot reach the directory; sessions continue, creates fail", error=problem)
         elif problem is None and self._problem is not None:
-            log.info("the directory answers again")
+            log.info("directory reachable again")
         self._problem = problem
 
 
@@ -109,13 +109,15 @@ def health_of(
     # The list is cut at its end, so problems that stop the whole fleet come first.
     problems = [] if alive else ["no worker is alive"]
     problems += [
-        f"worker {worker.ref.id} has other keys than this coordinator, and refuses its calls: give both the "
-        "same SANDLOT_FLEET_KEYS"
+        (
+            f"worker {worker.ref.id} has different keys than this coordinator and refuses its calls. Set "
+            "the same SANDLOT_FLEET_KEYS on both."
+        )
         for worker in alive
         if worker not in usable
     ]
     if not status.settled:
-        problems.append("the directory is being filled again from the workers")
+        problems.append("the directory is being rebuilt from the workers")
     problems += [
         f"worker {worker.ref.id} is {worker.ref.state.value}"
         for worker in workers
@@ -136,7 +138,7 @@ def health_of(
         active_sessions=status.sessions,
         calls_under_way=0,
         pools={
-            name: PoolStats(ready, 0, 0, ready, "each worker holds its own", 0)
+            name: PoolStats(ready, 0, 0, ready, "each worker has its own pool", 0)
             for name, ready in warm.items()
         },
         problems=tuple(problems[:MAX_PROBLEMS]),

@@ -51,10 +51,10 @@ from sandlot.domain.session_states import end, mark_worker_lost, predecessor
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.coordinator.health import FleetHealth
-from sandlot.fleet.coordinator.locations import SessionLocations, lost_with_worker
-from sandlot.fleet.coordinator.operations import FleetOperations
+from sandlot.fleet.coordinator.operator_requests import FleetOperations
 from sandlot.fleet.coordinator.options import CoordinatorOptions
-from sandlot.fleet.coordinator.placement import placement_request, takeover_request
+from sandlot.fleet.coordinator.placement_requests import placement_request, takeover_request
+from sandlot.fleet.coordinator.session_locations import SessionLocations, lost_with_worker
 from sandlot.fleet.coordinator.worker_links import (
     Watch,
     WorkerLink,
@@ -156,7 +156,7 @@ class CoordinatorService:
             except SandlotError as error:
                 if not _can_try_elsewhere(place, error) or len(wanted.avoid) + 1 >= MAX_WORKERS_TRIED:
                     raise
-                log.warning("a worker is passed over", worker=place.worker.id, error=error.message)
+                log.warning("worker failed; trying another", worker=place.worker.id, error=error.message)
                 wanted, last_error = replace(wanted, avoid=(*wanted.avoid, place.worker.id)), error
 
     async def _create_at(
@@ -248,7 +248,7 @@ class CoordinatorService:
                 self._catalogue, PlacementRequest(self._tenant, lost.environment, thread=lost.thread), lost
             )
         )
-        assert isinstance(place, Place), "whoever takes over is given a place, not a report"
+        assert isinstance(place, Place), "a takeover gets a place, not a report"
         if place.lost is None:  # the session's worker is back
             async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
                 return await worker.recreate_session(session_id)
@@ -282,7 +282,7 @@ class CoordinatorService:
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
     ) -> ThreadRun:
         if create.thread is None:
-            raise InvalidRequest("say which thread")
+            raise InvalidRequest("Missing thread.")
         opened = await self.create_session(create)
         return ThreadRun(opened, await self.execute(opened.session.id, request, stdin))
 

@@ -12,7 +12,7 @@ from sandlot.client.http import HttpService
 from sandlot.client.http.streams.event_streams import EventStream
 from sandlot.client.http.streams.execution import Dial
 from sandlot.client.http.transport.connection import Connection
-from sandlot.client.http.transport.problems import is_transport_failure
+from sandlot.client.http.transport.errors import is_transport_failure
 from sandlot.client.http.transport.request import encode, segment
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import (
@@ -26,9 +26,9 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
-from sandlot.fleet.coordinator.sending import CONNECT_TIMEOUT_S, Sender
+from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
 from sandlot.fleet.directory.contract import WorkerRef
-from sandlot.wire.fleet_bodies import AssignedCreateBody, DrainBody
+from sandlot.wire.fleet_bodies import EMPTY_BODY, AssignedCreateBody
 from sandlot.wire.request_id import current_request_id
 
 # Together with CONNECT_TIMEOUT_S shorter than the time for which a client waits for new access.
@@ -107,14 +107,15 @@ class WorkerLink(HttpService):
     async def set_draining(self, draining: bool) -> None:
         path = "/v1/fleet/drain" if draining else "/v1/fleet/undrain"
         try:
-            await self._connection.call("POST", path, encode(DrainBody()), repeatable=True)
+            await self._connection.call("POST", path, EMPTY_BODY, repeatable=True)
         except NotFound as error:
             raise Unsupported(
-                "this worker is of an earlier version, which takes sessions again once it is restarted"
+                "This worker runs an older version without drain and undrain. It accepts sessions "
+                "again after a restart."
             ) from error
 
     async def close(self) -> None:
-        self._sender.close()
+        await self._sender.close()
         await super().close()
 
     async def answers(self) -> bool:
@@ -148,7 +149,7 @@ async def watched(link: WorkerLink, within_s: float | None = None) -> AsyncItera
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise LinkInterrupted("the worker did not answer in time", retry_after_s=1.0) from error
+        raise LinkInterrupted("The worker did not answer in time. Retry.", retry_after_s=1.0) from error
     finally:
         first_probe.cancel()
         for task in watching:
@@ -183,7 +184,9 @@ def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
         # The token expired while the request waited, or keys or clocks differ. The worker did
         # nothing.
         return Unavailable(
-            f"worker {worker_id} did not take this coordinator's token ({error.message}); retry",
+            f"Worker {worker_id} rejected this coordinator's token "
+            f"({error.message.removesuffix('.')}). Retry. If it persists, compare SANDLOT_FLEET_KEYS "
+            "and the clocks on both.",
             retry_after_s=1.0,
             details=details,
         )
@@ -191,7 +194,7 @@ def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
         return error
     kind = LinkInterrupted if isinstance(error, LinkInterrupted) else Unavailable
     return kind(
-        f"worker {worker_id} cannot be reached from this coordinator, or no longer; retry",
+        f"This coordinator cannot reach worker {worker_id}. Retry.",
         retry_after_s=1.0,
         may_have_executed=error.may_have_executed,
         details=details,
@@ -223,7 +226,7 @@ class WorkerLinks:
                 link = WorkerLink(worker.url, token, self._check_session, self._large_answers)
             except InvalidRequest as error:
                 raise Unavailable(
-                    f"worker {worker.id} gives an address that cannot be used: {error.message}",
+                    f"Worker {worker.id} advertises an invalid address: {error.message}",
                     details={"reason": "worker_unreachable", "worker_id": worker.id},
                 ) from error
             self._links[key] = link

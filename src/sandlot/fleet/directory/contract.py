@@ -59,7 +59,9 @@ class Timings:
         if not 0 < self.lease_s <= self.lost_after_s:
             # After an outage of the directory all leases have expired, and workers need time to
             # report before their sessions count as lost.
-            raise InvalidRequest("lost_after_s must be at least lease_s, and both more than 0")
+            raise InvalidRequest(
+                "lease_s must be more than 0, and lost_after_s must not be less than lease_s."
+            )
 
 
 class WorkerState(StrEnum):

@@ -107,7 +107,7 @@ def _bytes_of(text: msgspec.Raw) -> bytes:
 
 def pack_id(session_id: str) -> bytes:
     if not is_session_id(session_id):
-        raise InvalidRequest(f"{session_id!r:.80} is not a session's id")
+        raise InvalidRequest(f"{session_id!r:.80} is not a session id.")
     return bytes.fromhex(session_id[4:])
 
 

@@ -37,7 +37,7 @@ def connect_by_sentinels(
     ``password`` is that of the Sentinels. Only the credentials and the database of ``url`` count.
     """
     if url.startswith("rediss:"):
-        raise InvalidRequest("a Redis behind Sentinels is reached without TLS here: give a redis:// URL")
+        raise InvalidRequest("TLS is not supported for a Redis behind Sentinels. Use a redis:// URL.")
     with _url_errors():
         from_url = {
             key: value for key, value in parse_url(url).items() if key in ("username", "password", "db")
@@ -62,8 +62,13 @@ def connect_by_sentinels(
 
 
 def _options(deadline_s: float) -> dict[str, Any]:
-    # Retry once, without a pause: a connection may have died while idle.
-    retry = Retry(NoBackoff(), 1, supported_errors=(exceptions.ConnectionError,))
+    # Retry once, without a pause: a connection may have died while idle, which uvloop reports as a
+    # RuntimeError. Scripts may be sent twice.
+    retry = Retry(
+        NoBackoff(),
+        1,
+        supported_errors=(exceptions.ConnectionError, RuntimeError),  # type: ignore[arg-type]
+    )
     return {
         # Each call has one deadline for everything. A timeout for each read and write costs more
         # time than the reads and writes.
@@ -84,7 +89,7 @@ def _url_errors() -> Iterator[None]:
     except (ValueError, TypeError, AttributeError, exceptions.RedisError):
         # Show neither the value nor redis-py's message: both may contain a password.
         raise InvalidRequest(
-            "SANDLOT_REDIS_URL cannot be used: behind its ? there is what redis-py does not take"
+            "SANDLOT_REDIS_URL has an unsupported option after the question mark. Remove it."
         ) from None
 
 
@@ -95,4 +100,4 @@ def _address(text: str) -> tuple[str, int]:
             return parsed.hostname, parsed.port or 26379
     except ValueError:
         pass
-    raise InvalidRequest(f"{text!r:.80} is not a Sentinel's address, such as 10.0.0.5:26379")
+    raise InvalidRequest(f"{text!r:.80} is not a Sentinel address. Use host:port, such as 10.0.0.5:26379.")

@@ -71,7 +71,7 @@ class RedisDirectory:
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> None:
         if not is_name(cell):
-            raise InvalidRequest(f"{cell!r:.80} cannot be a cell's name")
+            raise InvalidRequest(f"{cell!r:.80} is not a valid fleet name.")
         self._timings = timings or Timings()
         self._scripts = load_scripts()
         self._calls = ScriptCalls(

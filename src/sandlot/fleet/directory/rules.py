@@ -51,7 +51,8 @@ def next_turn(turn: float | None, last: float, free: int) -> float:
 def check_worker_id(worker_id: str) -> None:
     if _WORKER_ID.fullmatch(worker_id) is None:
         raise InvalidRequest(
-            f"{worker_id!r:.80} cannot be a worker's id: 1-63 letters, digits, dots, dashes or underscores"
+            f"{worker_id!r:.80} is not a valid worker id. Use 1-63 letters, digits, dots, dashes or "
+            "underscores."
         )
 
 
@@ -60,8 +61,8 @@ def check_worker_id(worker_id: str) -> None:
 
 def taken_id(worker_id: str, url: str, seconds: float) -> Conflict:
     return Conflict(
-        f"worker {worker_id} is alive in another process, at {url}: give this one an id of its own, or stop "
-        f"the other and wait until its lease is over, {seconds:.1f} s",
+        f"Worker {worker_id} is already running in another process, at {url}. Give this worker another "
+        f"id, or stop the other one and wait {seconds:.1f} s for its lease to end.",
         retry_after_s=seconds,
         details={"worker_id": worker_id, "url": url},
     )
@@ -69,27 +70,27 @@ def taken_id(worker_id: str, url: str, seconds: float) -> Conflict:
 
 def evicting(policy: str) -> Unsupported:
     return Unsupported(
-        f"this Redis throws keys away when its memory is full (maxmemory-policy {policy}), and the directory "
-        "with them: set noeviction, or give the fleet a Redis of its own"
+        f"This Redis evicts keys when its memory is full (maxmemory-policy {policy}), which would lose "
+        "the directory. Set maxmemory-policy to noeviction, or use a separate Redis for the fleet."
     )
 
 
 def replaced(worker_id: str, epoch: int) -> Fenced:
     return Fenced(
-        f"another process has joined as worker {worker_id} since epoch {epoch}; this one must stop",
+        f"Another process has joined as worker {worker_id} since epoch {epoch}. This process must stop.",
         replaced=True,
     )
 
 
 def unknown_lease(worker_id: str, epoch: int) -> Fenced:
     return Fenced(
-        f"the directory has no record of worker {worker_id} with epoch {epoch}; join again", replaced=False
+        f"The directory has no record of worker {worker_id} with epoch {epoch}. Join again.", replaced=False
     )
 
 
 def unsettled(seconds: float) -> Unavailable:
     return Unavailable(
-        "the fleet's directory is being filled again from the workers and cannot know yet what exists; retry",
+        "The fleet's directory is being rebuilt from the workers and does not know all sessions yet. Retry.",
         retry_after_s=max(min(seconds, 1.0), 0.1),
         details={"reason": "unsettled"},
     )
@@ -97,17 +98,17 @@ def unsettled(seconds: float) -> Unavailable:
 
 def late(worker_id: str, seconds: float) -> Unavailable:
     return Unavailable(
-        f"worker {worker_id}, which has the session, does not report; it may come back, and is given up in "
-        f"at most {seconds:.0f} s",
+        f"Worker {worker_id}, which has the session, does not report. Retry: it may come back, or is "
+        f"given up within {seconds:.0f} s.",
         retry_after_s=1.0,
         details={"reason": "worker_late", "worker_id": worker_id},
     )
 
 
 def no_room(environment: str, *, offered: bool) -> Unavailable:
-    what = "all workers are full" if offered else "no living worker offers it"
+    what = "all workers are full" if offered else "no live worker offers it"
     return Unavailable(
-        f"no room for environment {environment}: {what}; retry, or add workers",
+        f"No capacity for environment {environment}: {what}. Retry, or add workers.",
         retry_after_s=2.0,
         details={"reason": "capacity" if offered else "no_worker"},
     )
@@ -115,7 +116,7 @@ def no_room(environment: str, *, offered: bool) -> Unavailable:
 
 def quota_reached(tenant: str, maximum: int) -> Busy:
     return Busy(
-        f"tenant {tenant} has its {maximum} sessions; delete some",
+        f"Tenant {tenant} has reached its limit of {maximum} sessions. Delete some.",
         retry_after_s=5.0,
         details={"reason": "quota", "max_sessions": maximum},
     )
@@ -123,7 +124,7 @@ def quota_reached(tenant: str, maximum: int) -> Busy:
 
 def not_gone(session_id: str, worker_id: str) -> Conflict:
     return Conflict(
-        f"session {session_id} is still worker {worker_id}'s, or just being taken over from it; retry",
+        f"Session {session_id} still belongs to worker {worker_id}, or is being taken over from it. Retry.",
         retryable=True,
         retry_after_s=1.0,
     )

@@ -87,7 +87,7 @@ class Contact:
 
     def failed(self, sent_at: float, why: str) -> None:
         if self.reachable:
-            log.warning("the directory cannot be reached; sessions go on", error=why)
+            log.warning("cannot reach the directory; sessions continue", error=why)
             self.report_now.set()  # perhaps only this one call failed
         self._tried_at = max(self._tried_at, sent_at)
         self.reachable, self.problem = False, why
@@ -103,7 +103,7 @@ class Contact:
     def fence(self, why: str) -> None:
         """Stop this worker's membership for good."""
         if self.fenced is None:
-            log.error("this worker is no longer the fleet's", reason=why)
+            log.error("this worker is no longer part of the fleet", reason=why)
         self.fenced = self.problem = why
         self.lease = None
         self._notify()

@@ -72,8 +72,8 @@ class Identity:
             holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
             os.close(lock)
             raise Conflict(
-                f"another worker (process {holder or 'unknown'}) works in {self._folder}: stop it, or give "
-                "this one a folder of its own (SANDLOT_DATA_DIR)"
+                f"Another worker (process {holder or 'unknown'}) uses {self._folder}. Stop it, or give "
+                "this worker its own folder with SANDLOT_DATA_DIR."
             ) from None
         try:
             os.ftruncate(lock, 0)
@@ -86,8 +86,8 @@ class Identity:
 
     def _unusable(self, error: OSError) -> EngineProblem:
         return EngineProblem(
-            f"the worker cannot use its folder {self._folder}: {error.strerror}; make room there, or let "
-            "this user write to it"
+            f"The worker cannot use its folder {self._folder}: {error.strerror}. Free some space "
+            "there, or make it writable for this user."
         )
 
     def save_epoch(self, epoch: int) -> None:
@@ -116,7 +116,7 @@ class Identity:
             new.replace(self._folder / STATE_FILE)
         except OSError as error:
             # Only a restart that meets an emptied directory needs the file, so the worker goes on.
-            log.warning("the worker's epoch could not be kept", folder=str(self._folder), error=str(error))
+            log.warning("cannot save the worker's epoch", folder=str(self._folder), error=str(error))
 
     def release(self) -> None:
         """Unlock the folder, after any write in progress.
@@ -134,7 +134,7 @@ class Identity:
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:
-            log.warning("the worker's epoch is unreadable", folder=str(self._folder), error=str(error))
+            log.warning("cannot read the worker's epoch", folder=str(self._folder), error=str(error))
             return
         self.epoch, self.newcomer = saved.epoch, saved.newcomer
         if saved.folder == self._folder_id():

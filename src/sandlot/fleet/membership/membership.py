@@ -123,7 +123,7 @@ class Membership:
         self._start_task(self._keep_lease(), "keep the lease")
         self._start_task(self._recorder.run(), "record sessions")
         self._start_task(self._sweep(), "sweep the directory")
-        self._start_task(self._report_activity(), "tell which sessions are used")
+        self._start_task(self._report_activity(), "report used sessions")
 
     def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))
@@ -155,7 +155,7 @@ class Membership:
                 failures += 1
                 pause = self._retry_pause(failures)
                 if time.monotonic() + pause > deadline:
-                    log.warning("not in the fleet yet; the worker goes on trying", error=error.message)
+                    log.warning("not in the fleet yet; still trying", error=error.message)
                     return
                 await asyncio.sleep(pause)
             else:
@@ -190,13 +190,14 @@ class Membership:
                         await self._contact.wait_for_change()
             except TimeoutError:
                 raise Unavailable(
-                    "this worker was away and does not know yet which sessions are still its own; retry",
+                    "This worker lost contact with the fleet and does not know yet which sessions are "
+                    "still its own. Retry.",
                     retry_after_s=1.0,
                     details={"reason": "in_doubt"},
                 ) from None
         if self._contact.fenced is not None:
             raise Unavailable(
-                f"this process is no longer a worker of the fleet: {self._contact.fenced}",
+                f"This process is no longer a worker of the fleet: {self._contact.fenced}",
                 retry_after_s=1.0,
                 details={"reason": "fenced"},
             )
@@ -215,7 +216,7 @@ class Membership:
             except Conflict as error:
                 self._contact.fence(error.message)
             except Exception:
-                log.exception("the lease could not be kept")
+                log.exception("cannot renew the lease")
                 failures += 1
 
     def _retry_pause(self, failures: int) -> float:
@@ -314,6 +315,6 @@ class Membership:
                 try:
                     await self._directory.sweep()
                 except SandlotError as error:
-                    log.info("the directory was not swept", error=error.message)
+                    log.info("cannot sweep the directory", error=error.message)
                 except Exception:
-                    log.exception("the directory was not swept")
+                    log.exception("cannot sweep the directory")

@@ -136,7 +136,7 @@ class Recorder:
                 # holds the lock that giving up waits for.
                 self._taken |= taken
                 self._wake.set()
-            raise _not_recorded("the session, or its thread, has its sandbox on another worker by now")
+            raise _not_recorded("the session or its thread now has its sandbox on another worker")
 
     async def changed(self, session: Session, key: str | None) -> None:
         if self._contact.fenced is not None:
@@ -166,7 +166,7 @@ class Recorder:
                 failures += 1
                 await asyncio.sleep(pause_after(failures, MAX_PAUSE_S))
             except Exception:
-                log.exception("sessions could not be recorded")
+                log.exception("cannot record sessions")
                 failures += 1
                 await asyncio.sleep(pause_after(failures, MAX_PAUSE_S))
 
@@ -257,7 +257,7 @@ class Recorder:
             if unknown and self._identity.newcomer:
                 unknown = await self._adopt_lost(lease, unknown)
             if unknown:
-                log.warning("forgetting sessions that are not here", count=len(unknown))
+                log.warning("forgetting sessions that are not on this worker", count=len(unknown))
                 await self._directory.forget(lease, unknown)
             after = page.next
             if after is None:
@@ -290,7 +290,7 @@ class Recorder:
             except Exception:
                 # Skip it, so that it does not block the others. It stays in the directory for the
                 # next ``record_all``.
-                log.exception("a loss could not be told", session=session_id)
+                log.exception("cannot report a loss", session=session_id)
                 self._loss_unreported = True
                 continue
             if lost is None:
@@ -318,7 +318,7 @@ class Recorder:
 
 def _not_recorded(why: str) -> Unavailable:
     return Unavailable(
-        f"the session could not be recorded in the fleet's directory, and was not made: {why}",
+        f"The session was not created, because it could not be recorded in the fleet's directory: {why}",
         retry_after_s=1.0,
         may_have_executed=False,
         details={"reason": "not_recorded"},

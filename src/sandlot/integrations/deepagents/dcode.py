@@ -48,9 +48,9 @@ class SandlotProvider:
     ) -> SandlotBackend:
         """Find a sandbox by id, or create one. An id whose sandbox is gone is an error."""
         if unknown := options.keys() - SessionOptions.__annotations__.keys():
-            raise InvalidRequest(f"no such parameter of a sandbox: {', '.join(sorted(unknown))}")
+            raise InvalidRequest(f"Unknown sandbox parameters: {', '.join(sorted(unknown))}.")
         if sandbox_id is not None and not any(True for _ in self._client.sessions(thread=sandbox_id)):
-            raise NotFound(f"there is no sandbox {sandbox_id!r}; without an id a new one is made")
+            raise NotFound(f"Sandbox {sandbox_id!r} does not exist. Leave out the id to create a new one.")
         thread = sandbox_id or PREFIX + secrets.token_hex(8)
         self._client.thread(thread, environment, **options)
         return SandlotBackend(self._client, environment=environment, thread=thread, **options)

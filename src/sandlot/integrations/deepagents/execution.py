@@ -92,7 +92,7 @@ def execute_with_offload(
             head_and_tail = format_output(
                 result.raw.output, max_inline_bytes, omitted=result.raw.output_omitted
             )
-            not_saved = f"\n[what is left out could not be kept in {kept_at}: {error.message}]"
+            not_saved = f"\n[cannot save the full output to {kept_at}: {error.message}]"
             response = _response(result, head_and_tail + not_saved + notes, truncated=True)
             return ExecuteOffloadResult(offloaded=False, response=response)
         where = f"{kept_at} for commands"

@@ -147,8 +147,8 @@ def edit(path: str, old: str, new: str, replace_all: bool) -> Operation[EditResu
         count = before.count(style(old_bytes))
         if count > 1 and not replace_all:
             return EditResult(
-                error=f"Error: String '{_quoted(old)}' appears multiple times ({count}). "
-                "Use replace_all=True to replace all occurrences, or give more of the text around it."
+                error=f"Error: String '{_quoted(old)}' appears multiple times ({count}). Use "
+                "replace_all=True to replace all occurrences, or include more of the surrounding text."
             )
         after = before.replace(style(old_bytes), style(new_bytes))
         if task is not None and style(old_bytes) in after:  # repeated, it would edit its own result

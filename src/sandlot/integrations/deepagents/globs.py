@@ -24,8 +24,8 @@ def compile_matcher(pattern: str) -> Callable[[str], bool]:
     """A predicate for paths relative to the search's root."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise InvalidRequest(
-            f"the glob has {len(pattern)} characters, and may have {MAX_PATTERN_CHARACTERS}; "
-            "use a shorter one"
+            f"The glob has {len(pattern)} characters; the maximum is {MAX_PATTERN_CHARACTERS}. Use a "
+            "shorter one."
         )
     try:
         return compile_grep_include_glob(pattern)

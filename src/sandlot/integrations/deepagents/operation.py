@@ -92,5 +92,5 @@ def file_error(error: SandlotError) -> str:
 def normalized_path(path: str) -> str:
     """An absolute path without empty and ``.`` parts, in the form that the sandbox returns."""
     if not path.startswith("/") or "\0" in path:
-        raise FileProblem(f"{path!r}: a path begins with /", reason="invalid_path", path=path)
+        raise FileProblem(f"{path!r}: the path must begin with /.", reason="invalid_path", path=path)
     return "/" + "/".join(part for part in path.split("/") if part not in {"", "."})

@@ -59,7 +59,7 @@ def grep(
 
     async def work(session: AsyncSession) -> GrepResult:
         if "\n" in pattern:
-            raise InvalidRequest("grep looks at one line at a time; search for one line of the pattern")
+            raise InvalidRequest("grep matches one line at a time. Search for a single line of the pattern.")
         base = sandbox_path(normalized_path(root))
         wanted = _path_filter(base, include, exclude_dirs)
         max_matches = MAX_MATCHES if max_count is None else min(max_count, MAX_MATCHES)
@@ -113,8 +113,8 @@ async def _time_limit(operation: str) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise InvalidRequest(
-            f"{operation} took more than {SEARCH_TIMEOUT_S:.0f} s; "
-            "give a more specific pattern or a narrower path"
+            f"{operation} took more than {SEARCH_TIMEOUT_S:.0f} s. Use a more specific pattern or a "
+            "narrower path."
         ) from None
 
 

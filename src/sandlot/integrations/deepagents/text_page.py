@@ -97,7 +97,7 @@ class TextPage:
     def _no_lines_error(self, total: int | None) -> str:
         if total is None:
             return (
-                f"line offset {self._offset} is more than {MAX_SCAN_BYTES} bytes into the file; "
-                "read it with a command, such as sed -n or tail"
+                f"line offset {self._offset} is more than {MAX_SCAN_BYTES} bytes into the file. Read "
+                "it with a command such as sed -n or tail."
             )
         return f"Line offset {self._offset} exceeds file length ({total} lines)"

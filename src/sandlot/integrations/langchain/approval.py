@@ -33,25 +33,25 @@ _DECODES: Final = rf"base64{_GAP}(?:-d|-D|--decode)\b"
 # Regular expressions, each with the reason that a person sees when a command matches.
 DEFAULT_PATTERNS: Final[Mapping[str, str]] = {
     rf"{_NAME}rm\b{_MORE}\s-(?:\w{{0,50}}[rR]|-recursive\b)": "deletes folders and their contents",
-    rf"{_NAME}find\b{_MORE}\s-delete\b": "deletes all that it finds",
-    rf"{_NAME}find\b{_MORE}\s-exec(?:dir)?{_GAP}{_PATH}rm\b": "deletes all that it finds",
-    rf"{_NAME}xargs(?:{_GAP}(?:-\w{{1,20}}|\d{{1,9}})){{0,6}}{_GAP}{_PATH}rm\b": "deletes what it is given",
+    rf"{_NAME}find\b{_MORE}\s-delete\b": "deletes everything that it finds",
+    rf"{_NAME}find\b{_MORE}\s-exec(?:dir)?{_GAP}{_PATH}rm\b": "deletes everything that it finds",
+    rf"{_NAME}xargs(?:{_GAP}(?:-\w{{1,20}}|\d{{1,9}})){{0,6}}{_GAP}{_PATH}rm\b": "deletes files",
     r"\brmtree\s{0,20}\(": "deletes a folder and its contents",
     rf"{_NAME}git\b{_MORE}\spush\b": "publishes commits",
     # Atomic groups: each search continues only from the first such word, not from all of them.
-    rf"{_NAME}git\b(?>{_MORE}?\sreset\s){_MORE}--hard": "throws changes away",
-    rf"{_NAME}git\b(?>{_MORE}?\sclean\s){_MORE}-\w{{0,50}}f": "throws changes away",
-    rf"{_NAME}(?:curl|wget)\b[^;&\n]{{0,200}}\|{_PROGRAM}": "runs what it downloads",
-    rf"\b(?:\w{{0,4}}sh|eval|source)\s{_MORE}{_DOWNLOADS}": "runs what it downloads",
-    rf"{_NAME}{_DECODES}[^;&\n]{{0,200}}\|{_PROGRAM}": "runs what it decodes",
+    rf"{_NAME}git\b(?>{_MORE}?\sreset\s){_MORE}--hard": "discards changes",
+    rf"{_NAME}git\b(?>{_MORE}?\sclean\s){_MORE}-\w{{0,50}}f": "discards changes",
+    rf"{_NAME}(?:curl|wget)\b[^;&\n]{{0,200}}\|{_PROGRAM}": "runs downloaded code",
+    rf"\b(?:\w{{0,4}}sh|eval|source)\s{_MORE}{_DOWNLOADS}": "runs downloaded code",
+    rf"{_NAME}{_DECODES}[^;&\n]{{0,200}}\|{_PROGRAM}": "runs decoded data",
     rf"{_NAME}(?:npm|pnpm|yarn|cargo|poetry|uv)\b{_MORE}\spublish\b": "publishes a package",
     rf"{_NAME}twine{_GAP}upload\b": "publishes a package",
     rf"{_NAME}(?:mkfs(?:\.\w{{1,20}})?|shred|wipefs)\s": "destroys data",
-    rf"{_NAME}dd\s{_MORE}\bof=/dev/": "writes over a device",
-    rf"{_NAME}(?:chmod|chown)\b{_MORE}\s-(?:\w{{0,50}}R|-recursive\b)": "changes whole folders' permissions",
+    rf"{_NAME}dd\s{_MORE}\bof=/dev/": "overwrites a device",
+    rf"{_NAME}(?:chmod|chown)\b{_MORE}\s-(?:\w{{0,50}}R|-recursive\b)": "changes permissions recursively",
     rf"{_NAME}(?:sudo|doas)\s": "runs as another user",
-    r":\s{0,20}\(\s{0,20}\)\s{0,20}\{": "starts an endless number of processes",
-    rf"(?i)\b(?:drop{_GAP}(?:table|database|schema)|truncate{_GAP}table)\b": "deletes data of a database",
+    r":\s{0,20}\(\s{0,20}\)\s{0,20}\{": "starts processes without end",
+    rf"(?i)\b(?:drop{_GAP}(?:table|database|schema)|truncate{_GAP}table)\b": "deletes data in a database",
 }
 # A longer command always needs approval.
 MAX_SCANNED_CHARACTERS: Final = 20_000

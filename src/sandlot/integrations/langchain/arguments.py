@@ -26,7 +26,7 @@ Run a bash command in this conversation's sandbox, an isolated Linux computer th
 
 
 class BashArguments(BaseModel):
-    command: str | None = Field(None, description="The command, or several lines of them.")
+    command: str | None = Field(None, description="The command. It may have several lines.")
     timeout_s: float = Field(
         TIMEOUT_S,
         gt=0,
@@ -35,7 +35,8 @@ class BashArguments(BaseModel):
     )
     background: bool = Field(False, description="Start the command as a background job and return at once.")
     restart: bool = Field(
-        False, description="First get a new shell, or a new sandbox in place of a lost one. Needs no command."
+        False,
+        description="Start a new shell first, or a new sandbox if the old one is lost. Needs no command.",
     )
 
 
@@ -43,10 +44,12 @@ READ_OUTPUT: Final = "Show a background job's output and whether it is still run
 
 
 class ReadOutputArguments(BaseModel):
-    job: str = Field(description="The job, as bash named it.")
-    since: int = Field(0, ge=0, description="Where to go on reading: the last answer says where it ended.")
+    job: str = Field(description="The job's id, from the bash tool.")
+    since: int = Field(
+        0, ge=0, description="Offset to continue from. The previous result says where it ended."
+    )
     wait_s: float = Field(
-        0, ge=0, le=MAX_WAIT_S, description="Seconds to wait for the job's end before it is looked at."
+        0, ge=0, le=MAX_WAIT_S, description="Seconds to wait for the job to end before reading."
     )
 
 
@@ -54,62 +57,65 @@ STOP: Final = "Stop a background job and everything it started."
 
 
 class StopArguments(BaseModel):
-    job: str = Field(description="The job, as bash named it.")
+    job: str = Field(description="The job's id, from the bash tool.")
 
 
-READ_FILE: Final = "Shows a text file of the sandbox, with line numbers. A long file is read in pieces."
+READ_FILE: Final = "Show a text file of the sandbox with line numbers. Read a long file in pieces."
 
 
 class ReadFileArguments(BaseModel):
     path: str = Field(description=PATH)
-    offset: int = Field(0, ge=0, description="How many lines to leave out at the beginning.")
-    lines: int = Field(2000, ge=1, description="How many lines to show at most.")
+    offset: int = Field(0, ge=0, description="How many lines to skip at the beginning.")
+    lines: int = Field(2000, ge=1, description="Maximum number of lines to show.")
 
 
 WRITE_FILE: Final = """\
-Writes a text file in the sandbox: makes it, or replaces all of it, and makes the folders above it.
-Size does not matter. To change a part of a file, use edit_file."""
+Create or replace a text file in the sandbox, with any missing parent folders. The file can be large.
+To change part of a file, use edit_file."""
 
 
 class WriteFileArguments(BaseModel):
     path: str = Field(description=PATH)
-    content: str = Field(description="All of the file's text.")
+    content: str = Field(description="The complete new content.")
 
 
 EDIT_FILE: Final = """\
-Replaces text in a file of the sandbox. The old text must be given exactly, without line numbers, with its
-indentation, and with enough around it that it is there only once."""
+Replace text in a file of the sandbox. Give the old text exactly, with its indentation but without line
+numbers, and with enough context that it occurs only once."""
 
 
 class EditFileArguments(BaseModel):
     path: str = Field(description=PATH)
-    old: str = Field(description="The text to be replaced.")
+    old: str = Field(description="The text to replace.")
     new: str = Field(description="The replacement text.")
     replace_all: bool = Field(False, description="Replace every occurrence.")
 
 
-LIST_FILES: Final = "Lists a folder of the sandbox: files with their sizes, folders with a slash behind them."
+LIST_FILES: Final = "List a folder of the sandbox: files with their sizes, folders with a trailing slash."
 
 
 class ListFilesArguments(BaseModel):
     path: str = Field(".", description=PATH)
     depth: int = Field(1, ge=0, description="How many levels to list. 0 lists all.")
-    glob: str | None = Field(None, description="Only names that match, such as *.py; usually with depth=0.")
+    glob: str | None = Field(
+        None, description="Only names that match, such as *.py. Usually combined with depth=0."
+    )
 
 
-SEARCH: Final = "Finds lines in the sandbox's files. Gives path, line number and line."
+SEARCH: Final = "Search the sandbox's files for matching lines. Returns path, line number and line."
 
 
 class SearchArguments(BaseModel):
-    pattern: str = Field(description="What to look for: plain text, or a regular expression with regex=true.")
-    path: str = Field(".", description=f"A file, or a folder with all below it. {PATH}")
-    regex: bool = Field(False, description="The pattern is a regular expression.")
+    pattern: str = Field(
+        description="What to search for: plain text, or a regular expression with regex=true."
+    )
+    path: str = Field(".", description=f"A file, or a folder to search with everything below it. {PATH}")
+    regex: bool = Field(False, description="Treat the pattern as a regular expression.")
     ignore_case: bool = Field(False, description="Ignore case.")
-    glob: str | None = Field(None, description="Only in files whose names match, such as *.py.")
+    glob: str | None = Field(None, description="Only search files whose names match, such as *.py.")
 
 
-UPLOAD_FILE: Final = """\
-Writes a file that is not text into the sandbox, from base64. For text use write_file."""
+UPLOAD_FILE: Final = "Write a binary file into the sandbox, from base64. For text, use write_file."
 
 
 class UploadFileArguments(BaseModel):
@@ -118,7 +124,7 @@ class UploadFileArguments(BaseModel):
 
 
 DOWNLOAD_FILE: Final = """\
-Hands a file of the sandbox to the user: a picture, a table, a report, an archive.
+Send a file from the sandbox to the user: an image, a table, a report, an archive.
 You do not see its content."""
 
 

@@ -53,7 +53,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         check_session_options("SandboxMiddleware", options, _PARAMETERS)
         super().__init__()
         if cleanup not in {"keep", "delete"}:
-            raise InvalidRequest(f"cleanup is 'keep' or 'delete', not {cleanup!r}")
+            raise InvalidRequest(f"cleanup must be 'keep' or 'delete', not {cleanup!r}.")
         self._sandboxes = Sandboxes(client, environment=environment, name=name, **options)
         self.tools = build_tools(self._sandboxes)
         self._delete_after_run = cleanup == "delete"

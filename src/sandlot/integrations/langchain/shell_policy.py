@@ -45,7 +45,9 @@ class SandlotShellPolicy(BaseExecutionPolicy):
     ) -> subprocess.Popen[str]:
         """Start the local process. The sandbox does not see ``workspace``, a local folder."""
         if [Path(word).name for word in command] != ["bash"]:
-            raise InvalidRequest(f"the sandbox's shell is a bash: leave out shell_command={tuple(command)!r}")
+            raise InvalidRequest(
+                f"The sandbox's shell is always bash. Leave out shell_command={tuple(command)!r}."
+            )
         thread = current_thread()
         parameters = ShellParameters(
             url=self._settings.url,

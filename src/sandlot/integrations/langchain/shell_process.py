@@ -39,8 +39,8 @@ EXIT_GRACE_S: Final = 0.2
 _MARKER_LINE: Final = re.compile(rb"(?:\A|(?<=\n))printf '(__[A-Z_]{1,50}__[0-9a-f]{32}) %s\\n' \$\?\n\Z")
 MARKER_LINE_BYTES: Final = 128  # more than such a line can have
 TOO_LONG: Final = (
-    f"[the command is longer than {MAX_COMMAND_BYTES} bytes and was not run; "
-    "put long content into files, piece by piece]\n"
+    f"[the command exceeds {MAX_COMMAND_BYTES} bytes and was not run; write long content to files, "
+    "piece by piece]\n"
 )
 
 
@@ -175,7 +175,7 @@ class _Shell:
                     if (verdict := verdict_of(event)) not in {Verdict.OK, Verdict.NONZERO}:
                         _write(Channel.STDERR, f"[ended: {verdict.value}]\n".encode())
                     return event.code
-        raise SandlotError("the command's events ended without its exit", may_have_executed=True)
+        raise SandlotError("The command's events ended without an exit event.", may_have_executed=True)
 
 
 def _write(channel: Channel, data: bytes) -> None:

@@ -16,40 +16,46 @@ from sandlot.integrations.toolbox import Answer
 
 
 class CommandOutput(BaseModel):
-    """Of a command in the background only ``job`` is known yet."""
+    """The result of a command. For a background command, only ``job`` is set."""
 
-    exit_code: int | None = Field(default=None, description="null: it runs in the background")
-    stdout: str = Field(default="", description="with stderr, in the order in which they were written")
-    stderr: str = Field(default="", description="empty where stdout has both")
+    exit_code: int | None = Field(default=None, description="null while the command runs in the background")
+    stdout: str = Field(
+        default="", description="stdout and stderr together, in the order in which they were written"
+    )
+    stderr: str = Field(default="", description="empty if stdout contains both")
     verdict: str | None = Field(default=None, description="ok, nonzero, timeout, oom, disk_full, killed, ...")
     timed_out: bool = False
-    truncated: bool = Field(default=False, description="not all of the output was kept")
+    truncated: bool = Field(default=False, description="whether some of the output was not kept")
     duration_ms: float | None = None
-    output_bytes: int | None = Field(default=None, description="all that it wrote")
-    output_path: str | None = Field(default=None, description="the file with the output, if it was shortened")
-    job: str | None = Field(default=None, description="the name for read_output and stop")
+    output_bytes: int | None = Field(default=None, description="how many bytes the command wrote")
+    output_path: str | None = Field(
+        default=None, description="file with the full output, if the output was shortened"
+    )
+    job: str | None = Field(default=None, description="the job's id, for read_output and stop")
     session_id: str
-    generation: int = Field(description="grows when a lost sandbox was replaced")
+    generation: int = Field(description="grows by one each time a lost sandbox is replaced")
 
 
 class JobOutput(BaseModel):
     job: str
     running: bool
     output: str
-    next_since: int = Field(description="`since` for what comes next")
+    next_since: int = Field(description="pass this as `since` to read what follows")
     exit_code: int | None = None
 
 
 class StoppedJob(BaseModel):
     job: str
-    signalled: int = Field(description="how many processes were ended; 0: it had ended before")
+    signalled: int = Field(description="how many processes were killed; 0 if the job had already ended")
 
 
 class FileText(BaseModel):
     path: str
     content: str = Field(description="numbered lines")
     lines: int
-    next_offset: int | None = Field(description="`offset` for the lines that follow, if there are any")
+    next_offset: int | None = Field(
+        description="pass this as `offset` to read the following lines; null at the end"
+    )
 
 
 class FileInfo(BaseModel):
@@ -80,7 +86,7 @@ class Matches(BaseModel):
 
 
 class HandedFile(BaseModel):
-    """Its content is in the block beside."""
+    """A file sent to the user. Its content is in a separate content block."""
 
     path: str
     name: str
@@ -89,7 +95,7 @@ class HandedFile(BaseModel):
 
 
 class NewStart(BaseModel):
-    new_sandbox: bool = Field(description="false: a new shell in the same sandbox, whose files are as before")
+    new_sandbox: bool = Field(description="false: a new shell in the same sandbox, with its files unchanged")
 
 
 def tool_result(answer: Answer, data: BaseModel | None, notes: Sequence[ContentBlock] = ()) -> CallToolResult:

@@ -59,8 +59,8 @@ IDEMPOTENT: Final = ToolAnnotations(
 
 Ctx = Context[Any, Any]
 Path = Annotated[str, Field(description="absolute, or relative to /workspace")]
-Glob = Annotated[str | None, Field(description="names that count, such as *.py")]
-Job = Annotated[str, Field(description="its name, as execute gave it")]
+Glob = Annotated[str | None, Field(description="only names that match, such as *.py")]
+Job = Annotated[str, Field(description="the job's id, from execute")]
 
 
 def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[Any]:
@@ -85,9 +85,9 @@ def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[
         (tools.write_file, "Write a file", IDEMPOTENT),
         (tools.edit_file, "Edit a file", DESTRUCTIVE),
         (tools.list_files, "List files", READ_ONLY),
-        (tools.search, "Search in files", READ_ONLY),
-        (tools.download, "Hand out a file", READ_ONLY),
-        (tools.reset, "Start anew", DESTRUCTIVE),
+        (tools.search, "Search files", READ_ONLY),
+        (tools.download, "Send a file to the user", READ_ONLY),
+        (tools.reset, "Start over", DESTRUCTIVE),
     ):
         server.add_tool(tool, title=title, description=getdoc(tool), annotations=hints)
     return server
@@ -95,8 +95,9 @@ def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[
 
 def _instructions(catalogue: Catalogue) -> str:
     tool_names = (
-        "The bash tool is `execute` here: with background=true it starts a job, which `read_output` and "
-        "`stop` are for. `reset` gives a new shell, and a new sandbox where the old one is gone."
+        "The bash tool is called `execute` here. With background=true it starts a job; use "
+        "`read_output` and `stop` with it. `reset` starts a new shell, and a new sandbox if the old "
+        "one is lost."
     )
     return f"{sandbox_prompt(catalogue).rstrip()}\n\n{tool_names}".lstrip()
 
@@ -110,18 +111,22 @@ class _Tools:
     async def execute(
         self,
         ctx: Ctx,
-        command: Annotated[str, Field(description="as for bash")],
+        command: Annotated[str, Field(description="a bash command")],
         timeout_s: Annotated[
             float,
-            Field(gt=0, le=MAX_TIMEOUT_S, description="seconds after which it and all it started is ended"),
+            Field(
+                gt=0,
+                le=MAX_TIMEOUT_S,
+                description="seconds after which the command and everything it started are killed",
+            ),
         ] = TIMEOUT_S,
         background: Annotated[
-            bool, Field(description="start it as a job and do not wait for its end; timeout_s does not apply")
+            bool, Field(description="start the command as a job and return at once; timeout_s does not apply")
         ] = False,
     ) -> Annotated[CallToolResult, outputs.CommandOutput]:
-        """Run a command in the sandbox's shell. Working directory, variables and functions stay from one call
-        to the next. Answers with the output and, unless it is 0, the exit code; long output is shortened in
-        the middle and kept in a file. Standard input is empty. With background=true it answers at once."""
+        """Run a command in the sandbox's shell. Working directory, variables and functions carry over to
+        the next call. Returns the output, and the exit code if it is not 0. Long output is shortened in the
+        middle and saved to a file. stdin is empty. With background=true it returns at once."""
 
         async def work(session: AsyncSession) -> Answer:
             async with output_progress(ctx) as on_output:
@@ -138,19 +143,21 @@ class _Tools:
         self,
         ctx: Ctx,
         job: Job,
-        since: Annotated[int, Field(ge=0, description="next_since of the call before; 0: all")] = 0,
+        since: Annotated[
+            int, Field(ge=0, description="next_since of the previous call; 0 reads everything")
+        ] = 0,
         wait_s: Annotated[
-            float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait for the job's end")
+            float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait for the job to end")
         ] = 0,
     ) -> Annotated[CallToolResult, outputs.JobOutput]:
-        """Read what a background job has written, and whether it still runs."""
+        """Read a background job's output, and whether it is still running."""
         answer, notes = await self._call(
             ctx, lambda session: toolbox.read_output(session, job, since=since, wait_s=wait_s)
         )
         return tool_result_as(outputs.JobOutput, answer, notes, output=answer.text)
 
     async def stop(self, ctx: Ctx, job: Job) -> Annotated[CallToolResult, outputs.StoppedJob]:
-        """End a background job, with all that it has started."""
+        """Stop a background job and everything it started."""
         answer, notes = await self._call(ctx, lambda session: toolbox.stop(session, job))
         return tool_result_as(outputs.StoppedJob, answer, notes)
 
@@ -159,7 +166,7 @@ class _Tools:
         ctx: Ctx,
         path: Path,
         offset: Annotated[int, Field(ge=0, description="lines to skip")] = 0,
-        lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="how many at most")] = MAX_LINES,
+        lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="maximum number of lines")] = MAX_LINES,
     ) -> Annotated[CallToolResult, outputs.FileText]:
         """Read a text file, with line numbers."""
         answer, notes = await self._call(
@@ -168,9 +175,9 @@ class _Tools:
         return tool_result_as(outputs.FileText, answer, notes, content=answer.text)
 
     async def write_file(
-        self, ctx: Ctx, path: Path, content: Annotated[str, Field(description="the whole new content")]
+        self, ctx: Ctx, path: Path, content: Annotated[str, Field(description="the complete new content")]
     ) -> Annotated[CallToolResult, outputs.FileInfo]:
-        """Write a text file, replacing what was there; missing folders are made."""
+        """Create or replace a text file, with any missing parent folders."""
         answer, notes = await self._call(ctx, lambda session: toolbox.write_file(session, path, content))
         return tool_result_as(outputs.FileInfo, answer, notes)
 
@@ -178,11 +185,13 @@ class _Tools:
         self,
         ctx: Ctx,
         path: Path,
-        old: Annotated[str, Field(description="the text to be replaced, exactly as it is in the file")],
-        new: Annotated[str, Field(description="the text in its place")],
-        replace_all: Annotated[bool, Field(description="wherever it is, not only where it is once")] = False,
+        old: Annotated[str, Field(description="the text to replace, exactly as in the file")],
+        new: Annotated[str, Field(description="the replacement text")],
+        replace_all: Annotated[
+            bool, Field(description="replace every occurrence; otherwise it must occur exactly once")
+        ] = False,
     ) -> Annotated[CallToolResult, outputs.EditedFile]:
-        """Replace text in a file. The old text must be in it once, unless replace_all is set."""
+        """Replace text in a file. The old text must occur exactly once, unless replace_all is set."""
         answer, notes = await self._call(
             ctx, lambda session: toolbox.edit_file(session, path, old, new, replace_all=replace_all)
         )
@@ -192,7 +201,7 @@ class _Tools:
         self,
         ctx: Ctx,
         path: Path = ".",
-        depth: Annotated[int, Field(ge=0, description="how far down; 0: to the bottom")] = 1,
+        depth: Annotated[int, Field(ge=0, description="how many levels to list; 0 lists all")] = 1,
         glob: Glob = None,
     ) -> Annotated[CallToolResult, outputs.Listing]:
         """List the files of a folder."""
@@ -204,13 +213,13 @@ class _Tools:
     async def search(
         self,
         ctx: Ctx,
-        pattern: Annotated[str, Field(min_length=1, description="text that a line contains")],
+        pattern: Annotated[str, Field(min_length=1, description="text that the line contains")],
         path: Path = ".",
-        regex: Annotated[bool, Field(description="the pattern is a regular expression")] = False,
+        regex: Annotated[bool, Field(description="treat the pattern as a regular expression")] = False,
         ignore_case: bool = False,
         glob: Glob = None,
     ) -> Annotated[CallToolResult, outputs.Matches]:
-        """Find the lines in files that contain a text."""
+        """Search files for lines that contain a text."""
         answer, notes = await self._call(
             ctx,
             lambda session: toolbox.search(
@@ -224,15 +233,15 @@ class _Tools:
         return tool_result_as(outputs.Matches, answer, notes, matches=found)
 
     async def download(self, ctx: Ctx, path: Path) -> Annotated[CallToolResult, outputs.HandedFile]:
-        """Hand a file out to the user: pictures are shown, other content is attached as a resource."""
+        """Send a file to the user. Images are shown; other content is attached as a resource."""
         answer, notes = await self._call(ctx, lambda session: toolbox.download_file(session, path))
         if not answer.failed:
             notes.append(_attachment(answer.data))
         return tool_result_as(outputs.HandedFile, answer, notes)
 
     async def reset(self, ctx: Ctx) -> Annotated[CallToolResult, outputs.NewStart]:
-        """Start a new shell; files stay as they are. If the sandbox is lost or its session has ended, this
-        gives a new, empty sandbox: nothing of the old one is in it."""
+        """Start a new shell; files are unchanged. If the sandbox is lost or its session has ended, this
+        creates a new, empty sandbox with none of the old files."""
         new = False
 
         async def work(session: AsyncSession) -> Answer:
@@ -261,9 +270,9 @@ class _Tools:
         else:
             if session.created:
                 # In a longer conversation this note reveals that the earlier sandbox had expired.
-                notes.append(TextContent(text="[a new, empty sandbox was made for this call]"))
+                notes.append(TextContent(text="[a new, empty sandbox was created for this call]"))
         if answer.data.get("error") in _SANDBOX_GONE_CODES:
-            notes.append(TextContent(text="[the tool reset gives a new, empty sandbox]"))
+            notes.append(TextContent(text="[call the tool reset to get a new, empty sandbox]"))
         return answer, notes
 
 

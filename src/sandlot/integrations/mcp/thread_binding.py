@@ -87,8 +87,8 @@ class HeaderBinding:
         if not thread:
             # There is no default: two conversations without an id must not share a sandbox.
             raise InvalidRequest(
-                f"no {THREAD_HEADER} header: a sandbox belongs to a conversation, so each request names its "
-                f"own. Set the header {THREAD_HEADER} to the conversation's id in the MCP client's settings"
+                f"Missing {THREAD_HEADER} header. Each conversation has its own sandbox, so set "
+                f"{THREAD_HEADER} to the conversation's id in the MCP client's settings."
             )
         return await self._sandboxes.arun(thread, _return_session)
 

@@ -86,7 +86,7 @@ class SandlotSandboxClient(BaseSandboxClient[SandlotSandboxClientOptions | None]
         try:
             session = await run_on_client(self._client, lambda client: client.get(state.sandlot_session))
             if session.state is SessionState.LOST:
-                raise errors.SandboxLost(f"the sandbox of session {session.id} is lost")
+                raise errors.SandboxLost(f"The sandbox of session {session.id} is lost.")
         except (errors.NotFound, errors.SandboxLost) as error:
             if await state.snapshot.restorable():
                 return None

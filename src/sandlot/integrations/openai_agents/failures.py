@@ -18,12 +18,12 @@ from sandlot.domain.errors import SandlotError
 
 def refuse_user(user: str | User | None) -> None:
     if user is not None:
-        raise ValueError("a sandbox has one user, as whom everything runs: leave out user and run_as")
+        raise ValueError("A sandbox has a single user. Leave out user and run_as.")
 
 
 def refuse_accounts(manifest: Manifest) -> None:
     if manifest.users or manifest.groups:
-        raise ValueError("a sandbox has one user: leave users and groups out of the manifest")
+        raise ValueError("A sandbox has a single user. Leave users and groups out of the manifest.")
 
 
 def error_text(error: SandlotError) -> str:

@@ -129,7 +129,7 @@ class SandlotSandboxSession(BaseSandboxSession):
         stdout = marked_bytes(raw.stdout, raw.stdout_omitted)
         stderr = marked_bytes(raw.stderr, raw.stderr_omitted)
         if result.truncated:  # the framework's result has no field for this
-            stderr += f"\n[output cut: the command wrote {result.output_bytes} bytes]\n".encode()
+            stderr += f"\n[output truncated: the command wrote {result.output_bytes} bytes]\n".encode()
         return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     # --- files

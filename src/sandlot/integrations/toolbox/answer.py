@@ -57,7 +57,7 @@ def encode_utf8(text: str, label: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            f"{label} is not text: half of a character stands at position {error.start}"
+            f"{label} is not valid Unicode text: there is half a character at position {error.start}."
         ) from None
 
 

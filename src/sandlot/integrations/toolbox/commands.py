@@ -81,7 +81,8 @@ async def bash(
     """
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise InvalidRequest(
-            f"timeout_s is at most {MAX_TIMEOUT_S:.0f} seconds; start what takes longer in the background"
+            f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds. Run longer "
+            "commands in the background."
         )
     exec_id = exec_id_for_call(call_id, command)
     if background:
@@ -127,12 +128,12 @@ async def restart(session: AsyncSession, *, before_exec: str | None = None) -> A
     if session.state is SessionState.LOST:
         await session.recreate()
         data = {"session_id": session.id, "generation": session.generation}
-        answer = Answer("[this is a new, empty sandbox; nothing of the lost one remains]", data)
+        answer = Answer("[this is a new, empty sandbox; everything in the lost one is gone]", data)
     else:
         with contextlib.suppress(NotFound):
             await session.close_shell(SHELL)
         answer = Answer(
-            "[the shell is new: its folder is /workspace, its variables are gone; files are as before]"
+            "[this is a new shell: it starts in /workspace without the old variables; files are unchanged]"
         )
     await session.run(":")  # this answer reports a new sandbox, so the next one need not
     return answer
@@ -154,8 +155,8 @@ async def read_output(
     }
     text = format_output(output, limit).rstrip("\n") if output.strip() else "(no new output)"
     if exited is None:
-        more = "is running" if status.running else "has ended, and there is more to read"
-        return Answer(f"{text}\n[{job} {more}; since={end_offset} gives what comes next]", data)
+        more = "is running" if status.running else "has ended, and there is more output to read"
+        return Answer(f"{text}\n[{job} {more}; read on with since={end_offset}]", data)
     why = describe_verdict(verdict_of(exited), exited.duration_ms)
     ended = f"has ended with exit code {exited.code}" + (f": {why}" if why else "")
     return Answer(f"{text}\n[{job} {ended}]", data | {"exit_code": exited.code})
@@ -166,7 +167,7 @@ async def stop(session: AsyncSession, job: str) -> Answer:
     """Kill a background job with all its processes."""
     execution = await _job(session, job)
     count = await execution.kill()
-    ended = "had ended before" if count == 0 else "is stopped, with all that it had started"
+    ended = "had already ended" if count == 0 else "was stopped, with everything it started"
     try:
         await execution.wait(STOP_TIMEOUT_S)
     except (TimeoutError, LinkInterrupted, Unavailable):
@@ -232,7 +233,7 @@ async def _run_streaming(
                 on_output(text)
             if (result := fold.add(event)) is not None:
                 return Result(replace(result, session_id=session.id, generation=session.generation))
-    raise SandlotError("the command's events ended without its exit", may_have_executed=True)
+    raise SandlotError("The command's events ended without an exit event.", may_have_executed=True)
 
 
 async def _save_full_output(session: AsyncSession, result: Result, limit: int) -> str | None:
@@ -317,9 +318,9 @@ async def _start_job(session: AsyncSession, command: str, exec_id: str) -> Answe
 
 
 def _job_started(session: AsyncSession, job: str, *, without_variables: bool = False) -> Answer:
-    text = f"[started in the background as {job}; read_output shows what it writes, stop ends it]"
+    text = f"[started in the background as {job}; use read_output to see its output, stop to end it]"
     if without_variables:
-        text += "\n[the shell is busy or has too many variables: they could not be handed to the job]"
+        text += "\n[the job does not have the shell's variables: the shell is busy, or has too many]"
     return Answer(text, {"job": job, "session_id": session.id, "generation": session.generation})
 
 
@@ -337,7 +338,7 @@ async def _job(session: AsyncSession, job: str) -> AsyncExec:
     known = [summary.exec_id for summary in await session.execs() if summary.exec_id.startswith(JOB_PREFIX)]
     if job not in known:
         jobs = ", ".join(known[-20:]) or "none"
-        raise NotFound(f"there is no job {job[:64]!r} in the background; there are: {jobs}")
+        raise NotFound(f"Unknown background job {job[:64]!r}. Known jobs: {jobs}.")
     return await session.exec(job)
 
 
@@ -386,4 +387,4 @@ async def _available_events(
             connected = True
             yield event
     if not connected:
-        raise LinkInterrupted("the job's output could not be had in time: ask again", may_have_executed=False)
+        raise LinkInterrupted("The job's output did not arrive in time. Try again.", may_have_executed=False)

@@ -34,13 +34,13 @@ async def read_file(
 ) -> Answer:
     """Read lines from ``offset`` (0 is the first). The line numbers start at 1, as in editors."""
     if offset < 0 or lines < 1:
-        raise InvalidRequest("offset is 0 or more, and lines at least 1")
+        raise InvalidRequest("offset must be 0 or more, and lines at least 1.")
     page = _Page(offset, min(lines, MAX_LINES), limit)
     pending, first = b"", True
     async for chunk in session.files.stream(path):
         if first and b"\0" in chunk[:SNIFFED_BYTES]:
             entry = await session.files.stat(path)
-            text = f"[{path} is not text ({entry.size} bytes); look at it with a program, or download it]"
+            text = f"[{path} is not a text file ({entry.size} bytes); open it with a program, or download it]"
             return Answer(text, {"path": path, "binary": True, "size": entry.size}, failed=True)
         first = False
         *whole, pending = (pending + chunk).split(b"\n")
@@ -95,7 +95,9 @@ class _Page:
                 return Answer("(empty file)", data)
             return Answer(f"[{path} has only {self._lines_read} lines]", data, failed=True)
         text = "\n".join(self._lines)
-        return Answer(f"{text}\n[more follows: offset={next_offset}]" if self._has_more else text, data)
+        return Answer(
+            (f"{text}\n[there is more; continue with offset={next_offset}]") if self._has_more else text, data
+        )
 
 
 @toolbox_operation
@@ -120,9 +122,9 @@ async def edit_file(
     ``call_id`` identifies the call: a repeated call does not apply its edit again.
     """
     if not old:
-        raise InvalidRequest("old is empty: give the text to be replaced; write_file makes a new file")
+        raise InvalidRequest("old is empty. Give the text to replace, or use write_file to create a file.")
     if old == new:
-        raise InvalidRequest("old and new are the same: there is nothing to change")
+        raise InvalidRequest("old and new are the same, so there is nothing to change.")
     # Work on bytes, so that other parts of the file that are not UTF-8 stay unchanged.
     old_bytes, new_bytes = encode_utf8(old, "old"), encode_utf8(new, "new")
     before = await session.files.read(path, max_bytes=MAX_EDIT_BYTES)
@@ -151,13 +153,13 @@ async def list_files(
     walk = await session.files.walk(path, depth=max(0, depth), glob=glob, limit=MAX_ENTRIES)
     lines = [_listing_line(entry) for entry in walk.entries]
     if walk.truncated:
-        lines.append(f"[there is more than these {len(lines)}; look into a folder below, or give a glob]")
+        lines.append(f"[only the first {len(lines)} entries are shown; list a subfolder, or use a glob]")
     data = {
         "path": path,
         "entries": [_entry_data(entry) for entry in walk.entries],
         "truncated": walk.truncated,
     }
-    return Answer("\n".join(lines) or "(nothing there)", data)
+    return Answer("\n".join(lines) or "(empty)", data)
 
 
 @toolbox_operation
@@ -176,13 +178,14 @@ async def search(
     lines = [f"{match.path}:{match.line}: {match.text[:MAX_LINE_CHARACTERS]}" for match in found.matches]
     if found.truncated:
         lines.append(
-            f"[more than these {len(lines)} lines; search for something rarer, or in a folder below]"
+            f"[only the first {len(lines)} matches are shown; use a more specific pattern, or search a "
+            "subfolder]"
         )
     data = {
         "matches": [{"path": m.path, "line": m.line, "text": m.text} for m in found.matches],
         "truncated": found.truncated,
     }
-    return Answer("\n".join(lines) or "(nothing found)", data)
+    return Answer("\n".join(lines) or "(no matches)", data)
 
 
 @toolbox_operation
@@ -191,7 +194,7 @@ async def upload_file(session: AsyncSession, path: str, content_base64: str) -> 
     try:
         content = base64.b64decode(content_base64, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidRequest("content_base64 is not base64") from None
+        raise InvalidRequest("content_base64 is not valid base64.") from None
     entry = await session.files.write(path, content)
     return Answer(f"[wrote {entry.size} bytes to {entry.path}]", _entry_data(entry))
 
@@ -205,8 +208,7 @@ async def download_file(session: AsyncSession, path: str) -> Answer:
         if problem.reason != "too_large":
             raise
         raise InvalidRequest(
-            f"{path} is larger than the {MAX_DOWNLOAD_BYTES} bytes that can be handed out; "
-            "compress or split it"
+            f"{path} exceeds the maximum of {MAX_DOWNLOAD_BYTES} bytes. Compress or split it."
         ) from None
     mime_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     data = {
@@ -216,7 +218,7 @@ async def download_file(session: AsyncSession, path: str) -> Answer:
         "mime_type": mime_type,
         "base64": base64.b64encode(content).decode("ascii"),
     }
-    return Answer(f"[handed {path} to the user: {mime_type}, {len(content)} bytes]", data)
+    return Answer(f"[sent {path} to the user: {mime_type}, {len(content)} bytes]", data)
 
 
 def _listing_line(entry: FileEntry) -> str:

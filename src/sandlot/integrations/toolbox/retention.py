@@ -21,7 +21,7 @@ async def write_and_prune(
     path = f"{folder}/{name}"
     await session.files.write(path, content)
     if (await session.files.stat(folder, follow=False)).type is not FileType.DIRECTORY:
-        raise FileProblem(f"{folder} is not a folder of ours", reason="not_a_directory", path=folder)
+        raise FileProblem(f"{folder} is not a folder.", reason="not_a_directory", path=folder)
     own = [
         entry
         for entry in await session.files.list(folder)

@@ -42,7 +42,7 @@ async def wait_for_agent(link: AgentLink, seconds: float) -> None:
         await link.wait_ready(seconds)
     except LinkInterrupted as error:
         if link.failure is None:
-            reason = f"the container runs, but its agent has not answered within {seconds:g} s"
+            reason = f"The container is running, but its agent did not answer within {seconds:g} s."
         else:
-            reason = f"the container runs, and its agent is not waited for: {error.message}"
+            reason = f"The container is running, but its agent failed: {error.message}"
         raise EngineProblem(reason, retryable=True) from error

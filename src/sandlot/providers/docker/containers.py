@@ -10,7 +10,6 @@ from sandlot.providers.docker.spec import (
     LABEL_CALLER,
     LABEL_ENVIRONMENT,
     LABEL_SANDBOX,
-    LABEL_SPEC,
     LABEL_TIER,
 )
 
@@ -24,7 +23,6 @@ def parse_sandbox(container: dict[str, Any]) -> FoundSandbox:
         state=container["State"],
         environment=labels.get(LABEL_ENVIRONMENT, ""),
         tier=Tier(labels.get(LABEL_TIER, Tier.RUNC)),
-        spec_hash=labels.get(LABEL_SPEC, ""),
         created_at=float(container["Created"]),
         labels={
             name.removeprefix(LABEL_CALLER): value

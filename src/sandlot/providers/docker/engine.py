@@ -69,15 +69,15 @@ class EngineEvent:
 class Engine:
     """One connection pool to one engine."""
 
-    def __init__(self, host: str | None = None, *, max_starts: int = MAX_STARTS) -> None:
+    def __init__(self, host: str | None = None) -> None:
         self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
         if not self.host.startswith(SCHEMES):
             raise InvalidRequest(
-                f"{self.host!r:.200} is not the address of a Docker engine: set DOCKER_HOST to one such as "
-                f"{DEFAULT_HOST}, or unset it for that one"
+                f"{self.host!r:.200} is not the address of a Docker engine. Set DOCKER_HOST to an "
+                f"address such as {DEFAULT_HOST}, or unset it to use that one."
             )
         self._docker_client: aiodocker.Docker | None = None
-        self._start_slots = asyncio.Semaphore(max_starts)
+        self._start_slots = asyncio.Semaphore(MAX_STARTS)
 
     @property
     def _docker(self) -> aiodocker.Docker:
@@ -280,7 +280,7 @@ class Engine:
             async for chunk in response.content.iter_any():
                 *lines, pending = (pending + chunk).split(b"\n")
                 if len(pending) > MAX_EVENT_BYTES:
-                    raise ValueError("an event of the engine is too long")
+                    raise ValueError("Docker sent an event that is too long.")
                 for line in lines:
                     if line.strip():
                         yield _parse_event(json.loads(line))
@@ -362,7 +362,7 @@ async def wait_shared(task: asyncio.Task[T]) -> T:
     except asyncio.CancelledError:
         caller = asyncio.current_task()
         if task.cancelled() and not (caller and caller.cancelling()):
-            raise EngineProblem(f"{task.get_name()}: the provider was closed") from None
+            raise EngineProblem(f"{task.get_name()}: the worker is shutting down.") from None
         raise
 
 
@@ -377,12 +377,10 @@ async def _engine_call(call: str, seconds: float) -> AsyncIterator[None]:
         raise
     except TimeoutError as error:
         if not deadline.expired():
-            raise EngineProblem(f"{call}: the engine could not be reached in time", retryable=True) from error
-        raise EngineTimeout(f"{call}: no answer from the engine within {seconds:g} s") from error
+            raise EngineProblem(f"{call}: cannot reach Docker in time.", retryable=True) from error
+        raise EngineTimeout(f"{call}: Docker did not answer within {seconds:g} s.") from error
     except DockerError as error:
         raise translate(call, error.status, error.message) from error
     except (aiohttp.ClientError, OSError) as error:
         reason = str(error) or type(error).__name__  # some errors have no text
-        raise EngineProblem(
-            f"{call}: the connection to the engine broke: {reason}", retryable=True
-        ) from error
+        raise EngineProblem(f"{call}: lost the connection to Docker: {reason}", retryable=True) from error

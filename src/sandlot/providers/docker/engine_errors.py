@@ -29,13 +29,13 @@ def translate(call: str, status: int, message: str) -> SandlotError:
     text = f"{call}: {message.strip()}"
     lower = message.lower()
     if "no space left on device" in lower or "disk quota exceeded" in lower:
-        log.warning("the engine's disk is full", call=call, message=message.strip())
-        return StorageFull(f"{call}: no space left on device, on the engine's disk")
+        log.warning("Docker's disk is full", call=call, message=message.strip())
+        return StorageFull(f"{call}: no space left on device on Docker's disk.")
     if "unknown or invalid runtime" in lower or "unknown runtime" in lower:
         return TierMissing(text)
     if status == 900:  # aiodocker's number for "could not connect"
         return EngineProblem(
-            f"{text} (is the engine running, and may this user use its socket?)", retryable=True
+            f"{text} (Is Docker running, and may this user access its socket?)", retryable=True
         )
     if status == 404:
         if "no such image" in lower or "manifest unknown" in lower or call.startswith("pull"):
@@ -43,8 +43,8 @@ def translate(call: str, status: int, message: str) -> SandlotError:
         return NotFound(text)
     if status == 409:
         return Conflict(text)
-    log.warning("the engine failed", call=call, status=status, message=message.strip())
+    log.warning("Docker returned an error", call=call, status=status, message=message.strip())
     return EngineProblem(
-        f"{call}: the engine refused with status {status}; the server's log has its reason",
+        f"{call}: Docker returned status {status}. The server's log has the reason.",
         retryable=status >= 500,
     )

@@ -92,15 +92,15 @@ def _runc_is_fixed(runc: tuple[int, int, int]) -> bool:
 def _runsc_warnings(output: str) -> Sequence[str]:
     day = re.search(r"(?<!\d)20\d{6}(?!\d)", output)
     if day is None:  # runsc could not be run, or was built without a date: it may be new enough
-        return (f"the version of runsc could not be found out: see that it is {RUNSC_FLOOR} or newer",)
+        return (f"cannot determine the version of runsc; check that it is {RUNSC_FLOOR} or newer",)
     if int(day[0]) < RUNSC_FLOOR:
-        return (f"runsc {day[0]} is older than {RUNSC_FLOOR} and has known weaknesses: update gVisor",)
+        return (f"runsc {day[0]} is older than {RUNSC_FLOOR} and has known vulnerabilities; update gVisor",)
     return ()
 
 
 def _outdated(name: str, version: str, floors: Sequence[tuple[int, int, int]]) -> str:
     wanted = " or ".join(".".join(map(str, floor)) for floor in floors)
-    return f"{name} {version} is older than {wanted} and has known ways out of a container: update it"
+    return f"{name} {version} is older than {wanted} and has known container escapes; update it"
 
 
 async def check_tier(engine: Engine, tier: Tier) -> None:

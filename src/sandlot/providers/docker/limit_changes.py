@@ -32,9 +32,9 @@ def limit_change(tier: Tier, limits: Limits, current: dict[str, Any]) -> dict[st
     fixed, changeable = fixed_limits(tier, limits), resource_limits(tier, limits)
     if tier is Tier.RUNSC:
         if changeable["Memory"] > current["Memory"]:
-            raise Unsupported("a runsc sandbox cannot be given more memory than it was made with")
+            raise Unsupported("A runsc sandbox cannot get more memory than it was created with.")
         fixed |= changeable | {name: current[name] for name in ("Memory", "MemorySwap")}
     for name, value in fixed.items():
         if current.get(name) != value:
-            raise Unsupported(f"{name} of a {tier} sandbox cannot be changed while it runs")
+            raise Unsupported(f"{name} cannot change while a {tier} sandbox runs.")
     return changeable

@@ -121,8 +121,8 @@ class DockerProvider:
             await self._preparer.remove_leftovers()
         except EngineProblem as error:
             raise EngineProblem(
-                f"Cannot use Docker at {self._engine.host}: {error.message}. Start Docker, or set "
-                "DOCKER_HOST to its address.",
+                f"Cannot use Docker at {self._engine.host}: {error.message.removesuffix('.')}. Start "
+                "Docker, or set DOCKER_HOST to its address.",
                 retryable=error.retryable,
             ) from error
 
@@ -245,7 +245,7 @@ class DockerProvider:
         found = [parse_sandbox(container) for container in await self._engine.list(labels)]
         with_container = {sandbox.id for sandbox in found}
         found += [
-            FoundSandbox(sandbox_id, "removed", "", Tier.RUNC, "", 0.0)
+            FoundSandbox(sandbox_id, "removed", "", Tier.RUNC, 0.0)
             for sandbox_id in await self._workspaces.list()
             if sandbox_id not in with_container and sandbox_id not in self._sandboxes
         ]
@@ -280,9 +280,7 @@ class DockerProvider:
         try:
             return self._host.install_agent(self._agent_source)
         except OSError as error:
-            raise NotFound(
-                f"the agent's program cannot be read: {error}; build it with `make agent`"
-            ) from error
+            raise NotFound(f"Cannot read the agent's binary: {error}. Build it with `make agent`.") from error
 
     # --- making and removing ------------------------------------------------------------------
 
@@ -323,14 +321,14 @@ class DockerProvider:
         except SandboxLost as error:
             # No caller had the sandbox yet, and nothing ran in it: for them it was never created.
             raise EngineProblem(
-                f"the sandbox ended before its agent answered: {error.message}", retryable=True
+                f"The sandbox ended before its agent answered: {error.message}", retryable=True
             ) from error
         return sandbox
 
     async def _make_folder(self, sandbox_id: str, image: PreparedImage) -> SandboxFolder:
         accounts = {"passwd": image.passwd, "group": image.group}
         readable = {name: content for name, content in accounts.items() if content is not None}
-        assert self._users is not None, "open comes first"
+        assert self._users is not None, "call open() first"
         return await make_folder(self._host, sandbox_id, self._users, readable)
 
     async def _undo(self, sandbox_id: str) -> None:
@@ -350,7 +348,8 @@ class DockerProvider:
             await self._inspect(sandbox_id)
         except NotFound as error:  # it has gone since, or belongs to another owner
             raise EngineProblem(
-                f"the engine says that the name of {sandbox_id} is taken, and shows nothing of ours under it",
+                f"Docker says that the name of {sandbox_id} is taken, but lists no such container of "
+                "this worker.",
                 retryable=True,
             ) from error
         await self._engine.remove(container_name(sandbox_id))
@@ -374,7 +373,7 @@ class DockerProvider:
         container = await self._engine.inspect(container_name(sandbox_id))
         labels = container["Config"].get("Labels") or {}
         if labels.get(LABEL_OWNER) != self._owner or labels.get(LABEL_SANDBOX) != sandbox_id:
-            raise NotFound(f"sandbox {sandbox_id} is not one of {self._owner}")
+            raise NotFound(f"Sandbox {sandbox_id} does not belong to {self._owner}.")
         return container
 
     async def _owned_container(self, sandbox_id: str) -> str:

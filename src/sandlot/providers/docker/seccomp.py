@@ -40,7 +40,7 @@ def load_source() -> dict[str, Any]:
 def seccomp_profile(machine: str) -> dict[str, Any]:
     """Returns the profile in the form that the engine reads."""
     if machine not in ARCHITECTURES:
-        raise Unsupported(f"there is no seccomp profile for {machine}; known are {', '.join(ARCHITECTURES)}")
+        raise Unsupported(f"No seccomp profile for {machine}. Supported: {', '.join(ARCHITECTURES)}.")
     source = load_source()
     _check_duplicates(source)
     allowed = [
@@ -77,7 +77,7 @@ def _expand(alternative: Sequence[Mapping[str, int]]) -> Iterator[list[dict[str,
         yield plain
         return
     if len(negated) > 1:
-        raise ValueError("at most one low32_not in an alternative")
+        raise ValueError("An alternative can have at most one low32_not.")
     # libseccomp has "equal under a mask" but not "different under a mask". Two numbers differ
     # exactly when at least one bit differs, so one rule for each bit means the same.
     index, refused = negated[0]["arg"], negated[0]["low32_not"]
@@ -103,5 +103,7 @@ def _check_duplicates(source: Mapping[str, Any]) -> None:
         for table in source[kind]:
             for name in table["syscalls"]:
                 if name in seen:
-                    raise ValueError(f"seccomp.toml names {name} in '{seen[name]}' and in '{table['group']}'")
+                    raise ValueError(
+                        f"seccomp.toml names {name} in both '{seen[name]}' and '{table['group']}'."
+                    )
                 seen[name] = table["group"]

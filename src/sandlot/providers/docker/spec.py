@@ -18,9 +18,6 @@ Commands run as the sandbox's own user (host/users.py), with none.
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +40,6 @@ LABEL_OWNER = "sandlot.owner"
 LABEL_SANDBOX = "sandlot.sandbox"
 LABEL_ENVIRONMENT = "sandlot.environment"
 LABEL_TIER = "sandlot.tier"
-LABEL_SPEC = "sandlot.spec"
 LABEL_CALLER = "sandlot.label."
 # On prepared images: their /etc/passwd and /etc/group, in base64.
 LABEL_PASSWD = "sandlot.passwd"
@@ -97,7 +93,7 @@ def container_name(sandbox_id: str) -> str:
     There is one per sandbox, so a second create fails as a conflict.
     """
     if not is_sandbox_id(sandbox_id):  # the name becomes part of the engine's URLs
-        raise InvalidRequest("that is not a sandbox's id")
+        raise InvalidRequest("Not a sandbox id.")
     return f"sandlot-{sandbox_id}"
 
 
@@ -138,25 +134,11 @@ def container_spec(
         LABEL_SANDBOX: spec.id,
         LABEL_ENVIRONMENT: environment.name,
         LABEL_TIER: environment.tier.value,
-        LABEL_SPEC: spec_hash(body),
         # A container would inherit the image's labels, which make every list of containers long.
         LABEL_PASSWD: "",
         LABEL_GROUP: "",
     }
     return {**body, "Labels": labels}
-
-
-def spec_hash(body: Mapping[str, Any]) -> str:
-    """Returns a hash that is equal for sandboxes built alike.
-
-    Ignores labels, host paths and volumes.
-    """
-    plain = copy.deepcopy({name: value for name, value in body.items() if name != "Labels"})
-    for mount in plain["HostConfig"]["Mounts"]:
-        mount["Source"] = ""
-        mount.get("VolumeOptions", {}).pop("Labels", None)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def resource_limits(tier: Tier, limits: Limits) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class AgentFiles:
     async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
         _check_limit(limit, MAX_WALK)
         if depth < 0:
-            raise InvalidRequest("depth must be 0 (all) or more")
+            raise InvalidRequest("depth must be 0 (all levels) or more.")
         request: dict[str, Any] = {"op": "file.walk", "path": path, "depth": depth, "limit": limit}
         if glob is not None:
             request["glob"] = glob
@@ -109,7 +109,7 @@ class AgentFiles:
     ) -> Search:
         _check_limit(limit, MAX_PAGE)
         if not _is_utf8(pattern):
-            raise InvalidRequest("the pattern is not UTF-8 text")
+            raise InvalidRequest("The pattern is not valid Unicode text.")
         request: dict[str, Any] = {
             "op": "file.search",
             "path": path,
@@ -127,7 +127,7 @@ class AgentFiles:
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         if offset < 0 or (length is not None and length < 0):
-            raise InvalidRequest("offset and length must not be negative")
+            raise InvalidRequest("offset and length must not be negative.")
         request: dict[str, Any] = {"op": "file.read", "path": path, "offset": offset}
         if length is not None:
             request["length"] = length
@@ -137,7 +137,7 @@ class AgentFiles:
             while isinstance(chunk := await call.next_chunk(position), bytes):
                 position += len(chunk)
                 if length is not None and position - offset > length:
-                    raise ProtocolViolation("more was read than was asked for")
+                    raise ProtocolViolation("the agent sent more than was asked for")
                 yield chunk
             _check_total(chunk, position - offset)
 
@@ -153,7 +153,7 @@ class AgentFiles:
     @retry_once
     async def read_bytes(self, path: str, *, max_bytes: int = 16 * 1024 * 1024) -> bytes:
         request = {"op": "file.read", "path": path, "offset": 0, "max_bytes": max_bytes}
-        too_large = FileProblem(f"the file exceeds {max_bytes} bytes", reason="too_large", path=path)
+        too_large = FileProblem(f"The file exceeds {max_bytes} bytes.", reason="too_large", path=path)
         with await self._call(path) as call:
             await call.open(request)
             if parse_entry_answer(await call.next_message()).size > max_bytes:
@@ -164,7 +164,7 @@ class AgentFiles:
                 chunks.append(chunk)
                 total += len(chunk)
                 if total > max_bytes:
-                    raise ProtocolViolation("more was read than was asked for")
+                    raise ProtocolViolation("the agent sent more than was asked for")
             _check_total(chunk, total)
             if flag(chunk, "truncated"):  # the file grew during the read
                 raise too_large
@@ -231,7 +231,7 @@ class AgentFiles:
         with Call(self._link, mux, path):
             while (item := await stream.receive()) is not None:
                 if not isinstance(item, Message):
-                    raise ProtocolViolation("a message was due")
+                    raise ProtocolViolation("expected a message")
                 for change in parse_changes(item.body):
                     yield change
 
@@ -245,7 +245,9 @@ class AgentFiles:
             while isinstance(chunk := await call.next_chunk(total), bytes):
                 total += len(chunk)
                 if max_bytes is not None and total > max_bytes:
-                    raise FileProblem(f"the archive exceeds {max_bytes} bytes", reason="too_large", path=path)
+                    raise FileProblem(
+                        f"The archive exceeds {max_bytes} bytes.", reason="too_large", path=path
+                    )
                 yield chunk
             parse_archive(chunk)
 
@@ -307,14 +309,18 @@ def _check_path(path: str) -> None:
     except UnicodeEncodeError:
         size = 0
     if not 0 < size <= MAX_PATH_BYTES or "\0" in path:
-        raise FileProblem("this cannot be a path", reason="invalid_path", path=path)
+        raise FileProblem(
+            "Invalid path: it is empty, too long, or contains a NUL character.",
+            reason="invalid_path",
+            path=path,
+        )
 
 
 def _check_limit(limit: int, maximum: int) -> None:
     if not 0 < limit <= maximum:
-        raise InvalidRequest(f"limit must be 1 … {maximum}")
+        raise InvalidRequest(f"limit must be between 1 and {maximum}.")
 
 
 def _check_total(body: dict[str, Any], total: int) -> None:
     if integer(body, "bytes") != total:
-        raise ProtocolViolation("what was sent is not what is said to have been sent")
+        raise ProtocolViolation("the agent reports a different size than was sent")

@@ -55,7 +55,7 @@ class Call:
 
     @property
     def stream(self) -> Stream:
-        assert self._stream is not None, "open comes first"
+        assert self._stream is not None, "call open() first"
         return self._stream
 
     async def open(self, request: Mapping[str, Any], *, end: bool = True, half_close: bool = False) -> Stream:
@@ -78,12 +78,12 @@ class Call:
         """Returns the body of the next item, which must be a message."""
         item = await self.stream.receive()
         if not isinstance(item, Message):
-            raise ProtocolViolation("a message was due")
+            raise ProtocolViolation("expected a message")
         return item.body
 
     async def expect_end(self) -> None:
         if await self.stream.receive() is not None:
-            raise ProtocolViolation("the answer goes on after its end")
+            raise ProtocolViolation("the answer continues after its end")
 
     async def answer(self, parse: Callable[[JsonObject], T]) -> T:
         """Reads one message and the end of the stream."""
@@ -105,12 +105,12 @@ class Call:
         try:
             while (item := await self.stream.receive()) is not None:
                 if not isinstance(item, Message):
-                    raise ProtocolViolation("a message was due")
+                    raise ProtocolViolation("expected a message")
                 body = item.body
                 more = parse(body)
                 total += item.size
                 if total > MAX_ANSWER_BYTES or len(values) + len(more) > max_values:
-                    raise ProtocolViolation("an answer goes beyond its limit")
+                    raise ProtocolViolation("an answer exceeds its limit")
                 size = memory_of(more)
                 hold(size)
                 held_bytes += size
@@ -155,4 +155,4 @@ async def _with_timeout(
                 await call.open(request)
                 return await read(call)
         except TimeoutError:
-            raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None
+            raise LinkInterrupted(f"The agent did not answer within {ANSWER_TIMEOUT_S:g} s.") from None

@@ -67,8 +67,8 @@ def _check_supported(link: AgentLink, request: dict[str, Any]) -> None:
         link.handshake_result is None or link.handshake_result.minor < MERGE_MIN_MINOR
     ):
         raise Unsupported(
-            "this sandbox was made by an older version, whose agent cannot merge stdout and stderr: "
-            "leave out merge_output, or use a new sandbox"
+            "This sandbox's agent is an older version that cannot merge stdout and stderr. Leave out "
+            "merge_output, or use a new sandbox."
         )
 
 
@@ -104,7 +104,7 @@ class AgentExecution:
     ) -> AgentExecution:
         """Waits for the agent's confirmation, so a refusal is raised here and not to a reader."""
         if not is_exec_id(exec_id) or offset < 0:
-            raise InvalidRequest("an exec id or offset cannot be right")
+            raise InvalidRequest("Invalid exec id or negative offset.")
         mux = await link.core()
         _check_supported(link, request)
         events = ExecEvents(offset)
@@ -127,7 +127,7 @@ class AgentExecution:
 
     async def events(self) -> AsyncIterator[ExecEvent]:
         if self._iterated:
-            raise RuntimeError("an execution's events are read once; attach for another reading")
+            raise RuntimeError("events() can be iterated only once. Attach again to read the events again.")
         self._iterated = True
         try:
             yield self._first
@@ -145,7 +145,7 @@ class AgentExecution:
         result = None
         async for event in self.events():
             result = fold.add(event) or result
-        assert result is not None, "events do not end without an exit"
+        assert result is not None, "events end with an exit"
         return result
 
     async def write_stdin(self, data: bytes) -> None:
@@ -153,7 +153,7 @@ class AgentExecution:
             await self._stream.send_data(data)
         except StreamReset as problem:
             if problem.code == "gone":
-                raise Conflict("the exec has ended or its stdin is closed") from None
+                raise Conflict("The command has ended, or its stdin is closed.") from None
             raise self._link.error_for(problem) from problem
         except LinkClosed as problem:
             raise self._link.error_for(problem) from problem
@@ -218,7 +218,7 @@ class Run:
                 breaks_without_progress = 0 if self._made_progress else breaks_without_progress + 1
                 if breaks_without_progress >= MAX_BREAKS_WITHOUT_PROGRESS:
                     raise LinkInterrupted(
-                        f"the link broke {breaks_without_progress} times in a row"
+                        f"The connection to the sandbox broke {breaks_without_progress} times in a row."
                     ) from closed
                 open_request = attach_request(self._request.exec_id, self._next_offset)
                 stdin = b""
@@ -241,12 +241,14 @@ class Run:
                     self._confirmed = True
                     if attached and self._stdin:
                         # How much stdin the exec got is unknown: send neither the rest nor an END.
-                        raise LinkInterrupted("the link broke, and stdin cannot be resumed")
+                        raise LinkInterrupted(
+                            "The connection to the sandbox broke, and stdin cannot be resumed."
+                        )
                     continue
                 self._made_progress = True
                 self._next_offset = events.next_offset
                 result = self._fold.add(event)
-            assert result is not None, "events do not end without an exit"
+            assert result is not None, "events end with an exit"
             return result
         finally:
             if stdin_task is not None:

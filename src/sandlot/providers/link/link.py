@@ -45,7 +45,7 @@ from sandlot.providers.link.handshake import (
     encode_refusal,
 )
 from sandlot.providers.link.mux import Mux
-from sandlot.providers.link.problems import domain_error
+from sandlot.providers.link.reset_codes import domain_error
 from sandlot.providers.link.stream import LinkClosed, Message, StreamReset
 from sandlot.wire.frames import Frame, ProtocolAbuse, ProtocolViolation
 
@@ -122,7 +122,7 @@ class AgentLink:
 
     async def close(self) -> None:
         """Releases the sandbox, which keeps running. Calls in progress are interrupted."""
-        self.fail(LinkInterrupted("the worker lets go of the sandbox"))
+        self.fail(LinkInterrupted("the worker released the sandbox"))
         opening = self._files_opening
         if opening is not None:
             await asyncio.wait([opening])
@@ -169,9 +169,11 @@ class AgentLink:
         opening = self._files_opening
         await asyncio.wait([opening], timeout=FILES_TIMEOUT_S)
         if not opening.done():
-            raise LinkInterrupted("the files link did not come up in time", may_have_executed=False)
+            raise LinkInterrupted(
+                "The files connection to the sandbox did not open in time.", may_have_executed=False
+            )
         if opening.cancelled():
-            raise self.error_for(LinkClosed("the link was shut"))
+            raise self.error_for(LinkClosed("the link was closed"))
         return opening.result()
 
     def error_for(
@@ -202,7 +204,7 @@ class AgentLink:
                 return mux
         except TimeoutError:
             raise LinkInterrupted(
-                f"the agent did not connect within {timeout:g} s", may_have_executed=False
+                f"The agent did not connect within {timeout:g} s.", may_have_executed=False
             ) from None
 
     async def _open_files(self) -> Mux:
@@ -212,7 +214,7 @@ class AgentLink:
             try:
                 if not isinstance(await stream.receive(), Message):
                     raise core.close_for_violation(
-                        ProtocolViolation("files.open was not answered by a message")
+                        ProtocolViolation("the answer to files.open is not a message")
                     )
             finally:
                 stream.close()
@@ -271,7 +273,7 @@ class AgentLink:
         previous = self._muxes.pop(result.role, None)
         self._muxes[result.role] = Mux(connection, partial(self._on_mux_closed, result.role))
         if previous is not None:
-            previous.close("the agent has dialled again")
+            previous.close("the agent reconnected")
         if result.role is Role.CORE:
             self.first_contact = False
             self.handshake_result = result
@@ -285,7 +287,7 @@ class AgentLink:
         if not self.first_contact:
             return
         if refused.code == "incompatible":
-            self.fail(Unsupported(f"the agent cannot be driven: {refused.message}"))
+            self.fail(Unsupported(f"The worker cannot use this agent: {refused.message}"))
         elif refused.code == "unauthenticated":
             self.fail(SandboxQuarantined(f"the agent failed the handshake: {refused.message}"))
 
@@ -387,6 +389,6 @@ def _unlink(path: Path, inode: int | None = None) -> None:
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(path)
         if not stat.S_ISSOCK(found.st_mode):
-            raise FileExistsError(f"{path} is in the way and is not a socket")
+            raise FileExistsError(f"{path} exists and is not a socket.")
         if inode is None or found.st_ino == inode:
             path.unlink()

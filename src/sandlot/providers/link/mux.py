@@ -65,7 +65,7 @@ _FRAME_OVERHEAD_BYTES: Final = DATA_HEAD_BYTES  # what a frame costs in addition
 
 
 def refuse_every_stream(stream: Stream) -> None:
-    stream.reset("unsupported", "the worker takes no streams here")
+    stream.reset("unsupported", "the worker accepts no streams here")
 
 
 class Mux:
@@ -95,10 +95,6 @@ class Mux:
         self._ping_timer = self.loop.call_later(PING_INTERVAL_S, self._check_alive)
         connection.receiver = self
 
-    @property
-    def open_streams(self) -> int:
-        return len(self._streams)
-
     async def open(
         self,
         request: Mapping[str, Any],
@@ -114,15 +110,18 @@ class Mux:
         try:
             payload = encode_object(request, names=names)
         except ValueError as problem:
-            raise InvalidRequest(f"the request is not UTF-8 text: {problem}") from None
+            raise InvalidRequest(f"The request is not valid Unicode text: {problem}") from None
         if len(payload) > MAX_REQUEST_BYTES:
-            raise InvalidRequest(f"the request exceeds {MAX_REQUEST_BYTES} bytes")
+            raise InvalidRequest(f"The request exceeds {MAX_REQUEST_BYTES} bytes.")
         while self.closed is None and not self.writable:
             await self.wait_writable()
         if self.closed is not None:
             raise self.closed.with_traceback(None)
         if len(self._streams) >= MAX_STREAMS:
-            raise Busy(f"{MAX_STREAMS} requests are under way in this sandbox")
+            raise Busy(
+                f"The limit of {MAX_STREAMS} concurrent requests in this sandbox is reached. Retry when "
+                "one ends."
+            )
         if self._next_stream_id > MAX_STREAM_ID:
             self.close("the link has used up its stream ids")
             return await self.open(request, names=names)  # raises, because the link is now closed
@@ -172,7 +171,7 @@ class Mux:
     # called by the connection
 
     def on_connected(self, connection: Connection) -> None:
-        raise AssertionError("a mux begins on a connection that has shaken hands")
+        raise AssertionError("a mux needs a connection that has finished its handshake")
 
     def on_lost(self, reason: str) -> None:
         self.close(reason)
@@ -219,7 +218,7 @@ class Mux:
         """
         self._stray_bytes -= size + _FRAME_OVERHEAD_BYTES
         if self._stray_bytes < 0:
-            raise ProtocolAbuse("more was sent for streams that had ended than could be under way")
+            raise ProtocolAbuse("more data for ended streams than could be in flight")
 
     def _count_needless_frame(self) -> None:
         """Counts a needless frame.

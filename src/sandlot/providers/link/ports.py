@@ -35,7 +35,7 @@ class PortStream:
                 if item is None:
                     return b""
                 if not isinstance(item, Data) or item.channel != 0 or item.offset != self._received:
-                    raise ProtocolViolation("a connection carries something else than its bytes")
+                    raise ProtocolViolation("a connection sent something other than bytes")
                 self._received += len(item.data)
                 if item.data:  # the caller would take empty bytes for the end
                     return item.data
@@ -73,7 +73,7 @@ class AgentPortListener:
 
     def offer(self, stream: Stream) -> None:
         if len(self._backlog) >= MAX_BACKLOG:
-            stream.reset("busy", "nobody takes this listener's connections")
+            stream.reset("busy", "nothing accepts this listener's connections")
             return
         self._backlog.append(stream)
         self._changed.set()
@@ -114,7 +114,7 @@ class AgentPortListener:
             return
         with Call(self._link, self._mux):
             if end_task.result() is not None:
-                raise ProtocolViolation("a listener has nothing more to say")
+                raise ProtocolViolation("unexpected message from a listener")
 
 
 class Listeners:
@@ -126,11 +126,11 @@ class Listeners:
     def __call__(self, stream: Stream) -> None:
         body = dict(stream.request)
         if body.get("op") != "port.accepted":
-            stream.reset("unsupported", "the worker does not know this operation")
+            stream.reset("unsupported", "unknown operation")
             return
         listener = self._by_stream.get(integer(body, "listener"))
         if listener is None:  # it closed while this request was on its way
-            stream.reset("gone", "the listener is closed")
+            stream.reset("gone", "The listener is closed.")
         else:
             listener.offer(stream)
 
@@ -153,7 +153,7 @@ async def connect(link: AgentLink, address: str, network: str) -> PortStream:
     Uses the files link, so the sandbox's user connects.
     """
     if network not in NETWORKS:
-        raise InvalidRequest("network must be tcp or unix")
+        raise InvalidRequest("network must be tcp or unix.")
     mux = await link.files()
     with Call(link, mux) as call:
         try:
@@ -164,7 +164,7 @@ async def connect(link: AgentLink, address: str, network: str) -> PortStream:
                 if not flag(await call.next_message(), "connected"):
                     raise ProtocolViolation("a connection that is not connected")
         except TimeoutError:
-            raise LinkInterrupted(f"no connection within {ANSWER_TIMEOUT_S:g} s") from None
+            raise LinkInterrupted(f"No connection within {ANSWER_TIMEOUT_S:g} s.") from None
         return PortStream(link, mux, call.detach_stream())
 
 
@@ -180,7 +180,7 @@ async def listen(link: AgentLink, address: str) -> AgentPortListener:
                 listener.set_address(text(await call.next_message(), "address"))
         except TimeoutError:
             await listener.close()
-            raise LinkInterrupted(f"the agent did not answer within {ANSWER_TIMEOUT_S:g} s") from None
+            raise LinkInterrupted(f"The agent did not answer within {ANSWER_TIMEOUT_S:g} s.") from None
         except BaseException:
             await listener.close()
             raise

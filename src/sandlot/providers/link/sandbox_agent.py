@@ -74,7 +74,7 @@ class SandboxAgent:
 
     async def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:
-            raise InvalidRequest("a signal is a number from 1 to 64")
+            raise InvalidRequest("signal must be a number from 1 to 64.")
         request = {"op": "exec.signal", "exec_id": _checked_exec_id(exec_id), "signal": signal}
         return await ask(self._link, request, parse_signalled)
 
@@ -85,7 +85,7 @@ class SandboxAgent:
 
     async def resize(self, exec_id: str, *, rows: int, cols: int) -> None:
         if not (0 < rows <= 65_535 and 0 < cols <= 65_535):
-            raise InvalidRequest("rows and cols must be 1 … 65,535")
+            raise InvalidRequest("rows and cols must be between 1 and 65,535.")
         request = {"op": "exec.resize", "exec_id": _checked_exec_id(exec_id), "rows": rows, "cols": cols}
         await ask(self._link, request, _ignore_body)
 
@@ -121,7 +121,7 @@ class SandboxAgent:
 
     async def close_shell(self, name: str) -> None:
         if not is_shell_name(name):
-            raise InvalidRequest("this cannot be a shell's name")
+            raise InvalidRequest("Invalid shell name.")
         await ask(self._link, {"op": "shell.close", "name": name}, _ignore_body)
 
     async def connect(self, address: str, *, network: str = "tcp") -> ports.PortStream:
@@ -148,5 +148,5 @@ class SandboxAgent:
 
 def _checked_exec_id(exec_id: str) -> str:
     if not is_exec_id(exec_id):
-        raise InvalidRequest("this cannot be an exec's id")
+        raise InvalidRequest("Invalid exec id.")
     return exec_id

@@ -44,7 +44,7 @@ class WorkerCases(Cases):
         """The second cannot join, even with the first one's data. The first continues."""
         lease = await fleet.offer("w1")
         for last_epoch in (0, lease.epoch):
-            with pytest.raises(Conflict, match="alive in another process") as caught:
+            with pytest.raises(Conflict, match="already running in another process") as caught:
                 await fleet.harness.other.join(
                     WorkerCard("w1", "http://elsewhere", "1.0"), "second", last_epoch=last_epoch
                 )

@@ -85,7 +85,7 @@ def _unpack_one(tree: Tree, root: str, tar: tarfile.TarFile, member: tarfile.Tar
     elif member.islnk():
         tree.write(name, bytes(tree.content(_inside(root, member.linkname))), mode=member.mode)
     else:
-        raise InvalidRequest(f"{member.name!r:.80} in the archive is neither file, folder nor link")
+        raise InvalidRequest(f"{member.name!r:.80} in the archive is not a file, folder or link")
 
 
 def _inside(root: str, name: str) -> str:

@@ -54,12 +54,16 @@ async def _unset(process: Process) -> int:
 
 
 async def _env(process: Process) -> int:
+    if process.arguments:
+        return await process.refuse("no arguments")
     await process.out("".join(f"{name}={value}\n" for name, value in sorted(process.variables.items())))
     return 0
 
 
 async def _echo(process: Process) -> int:
     words = process.arguments
+    if words and re.fullmatch("-[neE]*[eE][neE]*", words[0]):
+        return await process.refuse("-n; use printf")
     if words[:1] == ("-n",):
         await process.out(" ".join(words[1:]))
     else:
@@ -89,6 +93,8 @@ async def _printf(process: Process) -> int:
     if not process.arguments:
         return await process.fail("usage: printf format [arguments]", 2)
     template, values = process.arguments[0], list(process.arguments[1:])
+    if "%" in re.sub("%[sd%]", "", template):
+        return await process.refuse("%s, %d and %%")
     while True:
         printed = b""
         for piece in re.split(r"(%[sd%])", template):
@@ -151,7 +157,7 @@ async def _wc(process: Process) -> int:
     """Knows -c and -l, for stdin or files."""
     unit, rest = process.arguments[:1], process.arguments[1:]
     if unit not in (("-c",), ("-l",)):
-        return await process.fail("the fake's wc knows -c and -l")
+        return await process.refuse("-c and -l")
     inputs, code = await _open_inputs(process, rest)
     for path, source in inputs:
         count = 0
@@ -162,16 +168,21 @@ async def _wc(process: Process) -> int:
 
 
 async def _read(process: Process) -> int:
+    names = [argument for argument in process.arguments if argument != "-r"]
+    if len(names) > 1 or names[:1] != [name for name in names[:1] if name[:1] != "-"]:
+        return await process.refuse("-r and one name")
     line = bytearray()
     while (piece := await process.streams.stdin.read(1)) and piece != b"\n":
         line += piece
-    if process.arguments:
-        process.state.variables[process.arguments[0]] = line.decode("utf-8", "surrogateescape").strip()
+    if names:
+        process.state.variables[names[0]] = line.decode("utf-8", "surrogateescape").strip()
     return 0 if piece else 1
 
 
 async def _seq(process: Process) -> int:
-    numbers = [_number(argument) for argument in process.arguments] or [0]
+    if not 1 <= len(process.arguments) <= 2 or any(not _is_number(each) for each in process.arguments):
+        return await process.refuse("LAST, and FIRST LAST, in whole numbers")
+    numbers = [_number(argument) for argument in process.arguments]
     first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
     for begin in range(first, last + 1, 1000):
         await process.out("".join(f"{number}\n" for number in range(begin, min(begin + 1000, last + 1))))
@@ -200,11 +211,11 @@ async def _test(process: Process) -> int:
         if words[-1:] != ["]"]:
             return await process.fail("missing `]'", 2)
         words.pop()
-    if words[:1] == ["!"]:
-        holds = _evaluate(process, words[1:])
-        return 2 if holds is None else int(holds)
-    holds = _evaluate(process, words)
-    return 2 if holds is None else int(not holds)
+    negated = words[:1] == ["!"]
+    holds = _evaluate(process, words[negated:])
+    if holds is None:
+        return await process.refuse("one comparison, and ! before it")
+    return int(holds is negated)
 
 
 def _evaluate(process: Process, words: list[str]) -> bool | None:
@@ -250,7 +261,9 @@ async def _whoami(process: Process) -> int:
 
 
 async def _id(process: Process) -> int:
-    if process.arguments[:1] in (("-u",), ("-g",)):
+    if process.arguments not in ((), ("-u",), ("-g",)):
+        return await process.refuse("-u and -g")
+    if process.arguments:
         await process.out(f"{USER_ID}\n")
     else:
         await process.out(f"uid={USER_ID}(sandboxuser) gid={USER_ID}(sandboxuser)\n")
@@ -260,6 +273,8 @@ async def _id(process: Process) -> int:
 async def _ls(process: Process) -> int:
     """Prints one name per line; -A and -a show hidden ones."""
     options, paths = _options(process)
+    if options - set("aA1"):
+        return await process.refuse("-a, -A and -1")
     code = 0
     for path in paths or ["."]:
         try:
@@ -275,6 +290,8 @@ async def _ls(process: Process) -> int:
 
 async def _mkdir(process: Process) -> int:
     options, paths = _options(process)
+    if options - {"p"}:
+        return await process.refuse("-p")
     for path in paths:
         try:
             process.tree.mkdir(process.path(path), parents="p" in options)
@@ -285,6 +302,8 @@ async def _mkdir(process: Process) -> int:
 
 async def _rm(process: Process) -> int:
     options, paths = _options(process)
+    if options - set("rRf"):
+        return await process.refuse("-r, -R and -f")
     code = 0
     for path in paths:
         try:
@@ -300,7 +319,10 @@ async def _rm(process: Process) -> int:
 
 
 async def _mv(process: Process) -> int:
-    source, destination = process.arguments[-2:]
+    options, paths = _options(process)
+    if options - {"f"} or len(paths) != 2:
+        return await process.refuse("SOURCE DESTINATION")
+    source, destination = paths
     process.tree.move(process.path(source), process.path(destination), overwrite=True)
     return 0
 
@@ -308,19 +330,24 @@ async def _mv(process: Process) -> int:
 async def _ln(process: Process) -> int:
     """Knows only -s: makes a link to its first argument under the name of its second."""
     options, names = _options(process)
-    if "s" not in options or len(names) != 2:
-        return await process.fail("the fake's ln knows -s TARGET NAME")
+    if options != {"s"} or len(names) != 2:
+        return await process.refuse("-s TARGET NAME")
     process.tree.link(process.path(names[1]), names[0])
     return 0
 
 
 async def _touch(process: Process) -> int:
-    for path in process.arguments:
+    options, paths = _options(process)
+    if options:
+        return await process.refuse("no options")
+    for path in paths:
         process.tree.open_file(process.path(path))
     return 0
 
 
 async def _stty(process: Process) -> int:
+    if process.arguments != ("size",):
+        return await process.refuse("size")
     size = process.shell.machine.terminal()
     if size is None:
         return await process.fail("'standard input': Inappropriate ioctl for device")
@@ -330,12 +357,16 @@ async def _stty(process: Process) -> int:
 
 async def _bash(process: Process) -> int:
     """Runs ``-c text``, or lines from stdin, with a prompt on a terminal."""
-    arguments = [argument for argument in process.arguments if argument not in ("-l", "-i", "--login")]
+    options, rest = _options(process)
+    if "--login" in process.arguments:
+        options -= set("-login")
+    if options - set("lics") or len(rest) != ("c" in options):
+        return await process.refuse("-c TEXT, and commands from stdin; -l, -i and -s")
     state = State(process.state.cwd, dict(process.variables), set(process.variables))
     shell = Shell(process.shell.machine, state)
     try:
-        if arguments[:1] == ["-c"] and len(arguments) > 1:
-            return await shell.run_text(arguments[1], process.streams)
+        if "c" in options:
+            return await shell.run_text(rest[0], process.streams)
         while True:
             if process.shell.machine.terminal() is not None:
                 await process.out("$ ")
@@ -353,6 +384,10 @@ def _options(process: Process) -> tuple[set[str], list[str]]:
     """Returns the option letters and the other arguments."""
     letters = {letter for word in process.arguments if word[:1] == "-" for letter in word[1:]}
     return letters, [word for word in process.arguments if word[:1] != "-"]
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("-?[0-9]+", text) is not None
 
 
 def _number(text: str) -> int:

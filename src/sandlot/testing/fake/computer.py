@@ -73,7 +73,7 @@ class FakeComputer:
         known = self._execs.get(request.exec_id)
         if known is not None:
             if known.request != request:
-                raise Conflict(f"exec_id {request.exec_id} was used for another command")
+                raise Conflict(f"exec_id {request.exec_id} was already used for a different command.")
             return self._reader(known, offset, existing=True)
         self._check_cwd(request.cwd)
         if self.running >= self._max_execs:
@@ -117,7 +117,7 @@ class FakeComputer:
 
     def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:
-            raise InvalidRequest("a signal is 1 … 64")
+            raise InvalidRequest("signal must be a number from 1 to 64.")
         running = self.exec(exec_id)
         if not running.running:
             return 0
@@ -232,7 +232,7 @@ class FakeComputer:
     async def close_shell(self, name: str) -> None:
         shell = self._shells.pop(name, None)
         if shell is None:
-            raise NotFound(f"there is no shell {name[:64]!r} in this session")
+            raise NotFound(f"Shell {name[:64]!r} does not exist in this session.")
         shell.closed = True
         in_shell = [known for known in self._execs.values() if known.running and known.request.shell == name]
         for running in in_shell[:1]:

@@ -200,7 +200,7 @@ class FakeExec:
 
     def resize(self, rows: int, cols: int) -> None:
         if self.request.pty is None or not self.running:
-            raise InvalidRequest("this exec has no terminal, or has ended")
+            raise InvalidRequest("The command has no terminal, or has ended.")
         self.size = PtySize(rows, cols)
 
 
@@ -216,7 +216,7 @@ class FakeExecution:
         add_origin: Callable[[ExecResult], ExecResult],
     ) -> None:
         if offset < 0:
-            raise InvalidRequest("an offset cannot be negative")
+            raise InvalidRequest("offset must not be negative.")
         self._exec = running
         self._begin = self.position = offset
         self._existing = existing
@@ -230,7 +230,7 @@ class FakeExecution:
 
     async def events(self) -> AsyncIterator[ExecEvent]:
         if self._iterated:
-            raise RuntimeError("an execution's events are read once; attach for another reading")
+            raise RuntimeError("events() can be iterated only once. Attach again to read the events again.")
         self._iterated = True
         self._exec.readers.add(self)
         try:
@@ -268,13 +268,13 @@ class FakeExecution:
         async for event in self.events():
             result = fold.add(event) or result
         if result is None:
-            raise Conflict("this reader was detached; attach again")
+            raise Conflict("This reader was detached. Attach again.")
         return self._add_origin(result)
 
     async def write_stdin(self, data: bytes) -> None:
         exec_ = self._exec
         if not exec_.running or exec_.stdin.closed:
-            raise Conflict("the exec has ended or its stdin is closed")
+            raise Conflict("The command has ended, or its stdin is closed.")
         if exec_.request.pty is None:
             await exec_.stdin.write(data)
             return

@@ -53,7 +53,7 @@ class FakeFiles:
     async def walk(self, path: str, *, depth: int = 0, glob: str | None = None, limit: int = 10_000) -> Walk:
         _check_limit(limit, MAX_WALK)
         if depth < 0:
-            raise InvalidRequest("depth must be 0 (all) or more")
+            raise InvalidRequest("depth must be 0 (all levels) or more.")
         wanted = _glob(glob)
         with _reporting(path):
             full = absolute(path)
@@ -69,7 +69,7 @@ class FakeFiles:
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         if offset < 0 or (length is not None and length < 0):
-            raise InvalidRequest("offset and length must not be negative")
+            raise InvalidRequest("offset and length must not be negative.")
         with _reporting(path):
             data = bytes(self._tree().content(absolute(path)))
         end = len(data) if length is None else min(len(data), offset + length)
@@ -126,7 +126,7 @@ class FakeFiles:
     ) -> Search:
         _check_limit(limit, MAX_PAGE)
         if not pattern:
-            raise InvalidRequest("the pattern is empty")
+            raise InvalidRequest("The pattern is empty.")
         try:
             wanted_line = re.compile(
                 pattern if regex else re.escape(pattern), re.IGNORECASE if ignore_case else 0
@@ -223,7 +223,7 @@ class _Watcher:
 def _reporting(path: str) -> Iterator[None]:
     """Reports problems with the path as the caller gave it."""
     if len(path.encode("utf-8", "surrogateescape")) > MAX_PATH:
-        raise InvalidRequest(f"a path has more than {MAX_PATH} bytes")
+        raise InvalidRequest(f"A path exceeds {MAX_PATH} bytes.")
     try:
         yield
     except FileProblem as error:
@@ -248,7 +248,7 @@ def _join(folder: str, name: str) -> str:
 
 def _check_limit(limit: int, maximum: int) -> None:
     if not 0 < limit <= maximum:
-        raise InvalidRequest(f"limit must be 1 … {maximum}")
+        raise InvalidRequest(f"limit must be between 1 and {maximum}.")
 
 
 def _glob(pattern: str | None) -> Callable[[str], bool]:

@@ -63,7 +63,7 @@ class FakeSandlot:
         return self.service.calls
 
     def lose(
-        self, session: str | AsyncSession | Session, reason: str = "the sandbox was taken away by the test"
+        self, session: str | AsyncSession | Session, reason: str = "the test removed the sandbox"
     ) -> None:
         """Destroys a session's sandbox. ``session`` is a session of either client, or its id."""
         self.service.lose(session if isinstance(session, str) else session.id, reason)

@@ -106,12 +106,14 @@ class FakeService:
     async def create_session(self, request: CreateSession) -> Opened:
         # No await until the session is recorded: this guarantees one session per thread and key.
         if self._closed:
-            raise Unavailable("the service is closed")
+            raise Unavailable("This service is closed.")
         if request.idempotency_key is not None:
             known = self._keys.get((DEFAULT_TENANT, request.idempotency_key))
             if known is not None:
                 if known.request != request:
-                    raise IdempotencyMismatch("this idempotency key was used before, for another request")
+                    raise IdempotencyMismatch(
+                        "This idempotency key was already used for a different request. Use a new key."
+                    )
                 return Opened(self._record(known.session.id).session, created=False)
         if request.thread is not None:
             existing = self._threads.get((DEFAULT_TENANT, request.thread))
@@ -216,7 +218,7 @@ class FakeService:
         if computer is not None:
             await computer.end(ended_error(record.session))
 
-    def lose(self, session_id: str, reason: str = "the sandbox was taken away by the test") -> None:
+    def lose(self, session_id: str, reason: str = "the test removed the sandbox") -> None:
         """For tests: destroys the session's sandbox, as if the machine's engine had removed it."""
         record = self._record(session_id)
         report = loss_report(record.session, reason, self._clock())
@@ -228,7 +230,7 @@ class FakeService:
     def freeze(self, session_id: str) -> None:
         """For tests: makes the session's sandbox stop answering, as a paused container does."""
         computer = self._computer(session_id)
-        computer.freeze(unresponsive_error(session_id, "does not answer any more", may_have_executed=True))
+        computer.freeze(unresponsive_error(session_id, "no longer answers", may_have_executed=True))
 
     def thaw(self, session_id: str) -> None:
         """For tests: makes a frozen sandbox answer again."""
@@ -250,7 +252,7 @@ class FakeService:
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
     ) -> ThreadRun:
         if create.thread is None:
-            raise InvalidRequest("a thread is missing")
+            raise InvalidRequest("Missing thread.")
         opened = await self.create_session(create)
         return ThreadRun(opened, await self.execute(opened.session.id, request, stdin))
 
@@ -323,7 +325,7 @@ class FakeService:
         self._closed = True
         for record in self._records.values():
             if record.computer is not None:
-                await record.computer.end(Unavailable("the service was closed", may_have_executed=True))
+                await record.computer.end(Unavailable("The service was closed.", may_have_executed=True))
 
     # --- records ----------------------------------------------------------------------------------
 

@@ -1,17 +1,16 @@
 """The fake's shell: runs what ``syntax`` has parsed, on a tree in memory, with ``commands``.
 
-It is small on purpose. It has lists with ``;``, newline, ``&&`` and ``||``, pipes, subshells in ``(
-)``, quoting, variables, ``$( )`` and redirects. It has no globs, loops, functions, arithmetic,
-here-documents or background jobs. Such a command ends with code 2 and an error on stderr. Tests
-script it with ``on``.
+``testing/README.md`` says what it knows, what it refuses, and why it is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from sandlot.domain.errors import FileProblem
 from sandlot.testing.fake.pipes import BrokenPipe, Buffer, Bytes, Pipe, Sink, Source
@@ -28,14 +27,19 @@ from sandlot.testing.fake.syntax import (
     Word,
     parse,
 )
-from sandlot.testing.fake.tree import Node, NullDevice, Tree, absolute, error_text
+from sandlot.testing.fake.tree import Folder, Node, NullDevice, Tree, absolute, error_text
 
 SIGPIPE_CODE = 141
+_GLOB = re.compile(r"[*?\[]")
 _pids = itertools.count(100)
 
 
 def new_pid() -> int:
     return next(_pids)
+
+
+class UnknownGlob(Exception):
+    """A pattern that files match: bash would put their names in its place."""
 
 
 class ExitShell(Exception):
@@ -93,6 +97,10 @@ class Process:
 
     async def out(self, text: str) -> None:
         await self.streams.stdout.write(text.encode("utf-8", "surrogateescape"))
+
+    async def refuse(self, known: str) -> int:
+        """Says what this command knows, where the real one knows more."""
+        return await self.fail(f"the fake's {self.words[0]} knows {known}", 2)
 
     async def fail(self, text: str, code: int = 1) -> int:
         """Prints an error after the program's name, and returns the exit code."""
@@ -219,9 +227,15 @@ class Shell:
             except ExitShell as ended:
                 return ended.code
         assigned = {name: await self._expand_to_text(word, streams) for name, word in command.assignments}
-        words = tuple(
-            [field for word in command.words for field in await self._expand_to_fields(word, streams)]
-        )
+        try:
+            words = tuple(
+                [field for word in command.words for field in await self._expand_to_fields(word, streams)]
+            )
+        except UnknownGlob as glob:
+            await _print_error(
+                streams, f"the fake's shell does not expand `{glob}': name the files, or quote it"
+            )
+            return 2
         if not words:
             self.state.variables.update(assigned)
             return 0
@@ -250,13 +264,16 @@ class Shell:
     # --- words ------------------------------------------------------------------------------------
 
     async def _expand_to_fields(self, word: Word, streams: Streams) -> list[str]:
-        """Expands a word into fields. Unquoted values are split at blanks."""
+        """Expands a word into fields. Unquoted values are split at blanks.
+
+        Raises ``UnknownGlob`` if bash would replace the word by names of files.
+        """
         fields: list[str] = []
         current: str | None = None
+        pattern = ""
         for index, part in enumerate(word):
-            value = await self._expand_part(part, streams)
-            if isinstance(part, Text) and not part.quoted and index == 0 and value.split("/")[0] == "~":
-                value = self.state.variables.get("HOME", "") + value[1:]
+            value = await self._expand_part(part, streams, first=index == 0)
+            pattern += _GLOB.sub(r"[\g<0>]", value) if part.quoted else value
             if part.quoted or isinstance(part, Text):
                 current = (current or "") + value
                 continue
@@ -272,13 +289,36 @@ class Shell:
             if pieces and value[-1:].isspace():
                 fields.append(current or "")
                 current = None
+        for each in pattern.split():
+            if _GLOB.search(each.replace("[*]", "").replace("[?]", "").replace("[[]", "")) and self._names(
+                each
+            ):
+                raise UnknownGlob(each)
         return fields if current is None else [*fields, current]
 
-    async def _expand_to_text(self, word: Word, streams: Streams) -> str:
-        return "".join([await self._expand_part(part, streams) for part in word])
+    def _names(self, pattern: str) -> bool:
+        """Whether files match. Without one, bash too takes the pattern as it is."""
+        found: list[Node] = [self.machine.tree.find("/")]
+        for part in absolute(pattern, self.state.cwd).strip("/").split("/"):
+            found = [
+                child
+                for folder in found
+                if isinstance(folder, Folder)
+                for name, child in folder.children.items()
+                if fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+            ]
+        return bool(found)
 
-    async def _expand_part(self, part: Text | Variable | Substitution, streams: Streams) -> str:
+    async def _expand_to_text(self, word: Word, streams: Streams) -> str:
+        parts = [await self._expand_part(part, streams, first=not i) for i, part in enumerate(word)]
+        return "".join(parts)
+
+    async def _expand_part(
+        self, part: Text | Variable | Substitution, streams: Streams, *, first: bool
+    ) -> str:
         if isinstance(part, Text):
+            if first and not part.quoted and part.value.split("/")[0] == "~":
+                return self.state.variables.get("HOME", "") + part.value[1:]
             return part.value
         if isinstance(part, Variable):
             special = {"?": str(self.state.status), "$": str(self.state.pid), "#": "0", "0": "bash"}

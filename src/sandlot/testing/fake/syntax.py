@@ -15,6 +15,7 @@ from dataclasses import dataclass
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _REDIRECT = re.compile(r"(\d)?(>>|>&|>|<)|&>")
+_BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}")
 _BLANK = " \t"
 _ENDS_WORD = " \t\n;&|<>()"
 _KEYWORDS = {"if", "for", "while", "until", "case", "function", "select", "{", "[["}
@@ -138,6 +139,8 @@ class _Parser:
 
     def _command(self) -> Simple | Subshell:
         self._skip(_BLANK)
+        if self._peek("((") and self._text.find("))", self.position) > 0:
+            raise SyntaxProblem("syntax error: the fake's shell has no arithmetic")
         if self._take("("):
             script = self.script()
             if not self._take(")"):
@@ -180,8 +183,14 @@ class _Parser:
                 raise SyntaxProblem("syntax error near unexpected token `newline'")
             if match[0] == "&>":
                 found += [Redirect(1, ">", target), Redirect(2, ">&", (Text("1", quoted=False),))]
-            else:
-                found.append(Redirect(int(match[1] or match[2] != "<"), match[2], target))
+                continue
+            descriptor = int(match[1] or match[2] != "<")
+            known = descriptor == 0 if match[2] == "<" else descriptor in (1, 2)
+            if match[2] == ">&":
+                known = known and target in ((Text("1", quoted=False),), (Text("2", quoted=False),))
+            if not known:
+                raise SyntaxProblem(f"syntax error: the fake's shell knows `{match[2]}' for 0, 1 and 2 alone")
+            found.append(Redirect(descriptor, match[2], target))
 
     # --- words ------------------------------------------------------------------------------------
 
@@ -208,7 +217,10 @@ class _Parser:
             elif character == "$":
                 parts.append(self._dollar(quoted=False))
             else:
-                parts.append(self._text_until(_ENDS_WORD + "'\"\\$`", quoted=False))
+                plain = self._text_until(_ENDS_WORD + "'\"\\$`", quoted=False)
+                parts.append(plain)
+                if _BRACES.search(plain.value):
+                    raise SyntaxProblem("syntax error: the fake's shell does not expand braces: quote them")
         return tuple(parts)
 
     def _double_quoted(self) -> Word:
@@ -218,6 +230,8 @@ class _Parser:
             if character == '"':
                 self.position += 1
                 return tuple(parts)
+            if character == "`":
+                raise SyntaxProblem("syntax error: the fake's shell does not know ``': use $( )")
             if character == "$":
                 parts.append(self._dollar(quoted=True))
             elif character == "\\" and self._text[self.position + 1 : self.position + 2] in (
@@ -233,7 +247,7 @@ class _Parser:
                 parts.append(Text("\\", quoted=True))
                 self.position += 1
             else:
-                parts.append(self._text_until('"$\\', quoted=True))
+                parts.append(self._text_until('"$\\`', quoted=True))
         raise SyntaxProblem("unexpected EOF while looking for matching `\"'")
 
     def _dollar(self, *, quoted: bool) -> Text | Variable | Substitution:
@@ -254,6 +268,8 @@ class _Parser:
                 raise SyntaxProblem("bad substitution: the fake's shell knows ${NAME} and ${NAME:-word}")
             return Variable(name, quoted, default)
         name = self._name()
+        if not name and (self._next() in ("!", "-") or (not quoted and self._next() in ("'", '"'))):
+            raise SyntaxProblem(f"syntax error: the fake's shell does not know `${self._next()}'")
         return Variable(name, quoted) if name else Text("$", quoted)
 
     def _default(self) -> Word:

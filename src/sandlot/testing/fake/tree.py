@@ -33,7 +33,7 @@ _MESSAGES = {
     "not_empty": "Directory not empty",
     "no_space": "No space left on device",
     "too_large": "File too large",
-    "invalid_path": "This cannot be a path",
+    "invalid_path": "Invalid path",
 }
 
 

@@ -33,7 +33,7 @@ class ExecCases(Cases):
             Verdict.OK,
             True,
         )
-        assert (result.timed_out, result.truncated, result.retryable) == (False, False, False)
+        assert (result.timed_out, result.truncated) == (False, False)
         assert (result.session_id, result.generation) == (session.id, 1)
         assert is_exec_id(result.exec_id)
         assert result.output_bytes == 6

@@ -17,7 +17,7 @@ from sandlot.worker.pool.fair_queue import FairQueue
 from sandlot.worker.pool.warm_pool import Make
 from sandlot.worker.refusals import stopping
 
-log = structlog.get_logger("sandlot.orders")
+log = structlog.get_logger("sandlot.pool")
 
 
 class OneOffSandboxes:
@@ -42,7 +42,7 @@ class OneOffSandboxes:
         if self._closed:
             raise stopping()
         if len(self._queue) >= self._options.max_waiting:
-            raise self._retry_later("too many creates with limits of their own are waiting already")
+            raise self._retry_later("Too many creates with custom limits are waiting")
         turn = self._queue.join(tenant)
         self._serve_next()
         try:
@@ -51,7 +51,7 @@ class OneOffSandboxes:
                 return await self._make_in_slot(environment)
         except TimeoutError:
             seconds = self._options.queue_timeout_s
-            raise self._retry_later(f"no sandbox could be made within {seconds:g} s") from None
+            raise self._retry_later(f"No sandbox could be created within {seconds:g} s") from None
         finally:
             self._queue.leave(tenant, turn)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
@@ -75,7 +75,7 @@ class OneOffSandboxes:
             raise self._broken_error(environment, EngineProblem(repr(error), retryable=True)) from error
 
     def _broken_error(self, environment: Environment, error: SandlotError) -> Unavailable:
-        log.warning("sandbox could not be made", environment=environment.name, error=error.message)
+        log.warning("cannot create a sandbox", environment=environment.name, error=error.message)
         return Unavailable(
             f"Cannot create a sandbox with these limits for environment {environment.name}: {error.message}",
             retryable=error.retryable,
@@ -89,4 +89,4 @@ class OneOffSandboxes:
         self._queue.fail(stopping())
 
     def _retry_later(self, why: str) -> Unavailable:
-        return Unavailable(f"{why}; come back later", retry_after_s=5.0, details={"reason": "queue"})
+        return Unavailable(f"{why}. Retry later.", retry_after_s=5.0, details={"reason": "queue"})

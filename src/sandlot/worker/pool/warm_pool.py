@@ -111,7 +111,7 @@ class WarmPool:
             raise stopping()
         self._refuse_if_broken()
         if len(self._queue) >= self._options.max_waiting:
-            raise self._retry_later("too many creates are waiting already")
+            raise self._retry_later("too many creates are already waiting")
         waiter = self._queue.join(tenant)
         self._rebalance()
         try:
@@ -261,7 +261,7 @@ class WarmPool:
             self._failures += 1
             self._retry_at = self._clock() + policy.backoff_s(self._failures)
         log.warning(
-            "sandbox could not be made",
+            "cannot create a sandbox",
             environment=self._recipe.environment.name,
             error=error.message,
             failures=self._failures,

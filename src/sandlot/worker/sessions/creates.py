@@ -61,7 +61,8 @@ class Creates:
             await asyncio.wait({creating}, timeout=max(0.0, deadline - clock()))
             if clock() >= deadline:
                 raise Unavailable(
-                    "another request is making a sandbox for the same thread or key, and is not done; retry",
+                    "Another request is still creating a sandbox for the same thread or idempotency "
+                    "key. Retry.",
                     retry_after_s=1.0,
                     details={"reason": "queue"},
                 )
@@ -205,5 +206,5 @@ def _digest(request: CreateSession) -> str:
 
 def _mismatch(key: str) -> IdempotencyMismatch:
     return IdempotencyMismatch(
-        f"the idempotency key {key[:64]!r} was used for another request; take a new key for a new request"
+        f"Idempotency key {key[:64]!r} was already used for a different request. Use a new key."
     )

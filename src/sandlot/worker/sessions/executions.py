@@ -48,7 +48,7 @@ class SessionExecution:
             result = fold.add(event)
             if result is not None:
                 return with_session(result, self._live_session, self._generation)
-        raise SandlotError("the exec's events ended without its exit", may_have_executed=True)
+        raise SandlotError("The exec's events ended without an exit event.", may_have_executed=True)
 
     async def write_stdin(self, data: bytes) -> None:
         # Without a time limit: a command that does not read its input makes writers wait.

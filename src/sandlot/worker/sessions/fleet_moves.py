@@ -82,7 +82,7 @@ class FleetMoves:
             live_session.given_up = True
             removing = live_session.sandbox_record(Purpose.REMOVING)
             self._table.drop(live_session.session.id)
-            reason = "another worker has taken the session over, with a new sandbox"
+            reason = "another worker took over the session with a new sandbox"
             live_session.sandbox = None
             live_session.session = lose(
                 live_session.session, loss_report(live_session.session, reason, self._clock())

@@ -218,7 +218,7 @@ class SessionLifecycle:
         """
         if live_session.given_up:
             raise Unavailable(
-                f"session {live_session.session.id} is another worker's now; ask the fleet again",
+                f"Session {live_session.session.id} has moved to another worker. Retry.",
                 retry_after_s=0.5,
                 details={"reason": "not_here"},
             )

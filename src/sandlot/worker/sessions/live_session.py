@@ -79,8 +79,8 @@ class LiveSession:
         if self.sandbox is None or self.preparing is not None:
             # Preparing took too long, or the worker is stopping. The sandbox need not be lost.
             raise LinkInterrupted(
-                f"the sandbox of session {self.session.id} is still being prepared, or the server is "
-                "stopping; try again",
+                f"The sandbox of session {self.session.id} is still being prepared, or the server is "
+                "shutting down. Retry.",
                 may_have_executed=False,
                 retry_after_s=1.0,
             )
@@ -115,7 +115,7 @@ class LiveSession:
                 raise
             self.suspected = True
             if self.unresponsive_since is not None or (self.unanswered and limit in self._overdue_waits):
-                problem = "does not answer any more"
+                problem = "no longer answers"
             else:
                 problem = f"did not answer within {within_s:g} s"
             raise unresponsive_error(self.session.id, problem, may_have_executed=may_have_executed) from error

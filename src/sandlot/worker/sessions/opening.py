@@ -125,7 +125,7 @@ class Opening:
         except SandlotError:
             raise
         except Exception as error:
-            raise Unavailable("the session could not be recorded; retry", retry_after_s=1.0) from error
+            raise Unavailable("The session could not be recorded. Retry.", retry_after_s=1.0) from error
 
     def _new_session(
         self, session_id: str, tenant: str, request: CreateSession, assignment: Assignment
@@ -233,7 +233,7 @@ class Opening:
             await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
         except Exception as error:
             why = error.message if isinstance(error, SandlotError) else repr(error)
-            log.exception("limits could not be set", session=live_session.session.id)
+            log.exception("cannot set limits", session=live_session.session.id)
             await self.sessions.record_loss(live_session, sandbox, f"its limits could not be set: {why}")
         # Not in a finally block: a cancelled task must leave ``preparing`` set, to keep calls out.
         if live_session.preparing is asyncio.current_task():  # not a later sandbox's task
@@ -258,4 +258,4 @@ class Opening:
                 await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
             except Unsupported as error:
                 # The recipe has changed since. The sandbox keeps the limits that it was made with.
-                log.warning("limits stay as they are", session=live_session.session.id, error=error.message)
+                log.warning("limits not changed", session=live_session.session.id, error=error.message)

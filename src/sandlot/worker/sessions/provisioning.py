@@ -89,7 +89,8 @@ class Provisioning:
             self._removals.start(sandbox.id)
         await self._restore_record(record.session.id, previous)
         raise Unavailable(
-            f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used; see `sandlot doctor`",
+            f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used. Run `sandlot "
+            "doctor` on the worker's machine.",
             retry_after_s=5.0,
             details={"reason": "sandboxes_die"},
         )

@@ -17,7 +17,7 @@ from sandlot.providers.base import Sandbox
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.table import SessionTable
 
-log = structlog.get_logger("sandlot.pulse")
+log = structlog.get_logger("sandlot.responsiveness")
 
 # Seconds between two probes of a sandbox, and seconds that it has to answer one.
 ASK_EVERY_S = 5.0

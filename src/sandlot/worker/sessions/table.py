@@ -38,7 +38,7 @@ class SessionTable:
             return live_session
         if session_id in self.opening:
             raise Unavailable(
-                f"session {session_id} is being opened; retry",
+                f"Session {session_id} is still being opened. Retry.",
                 retry_after_s=0.2,
                 details={"reason": "opening"},
             )

@@ -207,7 +207,8 @@ class Store:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise EngineProblem(
-                    f"{self._path} was written by a newer Sandlot (version {version}); start that one"
+                    f"{self._path} was written by a newer version of Sandlot (schema version "
+                    f"{version}). Start that version."
                 )
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
@@ -230,9 +231,9 @@ class Store:
             return
         if known is not None and database.execute("SELECT 1 FROM sandboxes LIMIT 1").fetchone():
             raise Conflict(
-                f"{self._path} is the memory of worker {known[0]!r}, whose sandboxes carry that name: start "
-                f"it as SANDLOT_WORKER_ID={known[0]}, or give {self._owner!r} a folder of its own "
-                "(SANDLOT_DATA_DIR)"
+                f"{self._path} belongs to worker {known[0]!r}, whose sandboxes carry that name. Set "
+                f"SANDLOT_WORKER_ID={known[0]}, or give {self._owner!r} its own folder with "
+                "SANDLOT_DATA_DIR."
             )
         database.execute("INSERT OR REPLACE INTO owner VALUES (1, ?)", (self._owner,))
 
@@ -282,7 +283,7 @@ class Store:
                     self._database.execute("ROLLBACK")
                 raise
         except sqlite3.IntegrityError as error:
-            raise Conflict(f"another session of this thread or key is on record: {error}") from error
+            raise Conflict(f"This thread or idempotency key already has another session: {error}") from error
         except sqlite3.Error as error:
             raise self._problem(error) from error
 
@@ -290,8 +291,8 @@ class Store:
         # The low byte is the kind of error; the other bytes say which file operation failed.
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and self._is_full()):
-            return StorageFull("the disk of the worker's data directory is full")
-        log.error("the worker cannot write its records", path=str(self._path), error=str(error))
+            return StorageFull("The disk of the worker's data directory is full.")
+        log.error("cannot write the worker's records", path=str(self._path), error=str(error))
         return StorageProblem(
             f"The worker cannot write its records ({error}). See its log.",
             # Another process has the file open and will release it.

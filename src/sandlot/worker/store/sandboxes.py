@@ -80,9 +80,7 @@ class Sandboxes:
         try:
             await self._provider.destroy(sandbox_id)
         except SandlotError as error:
-            log.warning(
-                "sandbox could not be removed; to be tried again", sandbox=sandbox_id, error=error.message
-            )
+            log.warning("cannot remove a sandbox; will retry", sandbox=sandbox_id, error=error.message)
             raise
         reached(Step.SANDBOX_REMOVED)
         self._pending_removals.discard(sandbox_id)
@@ -99,7 +97,7 @@ class Sandboxes:
         except SandlotError:
             return False
         except Exception:
-            log.exception("sandbox could not be removed", sandbox=sandbox_id)
+            log.exception("cannot remove a sandbox", sandbox=sandbox_id)
             return False
         return True
 
@@ -117,6 +115,6 @@ class Sandboxes:
         unknown = {name: made_at for name, made_at in found.items() if name not in self._known}
         remove, self._seen_unknown = sweep(unknown, self._seen_unknown, now, self._grace_s)
         for sandbox_id in remove:
-            log.warning("removing a sandbox that nobody knows", sandbox=sandbox_id)
+            log.warning("removing a sandbox that belongs to no session", sandbox=sandbox_id)
         await asyncio.gather(*(self.try_remove(name) for name in (*unfinished, *remove)))
         return len(remove)

@@ -23,7 +23,11 @@ class Transitions:
         try:
             await self._store.save([record], removing)
         except StorageProblem as error:
-            log.warning("not written yet", session=record.session.id, error=error.message)
+            log.warning(
+                "cannot write a session's record yet; will retry",
+                session=record.session.id,
+                error=error.message,
+            )
             self._pending[record.session.id] = record
 
     async def save_pending(self) -> None:

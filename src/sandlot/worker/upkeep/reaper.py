@@ -92,7 +92,11 @@ class Reaper:
         try:
             await expiry
         except SandlotError as error:
-            log.warning("an expired session's sandbox stays for now", session=session_id, error=error.message)
+            log.warning(
+                "cannot remove an expired session's sandbox yet; will retry",
+                session=session_id,
+                error=error.message,
+            )
 
     async def _fill(self) -> None:
         for pool in self._pools.values():

@@ -89,7 +89,7 @@ async def _adopt(
             await opening.sessions.record_loss(live_session, None, error.message)
             return
         except Exception as error:  # noqa: BLE001  # no error here proves that the sandbox is lost
-            log.warning("sandbox not adopted yet", session=live_session.session.id, error=str(error))
+            log.warning("cannot adopt a sandbox yet", session=live_session.session.id, error=str(error))
             await asyncio.sleep(ADOPT_AGAIN_S)
             continue
         reached(Step.ADOPTED)

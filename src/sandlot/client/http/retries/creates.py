@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from sandlot.client.http.retries.rules import TRIES, backoff, pause_before_retry
 from sandlot.client.http.transport.connection import Connection
-from sandlot.client.http.transport.problems import is_transport_failure
+from sandlot.client.http.transport.errors import is_transport_failure
 from sandlot.domain.errors import LinkInterrupted, SandlotError, StorageFull, Unavailable
 
 log = logging.getLogger("sandlot.client")
@@ -31,17 +31,17 @@ _NO_WAIT_REASONS: Final = frozenset({"capacity", "queue"})
 T = TypeVar("T")
 
 
-class RecoveryWait:
+class Patience:
     """Decides how long one request waits for the server to recover.
 
-    With ``max_wait_s`` 0 it does not wait, and is retried as often as any other call.
+    With ``patience_s`` 0 it does not wait, and is retried as often as any other call.
     """
 
     def __init__(
-        self, connection: Connection, max_wait_s: float, clock: Callable[[], float] = time.monotonic
+        self, connection: Connection, patience_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._connection = connection
-        self._max_wait_s = max_wait_s
+        self._patience_s = patience_s
         self._clock = clock
         self._failing_since: float | None = None
         self._warned_at: float | None = None
@@ -60,14 +60,14 @@ class RecoveryWait:
         retry_after_s = error.retry_after_s or 0.0
         if not self._is_temporary(error):
             return pause_before_retry(error, self._tries, repeatable=True)
-        if waited >= self._max_wait_s or retry_after_s > LONGEST_RETRY_AFTER_S:
+        if waited >= self._patience_s or retry_after_s > LONGEST_RETRY_AFTER_S:
             return None
         if self._tries >= TRIES and (self._warned_at is None or now - self._warned_at >= WARN_EVERY_S):
             self._warned_at = now
             log.warning(
                 "%s is not available. Retrying for up to %.0f s: %s",
                 self._connection.url,
-                self._max_wait_s - waited,
+                self._patience_s - waited,
                 error.message,
             )
         return max(retry_after_s, backoff(self._tries))
@@ -82,7 +82,7 @@ class RecoveryWait:
             )
 
     def _is_temporary(self, error: SandlotError) -> bool:
-        if not self._max_wait_s or not error.retryable:
+        if not self._patience_s or not error.retryable:
             return False
         if not isinstance(error, (Unavailable, LinkInterrupted, StorageFull)):
             return False
@@ -91,7 +91,7 @@ class RecoveryWait:
         return error.details.get("reason") not in _NO_WAIT_REASONS
 
 
-async def until_created(attempt: Callable[[], Awaitable[T]], wait: RecoveryWait) -> T:
+async def until_created(attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
     """Repeat ``attempt``, which uses one idempotency key, until the server accepts it."""
     may_have_begun = False
     while True:
@@ -100,10 +100,10 @@ async def until_created(attempt: Callable[[], Awaitable[T]], wait: RecoveryWait)
         except SandlotError as error:
             # A later try that was refused does not undo what an earlier one may have done.
             may_have_begun = error.may_have_executed = may_have_begun or error.may_have_executed
-            pause = wait.pause_after(error)
+            pause = patience.pause_after(error)
             if pause is None:
                 raise
         else:
-            wait.succeeded()
+            patience.succeeded()
             return result
         await asyncio.sleep(pause)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sandlot.client.http.retries.creates import RecoveryWait
-from sandlot.client.http.retries.rules import TRIES, Patience, backoff
+from sandlot.client.http.retries.creates import Patience
+from sandlot.client.http.retries.rules import TRIES, OutageLimit, backoff
 from sandlot.domain.errors import (
     Busy,
     LinkInterrupted,
@@ -25,12 +25,12 @@ async def until_result(
     exec_id: str,
     post: Callable[[], Awaitable[T]],
     fetch_result: Callable[[], Awaitable[T | None]],
-    wait: RecoveryWait,
+    patience: Patience,
     max_outage_s: float,
 ) -> T:
     """Post a command and return its result, across broken connections.
 
-    ``wait``: how long to wait for a server that refuses to start the command. ``max_outage_s``: how
+    ``patience``: how long to wait for a server that refuses to start the command. ``max_outage_s``: how
     long to wait for one that does not answer while the command may be running.
     """
     posts = 0
@@ -41,22 +41,24 @@ async def until_result(
         except (LinkInterrupted, Unavailable, Busy) as error:
             broken = error
         else:
-            wait.succeeded()
+            patience.succeeded()
             return result
         if broken.may_have_executed:
-            if (found := await _fetch_until_known(exec_id, fetch_result, Patience(max_outage_s))) is not None:
+            if (
+                found := await _fetch_until_known(exec_id, fetch_result, OutageLimit(max_outage_s))
+            ) is not None:
                 return found
             if posts >= TRIES:
                 raise broken
         else:
-            pause = wait.pause_after(broken)
+            pause = patience.pause_after(broken)
             if pause is None:
                 raise broken
             await asyncio.sleep(pause)
 
 
 async def _fetch_until_known(
-    exec_id: str, fetch_result: Callable[[], Awaitable[T | None]], patience: Patience
+    exec_id: str, fetch_result: Callable[[], Awaitable[T | None]], outage_limit: OutageLimit
 ) -> T | None:
     """Return the result of an exec that may be running.
 
@@ -66,17 +68,17 @@ async def _fetch_until_known(
         try:
             if (result := await fetch_result()) is not None:
                 return result
-            patience.reset()
+            outage_limit.reset()
         except (SessionEnded, SandboxLost) as error:
             error.may_have_executed = True
             raise
         except NotFound:
             return None
         except (LinkInterrupted, Unavailable, Busy) as error:
-            if patience.exhausted(error):
+            if outage_limit.exceeded(error):
                 raise may_be_running(exec_id, error) from error
             # Each failure already includes several tries, and a restarting server takes seconds.
-            await asyncio.sleep(backoff(patience.breaks + 2))
+            await asyncio.sleep(backoff(outage_limit.breaks + 2))
 
 
 def may_be_running(exec_id: str, error: SandlotError) -> LinkInterrupted:

@@ -62,7 +62,7 @@ def pause_before_retry(error: SandlotError, tries: int, *, repeatable: bool) -> 
     return None
 
 
-class Patience:
+class OutageLimit:
     """Decides how long to retry while a server does not answer and a command may run on it.
 
     The limit is ``max_outage_s``. With 0 it is a number of breaks, as for interactive callers.
@@ -78,7 +78,7 @@ class Patience:
         """Start counting again, after progress."""
         self.breaks = 0
 
-    def exhausted(self, error: SandlotError, *, interactive: bool = False) -> bool:
+    def exceeded(self, error: SandlotError, *, interactive: bool = False) -> bool:
         """Count one more break; return whether to give up. ``interactive``: a person is waiting."""
         if not error.retryable:
             return True

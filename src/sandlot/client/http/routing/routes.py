@@ -26,7 +26,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from sandlot.client.http.transport.connection import Connection
-from sandlot.client.http.transport.problems import ReadTimedOut, is_transport_failure
+from sandlot.client.http.transport.errors import ReadTimedOut, is_transport_failure
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
 from sandlot.domain.service import Access
 

@@ -159,6 +159,6 @@ class OneTimeBody:
 
 def _upload_interrupted() -> SandlotError:
     return Unavailable(
-        "the way to the session's worker had to be renewed while content was sent; send it again",
+        "Access to the session's worker was renewed during the upload. Send the content again.",
         retry_after_s=FIRST_PAUSE_S,
     )

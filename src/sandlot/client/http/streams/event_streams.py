@@ -18,8 +18,7 @@ from websockets.http11 import Response
 
 from sandlot.client.http.streams.sse import EventParser
 from sandlot.client.http.transport.connection import Connection
-from sandlot.client.http.transport.pools import close_with_loop
-from sandlot.client.http.transport.problems import (
+from sandlot.client.http.transport.errors import (
     error_of_answer,
     error_of_problem,
     error_of_transport,
@@ -28,6 +27,7 @@ from sandlot.client.http.transport.problems import (
     unreadable,
     wrong_server,
 )
+from sandlot.client.http.transport.pools import close_with_loop
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unsupported
 from sandlot.domain.execution import Channel, ExecEvent, Output
 from sandlot.wire.event_bodies import EVENT_BODIES, event_of
@@ -111,7 +111,7 @@ class SseEventStream:
             raise error_of_transport(self._connection.url, error) from error
 
     async def send(self, message: bytes | str) -> None:
-        raise Unsupported("this exec was started without stdin; start it with stdin=True")
+        raise Unsupported("This command was started without stdin. Start it with stdin=True.")
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -159,7 +159,7 @@ class WebSocketEventStream:
                 answer.status_code, bytes(answer.body or b""), _headers(answer)
             ) from refusal
         except OSError as error:
-            raise unreachable(url, str(error) or "no answer") from error
+            raise unreachable(url, str(error) or "no response") from error
         except WebSocketException as error:
             raise interrupted(url, error) from error
         if socket.response is None or not connection.is_expected_worker(_headers(socket.response)):
@@ -180,7 +180,7 @@ class WebSocketEventStream:
         except ConnectionClosed as closed:
             raise self._close_error(closed) from closed
         except TimeoutError as error:
-            raise interrupted(self._connection.url, "it has gone silent") from error
+            raise interrupted(self._connection.url, "it went silent") from error
 
     def _event(self, message: Any) -> ExecEvent | None:
         if isinstance(message, str):
@@ -190,7 +190,7 @@ class WebSocketEventStream:
                 raise unreadable(self._connection.url, error) from error
             return decode_event(self._connection, kind, message)
         if len(message) < _OUTPUT_HEAD.size or message[0] not in _CHANNELS:
-            raise unreadable(self._connection.url, "a message without channel and offset")
+            raise unreadable(self._connection.url, "a message has no channel and offset")
         channel, offset = _OUTPUT_HEAD.unpack_from(message)
         return Output(_CHANNELS[channel], offset, bytes(message[_OUTPUT_HEAD.size :]))
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from sandlot.client.http.retries.rules import TRIES, Patience, backoff, pause_before_retry
+from sandlot.client.http.retries.rules import TRIES, OutageLimit, backoff, pause_before_retry
 from sandlot.client.http.streams.event_streams import EventStream
 from sandlot.domain.errors import LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import ExecEvent, ExecResult, Exited, Output, ResultFold, Started
@@ -39,7 +39,7 @@ class HttpExecution:
         reroute_after: RerouteAfter,
         offset: int,
         open_executions: set[HttpExecution],
-        patience: Patience,
+        outage_limit: OutageLimit,
     ) -> None:
         """``redial`` reconnects after a break, at an offset.
 
@@ -52,7 +52,7 @@ class HttpExecution:
         self._exec_id = exec_id
         self._redial = redial
         self._reroute_after = reroute_after
-        self._patience = patience
+        self._outage_limit = outage_limit
         self._first_offset = self._next_offset = offset
         self._stream: EventStream | None = None
         self._earlier: HttpExecution | None = None
@@ -79,7 +79,7 @@ class HttpExecution:
                 events = await self._dial(dial)
                 first = await anext(events, None)
                 if first is None:
-                    raise LinkInterrupted("the server ended the stream before the exec was confirmed")
+                    raise LinkInterrupted("The server closed the stream before it confirmed the exec.")
                 self._events = _prepend(first, events)
             except SandlotError as error:
                 await self._close_stream()
@@ -126,9 +126,9 @@ class HttpExecution:
 
     async def events(self) -> AsyncIterator[ExecEvent]:
         if self._iterated:
-            raise RuntimeError("an execution's events are read once; attach for another reading")
+            raise RuntimeError("events() can be iterated only once. Attach again to read the events again.")
         self._iterated = True
-        patience = self._patience
+        outage_limit = self._outage_limit
         confirmed_at: float | None = self.loop.time()  # for the stream that is being read
         try:
             while True:
@@ -137,11 +137,11 @@ class HttpExecution:
                         confirmed_at = confirmed_at or self.loop.time()
                         unseen = self._unseen(event)
                         if unseen is not None:
-                            patience.reset()
+                            outage_limit.reset()
                             yield unseen
                         if isinstance(event, Exited):
                             return
-                    raise LinkInterrupted("the server ended the stream before the exec had ended")
+                    raise LinkInterrupted("The server closed the stream before the command ended.")
                 except SandlotError as broken:
                     if self._detached:
                         return
@@ -151,15 +151,15 @@ class HttpExecution:
                         raise
                     # A command may be silent for hours. If the stream lasted, the server is up.
                     if confirmed_at is not None and self.loop.time() - confirmed_at > STABLE_AFTER_S:
-                        patience.reset()
+                        outage_limit.reset()
                     confirmed_at = None
                     # A caller that writes input cannot continue, so report the break soon.
-                    if patience.exhausted(broken, interactive=self._wrote):
+                    if outage_limit.exceeded(broken, interactive=self._wrote):
                         raise self._gave_up(broken) from broken
                     await self._close_stream()
                     self._input_lost = self._input_lost or self._wrote
-                    if not await self._reroute_after(broken, repeatable=True, again=patience.breaks > 1):
-                        await asyncio.sleep(backoff(patience.breaks))
+                    if not await self._reroute_after(broken, repeatable=True, again=outage_limit.breaks > 1):
+                        await asyncio.sleep(backoff(outage_limit.breaks))
         finally:
             self._open_executions.discard(self)
             await self._close_stream()
@@ -180,7 +180,7 @@ class HttpExecution:
 
     async def _dial_again(self) -> AsyncIterator[ExecEvent]:
         if self._detached:
-            raise LinkInterrupted("this reader is detached")
+            raise LinkInterrupted("This reader is detached.")
         try:
             return await self._dial(self._redial)
         except SandlotError as error:
@@ -191,14 +191,14 @@ class HttpExecution:
         stream = await dial(self._next_offset)
         if self._detached:  # while dialling
             await stream.close()
-            raise LinkInterrupted("this reader is detached")
+            raise LinkInterrupted("This reader is detached.")
         self._stream = stream
         return stream.events()
 
     def _gave_up(self, error: SandlotError) -> LinkInterrupted:
         return LinkInterrupted(
-            f"{error.message.removesuffix('.')}; exec {self._exec_id} goes on without us: attach to it again "
-            f"from offset {self._next_offset}",
+            f"{error.message.removesuffix('.')}. Exec {self._exec_id} keeps running. Attach to it "
+            f"again from offset {self._next_offset}.",
             details={"exec_id": self._exec_id, "offset": self._next_offset},
         )
 
@@ -207,7 +207,7 @@ class HttpExecution:
         async for event in self.events():
             if (result := fold.add(event)) is not None:
                 return replace(result, session_id=self._session_id)
-        raise LinkInterrupted("this reader was detached before the exec had ended")
+        raise LinkInterrupted("This reader was detached before the command ended.")
 
     # input, over the WebSocket
 
@@ -221,8 +221,8 @@ class HttpExecution:
     async def send(self, message: bytes | str) -> None:
         if self._input_lost or self._stream is None:
             raise LinkInterrupted(
-                "the connection broke, and how much of the input arrived is not known; attach to the exec"
-                " again to go on writing"
+                "The connection broke, and some of the input may not have arrived. Attach to the exec "
+                "again to continue writing."
             )
         await self._stream.send(message)
 

@@ -44,7 +44,7 @@ class EventParser:
         for piece in chunk.splitlines(keepends=True):
             self._size += len(piece)
             if self._size > self._max:
-                raise TooLarge(f"the server sent an event of more than {self._max} bytes")
+                raise TooLarge(f"The server sent an event of more than {self._max} bytes.")
             if not piece.endswith((b"\n", b"\r")):
                 self._line += piece
                 continue

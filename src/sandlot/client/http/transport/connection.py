@@ -18,8 +18,7 @@ import httpx
 import msgspec
 
 from sandlot.client.http.retries.rules import with_retries
-from sandlot.client.http.transport.pools import Pools, Trust
-from sandlot.client.http.transport.problems import (
+from sandlot.client.http.transport.errors import (
     error_of_answer,
     error_of_transport,
     interrupted,
@@ -28,6 +27,7 @@ from sandlot.client.http.transport.problems import (
     unreadable,
     wrong_server,
 )
+from sandlot.client.http.transport.pools import Pools, Trust
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES
@@ -112,7 +112,7 @@ class Connection:
         try:
             parsed = httpx.URL(self.url)
         except httpx.InvalidURL as error:
-            raise InvalidRequest(f"{url!r} is not a URL: {error}") from error
+            raise InvalidRequest(f"Invalid server URL {url!r}: {error}") from error
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
             raise InvalidRequest(f"Invalid server URL {url!r}. Example: http://127.0.0.1:8000")
         if parsed.port is not None and not 0 < parsed.port <= 65535:
@@ -203,7 +203,7 @@ class Connection:
                 async with asyncio.timeout(LARGE_READ_S + size / SLOWEST_BYTES_PER_S):
                     yield
             except TimeoutError as error:
-                raise interrupted(self.url, "the response did not arrive completely in time") from error
+                raise interrupted(self.url, "the response did not arrive in time") from error
 
     async def open(
         self,
@@ -239,14 +239,14 @@ class Connection:
             )
             response = await client.send(request, stream=True)
         except httpx.InvalidURL as error:
-            raise InvalidRequest(f"this cannot be asked of {self.url}: {error}") from error
+            raise InvalidRequest(f"Cannot send this request to {self.url}: {error}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise error_of_transport(self.url, error) from error
         except AttributeError as error:
             # anyio raises this if a connection closes just as it opens. Nothing was sent.
             if "getpeername" not in str(error):
                 raise
-            raise unreachable(self.url, "closed as soon as it was open") from error
+            raise unreachable(self.url, "it closed right after it opened") from error
         if response.status_code < 300 and self.is_expected_worker(response.headers):
             self.has_answered = True
             return response

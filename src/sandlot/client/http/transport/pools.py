@@ -51,7 +51,7 @@ class Pools:
     async def create(self) -> httpx.AsyncClient:
         """Create the running loop's pool."""
         if self._closed:
-            raise Unavailable("this client is closed", retryable=False)
+            raise Unavailable("This client is closed. Create a new one.", retryable=False)
         pool = _Pool(self._tls() or False, self.through_proxy)
         with self._lock:
             for loop in [loop for loop in self._pools if loop.is_closed()]:

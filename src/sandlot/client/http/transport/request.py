@@ -16,7 +16,7 @@ def segment(text: str) -> str:
     ``.`` and ``..`` are refused: they would lead to another resource.
     """
     if text in {"", ".", ".."}:
-        raise InvalidRequest(f"{text!r} cannot be an id or a name")
+        raise InvalidRequest(f"{text!r} is not a valid id or name.")
     return quote(_encodable(text), safe="")
 
 
@@ -33,7 +33,7 @@ def query(**values: str | float | bool | None) -> str:
 def header(text: str) -> str:
     """Return an idempotency key if it can be sent as a header."""
     if not (text.isascii() and text.isprintable()):
-        raise InvalidRequest("an idempotency key is printable ASCII")
+        raise InvalidRequest("An idempotency key must be printable ASCII.")
     return text
 
 
@@ -42,14 +42,14 @@ def encode(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError as error:
-        raise InvalidRequest("this is not text that UTF-8 can write; give bytes as stdin") from error
+        raise InvalidRequest("stdin is not valid Unicode text. Pass bytes instead.") from error
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidRequest(f"this cannot be sent as JSON: {error}") from error
+        raise InvalidRequest(f"Cannot encode this request as JSON: {error}") from error
 
 
 def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{text!r:.80} is not text that UTF-8 can write") from error
+        raise InvalidRequest(f"{text!r:.80} is not valid Unicode text.") from error
     return text

@@ -66,8 +66,9 @@ class HostFolder:
         excess = len(os.fsencode(longest)) - MAX_SOCKET_PATH_BYTES
         if excess > 0:
             raise InvalidRequest(
-                f"data_dir {self.path} is {excess} bytes too long: the sockets below it may have "
-                f"{MAX_SOCKET_PATH_BYTES} bytes in their path"
+                f"The path of the data folder {self.path} is {excess} bytes too long: socket paths "
+                f"below it are limited to {MAX_SOCKET_PATH_BYTES} bytes. Choose a shorter path with "
+                "SANDLOT_DATA_DIR."
             )
         self._lock: int | None = None
         self._uids: dict[str, int] = {}  # by the name of the sandbox's folder
@@ -125,7 +126,7 @@ class HostFolder:
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError as error:
-            raise Conflict(f"sandbox {sandbox_id} exists already") from error
+            raise Conflict(f"Sandbox {sandbox_id} already exists.") from error
         secret = secrets.token_bytes(SECRET_BYTES)
         with self._uid_lock:
             uid = self._uids[folder.name] = users.choose(self._uids.values())
@@ -147,21 +148,21 @@ class HostFolder:
         try:
             secret = bytes.fromhex((folder / "secret").read_text("ascii"))
         except (FileNotFoundError, ValueError) as error:
-            raise NotFound(f"no secret of sandbox {sandbox_id} is kept here") from error
+            raise NotFound(f"Sandbox {sandbox_id} has no secret on this worker.") from error
         if len(secret) != SECRET_BYTES:
-            raise NotFound(f"the secret of sandbox {sandbox_id} was not written to its end")
+            raise NotFound(f"The secret of sandbox {sandbox_id} is incomplete.")
         return SandboxFolder(folder, secret, _read_uid(folder))
 
     def remove(self, sandbox_id: str) -> None:
         folder = self._folder(sandbox_id)
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():  # e.g. no free file descriptor; raise, so that the caller tries again
-            raise OSError(f"{folder} could not be removed")
+            raise OSError(f"Cannot remove {folder}.")
         self._uids.pop(folder.name, None)
 
     def _folder(self, sandbox_id: str) -> Path:
         if not is_sandbox_id(sandbox_id):
-            raise InvalidRequest("that is not a sandbox's id")
+            raise InvalidRequest("Not a sandbox id.")
         return self.path / "s" / sandbox_id.removeprefix("sbx_")[:_SHORT_ID_LENGTH]
 
     def _next_epoch(self) -> int:

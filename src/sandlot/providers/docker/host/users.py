@@ -31,7 +31,7 @@ class UserRange:
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.last <= _LARGEST_UID:
-            raise InvalidRequest(f"users {self} are outside 1-{_LARGEST_UID}")
+            raise InvalidRequest(f"User ids {self} are outside 1-{_LARGEST_UID}.")
 
     def __contains__(self, uid: int) -> bool:
         return self.first <= uid <= self.last
@@ -46,7 +46,7 @@ class UserRange:
     def parse(cls, text: str) -> UserRange:
         first, dash, last = text.partition("-")
         if not (dash and first.strip().isascii() and first.strip().isdigit() and last.strip().isdigit()):
-            raise InvalidRequest(f"{text!r} is not a range of users such as {DEFAULT_USERS}")
+            raise InvalidRequest(f"{text!r} is not a range of user ids. Use a range such as {DEFAULT_USERS}.")
         return cls(int(first), int(last))
 
     def choose(self, taken: Collection[int]) -> int:
@@ -57,7 +57,9 @@ class UserRange:
         if self.last - self.first + 1 <= len(taken):
             free = set(range(self.first, self.last + 1)) - set(taken)
             if not free:
-                raise InvalidRequest(f"every user in {self} is taken; give the sandboxes a larger range")
+                raise InvalidRequest(
+                    f"Every user id in {self} is taken. Choose a larger range with SANDLOT_SANDBOX_USERS."
+                )
             return min(free)
         while True:
             uid = self.first + secrets.randbelow(self.last - self.first + 1)

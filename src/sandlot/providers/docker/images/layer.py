@@ -54,7 +54,6 @@ class Survey:
     """
 
     privileged: set[str] = field(default_factory=set)
-    workspace_type: str | None = None
     # Maps a file outside the workspace to the hard links to it inside. The layer copies such a
     # file: changing the owner of one name would change the owner of the other.
     workspace_links: dict[str, list[str]] = field(default_factory=dict)
@@ -96,9 +95,7 @@ def survey(stream: IO[bytes]) -> Survey:
             raise InvalidRequest(
                 f"The image contains /{top}, which is reserved for Sandlot. Rename it in the image."
             )
-        if name == _WORKSPACE:
-            found.workspace_type = "directory" if member.isdir() else "other"
-        elif name in ("bin/bash", "usr/bin/bash"):
+        if name in ("bin/bash", "usr/bin/bash"):
             found.has_bash = True
         if _in_workspace(name):
             if member.islnk() and not _in_workspace(target := _normalize(member.linkname)):
@@ -107,7 +104,9 @@ def survey(stream: IO[bytes]) -> Survey:
         if _is_privileged(member) or (member.islnk() and _normalize(member.linkname) in found.privileged):
             found.privileged.add(name)
             if len(found.privileged) > MAX_PRIVILEGED_FILES:
-                raise InvalidRequest(f"the image has more than {MAX_PRIVILEGED_FILES} setuid or setgid files")
+                raise InvalidRequest(
+                    f"The image has more than {MAX_PRIVILEGED_FILES} setuid or setgid files. Remove some."
+                )
         if name in (PASSWD, GROUP):
             content = _read_accounts(tar, member)
             if content is None:
@@ -117,7 +116,9 @@ def survey(stream: IO[bytes]) -> Survey:
             else:
                 found.group = content
     if linked := found.privileged & found.workspace_links.keys():
-        raise InvalidRequest(f"the image hard-links /{min(linked)}, a setuid file, into {WORKSPACE_LINK}")
+        raise InvalidRequest(
+            f"The image hard-links /{min(linked)}, a setuid file, into {WORKSPACE_LINK}. Remove the link."
+        )
     return found
 
 
@@ -168,7 +169,7 @@ def _members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.
 def _normalize(name: str) -> str:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidRequest("the image's file system has a name with '..' in it")
+        raise InvalidRequest("The image's file system has a name that contains '..'.")
     return "/".join(parts)
 
 

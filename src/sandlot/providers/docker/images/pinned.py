@@ -34,7 +34,7 @@ def check_digest(reference: str, image: Mapping[str, Any]) -> None:
     digests = {str(image["Id"]), *(found.partition("@")[2] for found in image.get("RepoDigests") or ())}
     if digest and digest not in digests:
         raise ImageMissing(
-            f"the image {name} on this machine is {image['Id']}, and the environment names {digest}; "
-            f"fetch that one with: docker pull {reference}, or name this one",
+            f"Image {name} on this machine is {image['Id']}, but the environment names {digest}. Run "
+            f"`docker pull {reference}`, or change the digest in the environment.",
             details={"image_id": str(image["Id"])},
         )

@@ -34,7 +34,6 @@ from sandlot.providers.docker.spec import (
     LABEL_OWNER,
     LABEL_PASSWD,
     LABEL_SANDBOX,
-    LABEL_SPEC,
     LABEL_TIER,
 )
 
@@ -49,7 +48,7 @@ LABEL_BASH = "sandlot.bash"
 
 # Containers inherit their image's labels, so with these labels any container could pass for a
 # sandbox.
-_SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER, LABEL_SPEC)
+_SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER)
 _SCRATCH_PREFIX = "sandlot-preparing-"
 # A preparation ends long before this. An older container was left by a process that died.
 _SCRATCH_SECONDS = 3600.0
@@ -68,7 +67,6 @@ class PreparedImage:
     """
 
     id: str
-    source_id: str
     user: str
     home: str
     has_bash: bool
@@ -130,7 +128,7 @@ class ImagePreparer:
         try:
             return await find_image(self._engine, reference)
         except (ImageMissing, NotFound) as error:
-            advice = f"Build it, or run: docker pull {reference}"
+            advice = f"Build it, or run `docker pull {reference}`."
             if not self._pull:
                 if "image_id" in error.details:  # the error already names the image found here
                     raise
@@ -139,7 +137,8 @@ class ImagePreparer:
             await self._engine.pull(reference, seconds=self._pull_seconds)
         except EngineProblem as error:
             raise ImageMissing(
-                f"Image {reference} is not on this machine and could not be pulled: {error.message}. {advice}"
+                f"Image {reference} is not on this machine and could not be pulled: "
+                f"{error.message.removesuffix('.')}. {advice}"
             ) from error
         return await find_image(self._engine, reference)
 
@@ -168,7 +167,7 @@ class ImagePreparer:
                 self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config)
             )
         except tarfile.TarError as error:
-            raise EngineProblem(f"the engine's export of {source['Id']} cannot be read: {error}") from error
+            raise EngineProblem(f"Cannot read Docker's export of {source['Id']}: {error}") from error
         finally:
             await run_to_completion(self._engine.remove(scratch))
 
@@ -193,11 +192,10 @@ def _parse_prepared(image: Mapping[str, Any], source_id: str) -> PreparedImage:
     labels = (image.get("Config") or {}).get("Labels") or {}
     if labels.get(LABEL_PREPARED_FROM) != source_id or labels.get(LABEL_PREPARER) != PREPARER_VERSION:
         raise EngineProblem(
-            f"{REPOSITORY}:{prepared_tag(source_id)} is not what its tag says; remove that image"
+            f"{REPOSITORY}:{prepared_tag(source_id)} does not match its tag. Remove that image."
         )
     return PreparedImage(
         id=image["Id"],
-        source_id=source_id,
         user=labels[LABEL_USER],
         home=labels[LABEL_HOME],
         has_bash=labels[LABEL_BASH] == "1",
@@ -215,7 +213,7 @@ def _check_usable(reference: str, config: Mapping[str, Any]) -> None:
     for label in config.get("Labels") or {}:
         if label in _SANDBOX_LABELS or label.startswith(LABEL_CALLER):
             raise InvalidRequest(
-                f"the image {reference} has the label {label}, which marks sandboxes; remove it"
+                f"Image {reference} has the label {label}, which is reserved for sandboxes. Remove the label."
             )
 
 

@@ -1,0 +1,8 @@
+package sys
+
+import "syscall"
+
+const (
+	sysFstatat   = syscall.SYS_FSTATAT
+	sysRenameat2 = 276
+)
