@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# From a clone to a running server: checks, installation, images, doctor, serve. Again, it does only what is missing.
+# From a clone to a running server: checks, installation, images, doctor, serve.
+# Run again, it does only what is still missing.
 #
 #   ./quickstart.sh           everything, then `sandlot serve` in the foreground
-#   ./quickstart.sh --setup   everything but the serving
+#   ./quickstart.sh --setup   everything except starting the server
 #   ./quickstart.sh --check   look, and change nothing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -10,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 MODE=${1:-serve}
 case $MODE in
   serve | --setup | --check) ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 # The one that README and tutorial make too. Who has installed sandlot there has it as they want it: it is used as
@@ -81,7 +82,7 @@ for image in base slim; do
   has_image "$image" || "$VENV/bin/sandlot" images build "$image"
 done
 
-"$VENV/bin/sandlot" doctor || stop "mend what doctor found, then run this again"
+"$VENV/bin/sandlot" doctor || stop "fix what doctor found, then run this again"
 
 [ "$MODE" = --setup ] && { say "ready: $VENV/bin/sandlot serve"; exit 0; }
 # `serve` reads the same variables; who calls it has to be told of another port.

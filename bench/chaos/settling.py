@@ -21,7 +21,7 @@ from sandlot.domain.session import DEFAULT_TENANT
 SETTLED_WITHIN_S = 120.0
 LOG_ATTEMPTS = 5
 # Log lines of unexpected errors, which a member must never write.
-UNEXPECTED = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
+UNEXPECTED = re.compile(r"Traceback|request failed|never retrieved|never awaited")
 LINES_SHOWN = 20
 
 

@@ -120,7 +120,7 @@ ROOMS = {
     "fleet": ["several machines: directory in", "Redis, coordinator, tokens"],
     "integrations": ["LangChain, deepagents, MCP, …:", "adapters, on the SDK alone"],
     "providers": ["what makes sandboxes: Docker,", "and the link to the agent"],
-    "api": ["`create_app(service)`: routes,", "streams, problems"],
+    "api": ["`create_app(host)`: routes,", "streams, problems"],
     "client": ["the SDK: `AsyncClient`, `Client`,", "the way to a server"],
     "wire": ["HTTP bodies, error codes, agent frames"],
     "config": ["settings; the registry's YAML"],
@@ -180,9 +180,7 @@ def floors() -> Canvas:
 def _contract(c: Canvas, y: float) -> None:
     c.text(MARGIN, y, "One contract, four implementations", "headline")
     top, middle = y + 20, y + 122
-    for index, (name, words) in enumerate(
-        [("create_app(service)", "the HTTP API"), ("AsyncClient", "the SDK")]
-    ):
+    for index, (name, words) in enumerate([("create_app(host)", "the HTTP API"), ("AsyncClient", "the SDK")]):
         x, height = MARGIN, 48
         at = middle - height - 8 + index * (height + 16)
         c.box(x, at, 184, height, "card")

@@ -16,6 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from sandlot.api.app import routed_app
 from sandlot.domain.ids import new_exec_id, new_sandbox_id, new_session_id
+from sandlot.domain.principal import OWNER
 from sandlot.testing import FakeService
 from tests.fleet.straight_rig import Rig, rigged
 from tests.service.served import served
@@ -171,7 +172,7 @@ async def test_91_a_token_is_of_no_use_after_its_session() -> None:
 def authorized(rig: Rig, session_id: str) -> httpx.AsyncClient:
     """To the worker itself, with the token that a client of this session was given."""
     session = rig.fake._records[session_id].session
-    token = rig.tokens.for_session(session, rig.worker_url, "w1").token
+    token = rig.tokens.for_session(OWNER, session, rig.worker_url, "w1").token
     return httpx.AsyncClient(
         base_url=rig.worker_url, headers={"Authorization": f"Bearer {token}"}, timeout=20
     )

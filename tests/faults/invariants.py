@@ -22,7 +22,7 @@ SPARE_FDS = 40
 SPARE_THREADS = 24
 SPARE_MIB = 120
 # What a server never writes: an error that nobody foresaw.
-UNFORESEEN = re.compile(r"Traceback|request_failed|never retrieved|never awaited")
+UNFORESEEN = re.compile(r"Traceback|request failed|never retrieved|never awaited")
 
 
 @dataclass(frozen=True)

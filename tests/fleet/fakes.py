@@ -13,14 +13,22 @@ from sandlot.api.fleet.worker import assigned_create_route, worker_routes
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
+from sandlot.domain.principal import Principal
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 from sandlot.fleet.coordinator.options import CoordinatorOptions
-from sandlot.fleet.coordinator.service import CoordinatorService
-from sandlot.fleet.directory.contract import Lease, Room, SessionEntry, Timings, WorkerCard, WorkerReport
+from sandlot.fleet.directory.contract import (
+    Lease,
+    Room,
+    SessionEntry,
+    Timings,
+    WorkerCard,
+    WorkerReport,
+)
 from sandlot.fleet.directory.memory import MemoryDirectory
 from sandlot.testing import FakeService
+from tests.owned import OwnCoordinator
 from tests.service.served import served
 
 TIMINGS = Timings(lease_s=10, lost_after_s=60)
@@ -42,12 +50,14 @@ class FleetFake(FakeService):
         self.lets_create = asyncio.Event()
         self.lets_create.set()
 
-    async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
-        self.assignments.append(assignment or Assignment())
+    async def create_assigned(
+        self, principal: Principal, request: CreateSession, assignment: Assignment
+    ) -> Opened:
+        self.assignments.append(assignment)
         await self.lets_create.wait()
         if self.refusal is not None:
             raise self.refusal
-        opened = await super().create_session(request)
+        opened = await self.acting_for(principal).create_session(request)
         await self.record(opened.session, request.idempotency_key, self.assignments[-1].reservation)
         return opened
 
@@ -77,14 +87,14 @@ class Scene:
     workers: dict[str, FleetFake] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._coordinators: list[CoordinatorService] = []
+        self._coordinators: list[OwnCoordinator] = []
         self.directory = MemoryDirectory(timings=TIMINGS, clock=lambda: self.now)
         self.coordinator = self.another()
 
     def another(
         self, options: CoordinatorOptions | None = None, *, keys: SigningKeys = KEYS
-    ) -> CoordinatorService:
-        made = CoordinatorService(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
+    ) -> OwnCoordinator:
+        made = OwnCoordinator(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
         self._coordinators.append(made)
         return made
 

@@ -15,7 +15,8 @@ from sandlot.domain.errors import (
     SandlotError,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.service import Access, SandboxService
+from sandlot.domain.principal import Principal
+from sandlot.domain.service import Access, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, Session
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 from sandlot.testing import FakeService
@@ -33,6 +34,13 @@ class Heard:
         self.calls: list[str] = []
         self.raises: Callable[[], SandlotError] | None = None
 
+    def acting_for(self, principal: Principal) -> SandboxService:
+        return cast(SandboxService, self)
+
+    async def health(self) -> ServiceHealth:
+        self.calls.append("health")
+        return await self._fake.health()
+
     def __getattr__(self, name: str) -> Any:
         self.calls.append(name)
         if self.raises is not None:
@@ -47,13 +55,13 @@ class Heard:
 class NotedGate(TokenGate):
     refused = admitted = 0
 
-    def refusal(self, token: bytes, path: str) -> SandlotError | None:
-        error = super().refusal(token, path)
-        if error is None:
+    def admit(self, token: bytes, path: str) -> Principal | SandlotError:
+        admitted = super().admit(token, path)
+        if isinstance(admitted, Principal):
             self.admitted += 1
         else:
             self.refused += 1
-        return error
+        return admitted
 
 
 @dataclass
@@ -83,8 +91,8 @@ class Rig:
     async def stop_worker(self) -> None:
         await self.stopping.aclose()
 
-    def access(self, session: Session) -> Access | None:
-        return None if self.where is None else self.tokens.for_session(session, self.where, "w1")
+    def access(self, caller: Principal, session: Session) -> Access | None:
+        return None if self.where is None else self.tokens.for_session(caller, session, self.where, "w1")
 
 
 @contextlib.asynccontextmanager
@@ -106,12 +114,12 @@ async def rigged(
     tokens = AccessTokens(KEYS, lifetime_s=lifetime_s, clock=clock)
     async with contextlib.AsyncExitStack() as stack:
         stopping = await stack.enter_async_context(contextlib.AsyncExitStack())
-        worker_url = await stopping.enter_async_context(
-            served(as_service(worker), tokens=gate, worker_id="w1")
-        )
+        worker_url = await stopping.enter_async_context(served(worker, tokens=gate, worker_id="w1"))
         told: list[Rig] = []
         url = await stack.enter_async_context(
-            served(as_service(coordinator), api_key=API_KEY, access=lambda session: told[0].access(session))
+            served(
+                coordinator, api_key=API_KEY, access=lambda caller, session: told[0].access(caller, session)
+            )
         )
         service = HttpService(url, API_KEY, direct=direct)
         stack.push_async_callback(service.close)
@@ -120,10 +128,6 @@ async def rigged(
         )
         yield told[0]
         await fake.close()
-
-
-def as_service(heard: Heard) -> SandboxService:
-    return cast(SandboxService, heard)
 
 
 async def pieces(*content: bytes) -> AsyncIterator[bytes]:

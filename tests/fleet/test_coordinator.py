@@ -22,6 +22,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -184,7 +185,7 @@ async def test_nobody_is_sent_straight_to_a_late_worker(
 ) -> None:
     """It answers, so it serves through the coordinator. A token would live on when another has taken over."""
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
-    assert scene.coordinator.access(opened.session) is not None
+    assert scene.coordinator.access(OWNER, opened.session) is not None
     (at,) = [status.ref for status in await scene.directory.workers() if status.ref.id == "w1"]
     await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s - 1, silent=("w1",))
     # As after some seconds, in which what it knows of a living worker has become old.
@@ -193,12 +194,12 @@ async def test_nobody_is_sent_straight_to_a_late_worker(
         assert (await scene.coordinator.execute(opened.session.id, ExecRequest("echo on"))).stdout == b"on\n"
     session = await scene.coordinator.get_session(opened.session.id)
     assert session.state is SessionState.ACTIVE
-    assert scene.coordinator.access(session) is None
+    assert scene.coordinator.access(OWNER, session) is None
     # Whoever asked before: a list says who is late as well.
     scene.coordinator._locations.remember(opened.session, at)
-    assert scene.coordinator.access(session) is not None
+    assert scene.coordinator.access(OWNER, session) is not None
     await scene.coordinator.list_sessions(thread="t")
-    assert scene.coordinator.access(session) is None
+    assert scene.coordinator.access(OWNER, session) is None
     await scene.pass_time(2, silent=("w1",))
     with pytest.raises(SandboxLost):  # what was known a moment ago is not used
         await scene.coordinator.execute(opened.session.id, ExecRequest("true"))
@@ -208,24 +209,24 @@ async def test_what_was_known_long_ago_makes_no_new_token(scene: Scene) -> None:
     """As after a command of minutes: the worker was alive when it began."""
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
     locations = scene.coordinator._locations
-    given = scene.coordinator.access(opened.session)
+    given = scene.coordinator.access(OWNER, opened.session)
     now = locations._clock()
     locations._clock = lambda: now + locations._fresh_s + 20
-    later = scene.coordinator.access(opened.session)
+    later = scene.coordinator.access(OWNER, opened.session)
     assert given is not None
     assert later is not None
     assert later.expires_at - given.expires_at == pytest.approx(-20, abs=5)
     locations._clock = lambda: now + locations._fresh_s + 31  # of 60 that a token has here
-    assert scene.coordinator.access(opened.session) is None
+    assert scene.coordinator.access(OWNER, opened.session) is None
     await scene.coordinator.list_sessions(thread="t")
-    assert scene.coordinator.access(opened.session) is not None
+    assert scene.coordinator.access(OWNER, opened.session) is not None
 
 
 async def test_a_create_that_took_long_makes_a_shorter_token(scene: Scene) -> None:
     """What is known of the worker is as old as the answer of the directory."""
     locations = scene.coordinator._locations
     quick = await scene.coordinator.create_session(CreateSession(thread="quick"))
-    given = scene.coordinator.access(quick.session)
+    given = scene.coordinator.access(OWNER, quick.session)
     for worker in scene.workers.values():
         worker.lets_create.clear()
     slow = asyncio.create_task(scene.coordinator.create_session(CreateSession(thread="slow")))
@@ -234,7 +235,7 @@ async def test_a_create_that_took_long_makes_a_shorter_token(scene: Scene) -> No
     locations._clock = lambda: now + locations._fresh_s + 20
     for worker in scene.workers.values():
         worker.lets_create.set()
-    later = scene.coordinator.access((await slow).session)
+    later = scene.coordinator.access(OWNER, (await slow).session)
     assert given is not None
     assert later is not None
     assert later.expires_at - given.expires_at == pytest.approx(-20, abs=5)
@@ -284,13 +285,13 @@ async def test_a_lost_session_can_be_deleted(scene: Scene) -> None:
 
 async def test_access_is_handed_out_for_living_sessions_of_living_workers(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
-    access = scene.coordinator.access(opened.session)
+    access = scene.coordinator.access(OWNER, opened.session)
     assert access is not None
     found = await scene.directory.find(opened.session.id)
     assert found is not None
     assert access.url == found.worker.url
-    assert scene.coordinator.access(replace(opened.session, state=SessionState.LOST)) is None
-    assert scene.another(CoordinatorOptions(direct=False)).access(opened.session) is None
+    assert scene.coordinator.access(OWNER, replace(opened.session, state=SessionState.LOST)) is None
+    assert scene.another(CoordinatorOptions(direct=False)).access(OWNER, opened.session) is None
 
 
 async def test_health_counts_workers_and_names_those_that_are_missing(scene: Scene) -> None:

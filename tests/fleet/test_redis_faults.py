@@ -148,7 +148,7 @@ async def test_an_outage_is_not_the_death_of_the_workers(
     found = await directory.find(session.id)
     assert found is not None
     assert found.worker.state is WorkerState.LATE
-    with pytest.raises(Unavailable, match="does not report"):
+    with pytest.raises(Unavailable, match="is not responding"):
         await directory.place(PlacementRequest("acme", "base", thread="t"))
     assert (await directory.report(lease, REPORT)).intact
     place = await directory.place(PlacementRequest("acme", "base", thread="t"))

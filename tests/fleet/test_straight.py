@@ -16,6 +16,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, PtySize
 from sandlot.domain.files import FileChange
+from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionChange
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from tests.fleet.straight_rig import API_KEY, Rig, pieces, rigged
@@ -133,7 +134,7 @@ async def test_who_does_not_want_to_go_straight_does_not() -> None:
 async def test_a_worker_takes_no_key_and_no_stranger(rig: Rig) -> None:
     session = await rig.session()
     other = (await rig.service.create_session(CreateSession())).session
-    token = rig.tokens.for_session(other, rig.worker_url, "w1").token
+    token = rig.tokens.for_session(OWNER, other, rig.worker_url, "w1").token
     for key in (None, API_KEY, token):
         stranger = HttpService(rig.worker_url, key)
         with pytest.raises(Unauthorized):
@@ -142,6 +143,6 @@ async def test_a_worker_takes_no_key_and_no_stranger(rig: Rig) -> None:
             await stranger.create_session(CreateSession())
         await stranger.close()
     assert rig.worker.since() == []
-    member = HttpService(rig.worker_url, lambda: rig.tokens.for_member("w1"))
+    member = HttpService(rig.worker_url, lambda: rig.tokens.for_member("w1", OWNER))
     await member.execute(session, ExecRequest(command="true"))
     await member.close()

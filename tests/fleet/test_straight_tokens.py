@@ -20,7 +20,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Access
 from sandlot.fleet.access import SigningKeys
-from tests.fleet.straight_rig import Heard, Rig, as_service, rigged
+from tests.fleet.straight_rig import Heard, Rig, rigged
 from tests.service.served import served
 
 # --- tokens that do not open any more -----------------------------------------------------------
@@ -142,7 +142,7 @@ async def test_content_is_not_sent_twice(rig: Rig) -> None:
 async def test_a_session_that_has_another_worker(rig: Rig, says: Callable[[], SandlotError]) -> None:
     other = Heard(rig.fake)
     session = await rig.session()
-    async with served(as_service(other), tokens=rig.gate, worker_id="w1") as other_url:
+    async with served(other, tokens=rig.gate, worker_id="w1") as other_url:
         rig.worker.raises = says
         rig.where = other_url
         await rig.run(session)

@@ -32,10 +32,10 @@ from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.membership.membership import Membership
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from sandlot.testing.eventually import eventually
-from sandlot.wiring.worker import build_worker
-from sandlot.worker.service import WorkerService
+from sandlot.wiring.worker import worker_parts
 from tests.docker.conftest import docker
 from tests.fleet.crew import Troubled
+from tests.owned import OwnWorker
 
 pytestmark = pytest.mark.docker
 
@@ -50,7 +50,7 @@ REMOVED_WITHIN_S = 100.0
 @dataclass
 class Placed:
     name: str
-    worker: WorkerService
+    worker: OwnWorker
     membership: Membership
     directory: Troubled
 
@@ -65,7 +65,7 @@ async def in_fleet(redis: RedisServer, cell: str, folder: Path) -> AsyncIterator
     redis_directory = RedisDirectory.open(redis.url, cell=cell, timings=TIMINGS, deadline_s=DEADLINE_S)
     directory = Troubled(redis_directory)
     membership = Membership(directory, WorkerCard(name, f"http://{name}:8000", "1.0"), folder)  # type: ignore[arg-type]
-    worker = await build_worker(settings, registrar=membership)
+    worker = OwnWorker(**await worker_parts(settings), registrar=membership)
     try:
         membership.lock()
         await worker.open()

@@ -19,6 +19,7 @@ from redis import Redis
 from sandlot import AsyncClient, AsyncSession
 from sandlot.client.http import HttpService
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.principal import OWNER
 from sandlot.domain.recovery import LIVE_STATES
 from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
 from sandlot.fleet.directory.contract import Timings
@@ -168,7 +169,7 @@ class Fleet:
         return AccessTokens(SigningKeys.parse(self.fleet_keys), lifetime_s=times.lifetime_s)
 
     async def metrics(self, member: Member) -> str:
-        token = member.api_key or self.tokens.for_member(member.owner)
+        token = member.api_key or self.tokens.for_member(member.owner, OWNER)
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
             return (await http.get(f"{member.url}/metrics", timeout=20)).raise_for_status().text
 

@@ -10,6 +10,7 @@ import pytest
 
 from sandlot import AsyncSession, errors
 from sandlot.domain.ids import new_exec_id
+from sandlot.domain.principal import OWNER
 from tests.faults.invariants import counted, times_run, told, until_told
 from tests.faults.rig import created_at_last
 from tests.fleet_faults.healing import healing
@@ -137,7 +138,7 @@ async def test_frozen_until_its_session_went_elsewhere(fleet: Fleet) -> None:
             assert fleet.worker_of(again) is not worker
             assert (await again.run(counted("new"))).output == "done new\n"
             # Accepted by the kernel while it sleeps, with a token of the first generation: read when it wakes.
-            token = fleet.tokens.for_session(session.info, worker.url, worker.owner).token
+            token = fleet.tokens.for_session(OWNER, session.info, worker.url, worker.owner).token
             asked = asyncio.create_task(ask_straight(worker, session, token))
             await asyncio.sleep(0.5)
         finally:

@@ -208,7 +208,7 @@ def test_a_long_command_runs_and_one_that_is_too_long_is_refused(
     )
     long, too_long, again = results(agent.invoke(ask(), config(thread)))
     assert long.text == "3000001\n"
-    assert "longer than 3145728 bytes and was not run" in too_long.text
+    assert "exceeds 3145728 bytes and was not run" in too_long.text
     assert too_long.text.endswith("Exit code: 1")
     assert again.text == "again\n"
 

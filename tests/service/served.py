@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from sandlot.api import create_app
-from sandlot.domain.service import SandboxService
+from sandlot.domain.service import SandboxHost
 
 
 class _Server(uvicorn.Server):
@@ -21,13 +21,11 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def served(
-    service: SandboxService, *, api_key: str | None = None, **app_options: Any
-) -> AsyncIterator[str]:
+async def served(host: SandboxHost, *, api_key: str | None = None, **app_options: Any) -> AsyncIterator[str]:
     """Gives the URL; uvicorn is set up as ``sandlot serve`` sets it up. ``app_options``: of ``create_app``."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(service, api_key=api_key, **app_options),
+        create_app(host, api_key=api_key, **app_options),
         http="httptools",
         ws="websockets-sansio",
         lifespan="off",

@@ -13,6 +13,8 @@ import pytest_asyncio
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.sync.client import Client
+from sandlot.domain.errors import SandlotError, Unauthorized
+from sandlot.domain.principal import OWNER, USER_SCOPES, Principal
 from sandlot.domain.service import SandboxService
 from sandlot.testing import FakeService
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
@@ -22,6 +24,16 @@ from tests.service.workers import engine_call, worker
 
 MAX_EXECS = 12
 KEY = "a-key-for-the-tests-alone"
+STRANGERS_KEY = "a-key-of-another-tenant"
+STRANGER = Principal("stranger", USER_SCOPES)
+
+
+class Callers:
+    """Admits the two callers of the suite by their keys."""
+
+    def admit(self, token: bytes, path: str) -> Principal | SandlotError:
+        callers = {KEY.encode(): OWNER, STRANGERS_KEY.encode(): STRANGER}
+        return callers.get(token) or Unauthorized("Invalid API key.")
 
 
 def test_no_case_hides_another() -> None:
@@ -33,7 +45,9 @@ def test_no_case_hides_another() -> None:
     assert len(names) >= 120
 
 
-def fake_harness(service: FakeService, client: object, *, direct: SandboxService | None) -> ServiceHarness:
+def fake_harness(
+    service: FakeService, client: object, stranger: object, *, direct: SandboxService | None
+) -> ServiceHarness:
     async def lose(session_id: str) -> None:
         service.lose(session_id)
 
@@ -52,10 +66,11 @@ def fake_harness(service: FakeService, client: object, *, direct: SandboxService
         measures_memory=False,
         freeze=freeze,
         thaw=thaw,
+        stranger=cast(AsyncClient, stranger),
     )
 
 
-def worker_harness(service: SandboxService, client: AsyncClient) -> ServiceHarness:
+def worker_harness(service: SandboxService, client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
     async def lose(session_id: str) -> None:
         await engine_call(service, "rm", session_id, "--force")
 
@@ -67,6 +82,7 @@ def worker_harness(service: SandboxService, client: AsyncClient) -> ServiceHarne
         short_s=1.0,
         freeze=partial(engine_call, service, "pause"),
         thaw=partial(engine_call, service, "unpause"),
+        stranger=stranger,
     )
 
 
@@ -75,8 +91,9 @@ class TestFake(ServiceSuite):
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         service = FakeService(max_execs=MAX_EXECS)
+        stranger = AsyncClient(service=service.acting_for(STRANGER))
         async with AsyncClient(service=service) as client:
-            yield fake_harness(service, client, direct=service)
+            yield fake_harness(service, client, stranger, direct=service)
         await service.close()
 
 
@@ -89,10 +106,11 @@ class TestSyncClient(ServiceSuite):
         service = FakeService(max_execs=MAX_EXECS)
         with ThreadPoolExecutor(THREADS) as threads:
             async with (
-                served(service, api_key=KEY) as url,
+                served(service, tokens=Callers()) as url,
                 AsyncOverSync(Client(url, api_key=KEY), threads) as client,
+                AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
             ):
-                yield fake_harness(service, client, direct=None)
+                yield fake_harness(service, client, stranger, direct=None)
         await service.close()
 
 
@@ -102,7 +120,7 @@ class TestWorker(ServiceSuite):
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         async with worker(max_execs=MAX_EXECS) as service, AsyncClient(service=service) as client:
-            yield worker_harness(service, client)
+            yield worker_harness(service, client, AsyncClient(service=service.acting_for(STRANGER)))
 
 
 @pytest.mark.docker
@@ -112,7 +130,8 @@ class TestWorkerOverHttp(ServiceSuite):
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         async with (
             worker(max_execs=MAX_EXECS) as service,
-            served(service, api_key=KEY) as url,
+            served(service, tokens=Callers()) as url,
             AsyncClient(url, api_key=KEY) as client,
+            AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
         ):
-            yield worker_harness(service, client)
+            yield worker_harness(service, client, stranger)

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from sandlot.domain.service import SandboxService
-from sandlot.wiring import local_service
+from sandlot.wiring import LocalWorker, local_service
 from tests.docker.conftest import docker
 
 
 @contextlib.asynccontextmanager
-async def worker(*, max_execs: int) -> AsyncIterator[SandboxService]:
+async def worker(*, max_execs: int) -> AsyncIterator[LocalWorker]:
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
     try:
         service = await local_service(

@@ -1,8 +1,8 @@
-"""``create_app``: a service behind the HTTP edge. The caller opens and closes the service."""
+"""``create_app``: a host behind the HTTP edge. The caller opens and closes the host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandlot.api.classic import e2b_routes as classic_e2b_routes
 from sandlot.api.classic import routes as classic_routes
+from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
 from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
@@ -24,16 +25,15 @@ from sandlot.api.fleet import coordinator
 from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, threads
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import ByteBudget
-from sandlot.domain.service import Access, SandboxService
-from sandlot.domain.session import Session
+from sandlot.domain.service import SandboxHost
 
 
 def create_app(
-    service: SandboxService,
+    host: SandboxHost,
     *,
     api_key: str | None = None,
     tokens: TokenCheck | None = None,
-    access: Callable[[Session], Access | None] | None = None,
+    access: AccessGrant | None = None,
     gate: Gate | None = None,
     fleet: coordinator.Fleet | None = None,
     routers: Sequence[APIRouter] = (),
@@ -46,13 +46,13 @@ def create_app(
     streams: StreamLimits | None = None,
     max_held_bytes: int = DEFAULT_HELD_BYTES,
 ) -> FastAPI:
-    """Build the ASGI application that serves ``service``.
+    """Build the ASGI application that serves ``host``.
 
     Without ``api_key`` and ``tokens`` anyone who reaches the server can use it, so bind it to
     loopback only.
 
     ``tokens``: checks bearer tokens, which then replace the key; the key opens only the metrics.
-    ``access``: returns a session's direct access to its worker; each response about one session
+    ``access``: returns a caller's direct access to a session's worker; each response about one session
     carries it. ``gate``: awaited before each admitted request; an error that it raises becomes the
     response. ``fleet``: what a coordinator's own routes show. ``routers``: additional routes.
     ``raw_routes``: routes that bypass FastAPI (``README.md``). ``worker_id``: this worker's id, sent
@@ -65,7 +65,7 @@ def create_app(
     # Last, because requests are matched against routes in order and our own must be faster.
     app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
     metrics = RequestMetrics()
-    app.state.service = service
+    app.state.host = host
     app.state.access = access
     app.state.fleet = fleet
     app.state.metrics = metrics

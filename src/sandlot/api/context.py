@@ -9,19 +9,34 @@ from fastapi import Depends, Header, Query
 from starlette.requests import HTTPConnection
 
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.service import Access, SandboxService
+from sandlot.domain.principal import Principal
+from sandlot.domain.service import Access, SandboxHost, SandboxService
 from sandlot.domain.session import Session
 
 MAX_OFFSET: Final = 2**63 - 1
 
+AccessGrant = Callable[[Principal, Session], Access | None]
 
-# A coroutine, because FastAPI would run a plain function in a thread.
+
+# Coroutines, because FastAPI would run plain functions in a thread.
+async def _principal(connection: HTTPConnection) -> Principal:
+    return principal_of(connection)
+
+
 async def _service(connection: HTTPConnection) -> SandboxService:
-    service: SandboxService = connection.app.state.service
-    return service
+    host: SandboxHost = connection.app.state.host
+    return host.acting_for(principal_of(connection))
 
 
+async def _host(connection: HTTPConnection) -> SandboxHost:
+    host: SandboxHost = connection.app.state.host
+    return host
+
+
+Caller = Annotated[Principal, Depends(_principal)]
+# The service that acts for the caller.
 Service = Annotated[SandboxService, Depends(_service)]
+Host = Annotated[SandboxHost, Depends(_host)]
 IdempotencyKey = Annotated[
     str | None, Header(description="Using the same key again returns the first result.")
 ]
@@ -30,8 +45,15 @@ Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET, description="Skip output befo
 
 def access_to(connection: HTTPConnection, session: Session) -> Access | None:
     """Direct access to the session's worker, if this server grants it."""
-    access: Callable[[Session], Access | None] | None = connection.app.state.access
-    return None if access is None else access(session)
+    access: AccessGrant | None = connection.app.state.access
+    return None if access is None else access(principal_of(connection), session)
+
+
+def principal_of(connection: HTTPConnection) -> Principal:
+    """The caller, as the edge admitted it."""
+    principal = connection.scope["state"]["principal"]
+    assert isinstance(principal, Principal)
+    return principal
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:

@@ -82,7 +82,7 @@ def bench(
     ] = "base",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the speed with plain Docker.
+    """Compare Sandlot's speed with plain Docker.
 
     Measures how fast the server creates sandboxes and runs commands, and the same with `docker`.
     """

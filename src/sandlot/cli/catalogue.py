@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 env_app = typer.Typer(help="Show the environments of a server.", no_args_is_help=True, rich_markup_mode=None)
 registry_app = typer.Typer(
-    help="Show or check a registry.\n\nIt has environments, tools, prompts and agents.",
+    help="Show or check a registry.\n\nA registry contains environments, tools, prompts and agents.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

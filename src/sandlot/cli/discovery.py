@@ -57,8 +57,8 @@ async def unannounced_server() -> str:
     if await _name_of_server(DEFAULT_URL, HINT_WITHIN_S) is None:
         return ""
     return (
-        f"A server answers at {DEFAULT_URL}, but it did not announce itself to you. "
-        f"If you trust it, pass --url {DEFAULT_URL}."
+        f"A server answers at {DEFAULT_URL}, but it belongs to another user or uses another data folder. "
+        f"If you trust it, use it with: sandlot --url {DEFAULT_URL} COMMAND"
     )
 
 

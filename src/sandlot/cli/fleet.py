@@ -46,7 +46,7 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
         [
             ("workers", ", ".join(f"{count} {state}" for state, count in states.items()) or "none"),
             ("sessions", str(fleet.sessions)),
-            ("being made", str(fleet.reservations)),
+            ("being created", str(fleet.reservations)),
             ("warm", str(sum(worker.warm for worker in _alive(fleet)))),
             ("free", str(sum(worker.free for worker in _alive(fleet)))),
             ("directory", "complete" if fleet.settled else "rebuilding from the workers"),
@@ -95,7 +95,7 @@ def sessions(
         display.print_json(placed)
         return
     display.print_table(
-        ("SESSION", "WORKER", "WORKER IS", "THREAD", "ENVIRONMENT", "STATE"),
+        ("SESSION", "WORKER", "WORKER STATE", "THREAD", "ENVIRONMENT", "STATE"),
         [
             (
                 one.session.id,

@@ -26,7 +26,7 @@ def build(
         str, typer.Option(metavar="PREFIX", help="Prefix of the image names, as in sandlot/base.")
     ] = "sandlot",
 ) -> None:
-    """Build the shipped images with docker."""
+    """Build the shipped images with Docker."""
     from sandlot.cli.terminal.display import duration, note
     from sandlot.config.packaged import packaged_folder
     from sandlot.domain.errors import EngineProblem
@@ -37,18 +37,19 @@ def build(
         raise typer.BadParameter(f"Unknown image {unknown[0]}. Available: {', '.join(found)}.")
     for number, name in enumerate(wanted, start=1):
         tag = f"{repository}/{name}"
-        note(f"building {tag} ({number} of {len(wanted)})")
+        note(f"Building {tag} ({number} of {len(wanted)}).")
         began = time.monotonic()
         command = [docker_command(), "build", "--tag", tag, str(found[name])]
         try:
             code = subprocess.run(command, check=False).returncode
         except FileNotFoundError as error:
             raise EngineProblem(
-                "Building images needs the docker command, which is not installed."
+                "Building images needs the docker command, which is not installed. Install it: "
+                "https://docs.docker.com/engine/install/"
             ) from error
         if code != 0:
             raise EngineProblem(f"docker could not build {tag}. See its output above.")
-        note(f"built {tag} in {duration(time.monotonic() - began)}")
+        note(f"Built {tag} in {duration(time.monotonic() - began)}.")
 
 
 def docker_command() -> str:

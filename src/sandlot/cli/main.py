@@ -29,8 +29,11 @@ _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
     (errors.Unauthorized, "Pass the server's key with --api-key, or set SANDLOT_API_KEY."),
     (errors.SandboxLost, "Run `sandlot sessions recreate SESSION` to give it a new, empty sandbox."),
     (errors.SessionEnded, "Run `sandlot sessions list` to see the active sessions."),
-    (errors.ImageMissing, "Run `sandlot images build` to build the shipped images."),
-    (errors.EngineProblem, "Run `sandlot doctor` to check Docker."),
+    (
+        errors.ImageMissing,
+        "To build the shipped images, run `sandlot images build` on the machine that runs the sandboxes.",
+    ),
+    (errors.EngineProblem, "Run `sandlot doctor` on the machine that runs the sandboxes."),
 )
 
 
@@ -49,7 +52,7 @@ def options(
             "--url",
             metavar="URL",
             envvar="SANDLOT_URL",
-            help="The server's address.",
+            help="The server's address. Goes before the command: `sandlot --url URL run ls`.",
             show_default="the server that you run on this machine",
         ),
     ] = None,

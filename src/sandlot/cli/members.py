@@ -52,8 +52,9 @@ def worker(
 def drain(ctx: typer.Context) -> None:
     """Tell the local worker to take no new sessions.
 
-    Existing sessions continue. You can stop the worker at any time. Its sandboxes keep running, and
-    it finds them again when it starts.
+    If you started the worker with options, repeat them before `drain`:
+    `sandlot worker --id w1 --host 10.0.0.11 drain`. Existing sessions continue. You can stop the
+    worker at any time. Its sandboxes keep running, and it finds them again when it starts.
     """
     run(_wiring().set_draining(*ctx.obj(), draining=True))
     print("draining")
@@ -63,7 +64,7 @@ def drain(ctx: typer.Context) -> None:
 def undrain(ctx: typer.Context) -> None:
     """Tell the local worker to take new sessions again."""
     run(_wiring().set_draining(*ctx.obj(), draining=False))
-    print("taking sessions")
+    print("accepting new sessions")
 
 
 def coordinator(host: Host = None, port: Port = None, registry_dir: Registry = None) -> None:

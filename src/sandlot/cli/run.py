@@ -40,7 +40,8 @@ Environment = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Environment for the new session, such as gvisor. `sandlot env list` shows all.",
+        help="Environment for the new session, such as gvisor. `sandlot env list` shows those of your "
+        "server.",
     ),
 ]
 Variables = Annotated[
@@ -60,15 +61,15 @@ Timeout = Annotated[
     typer.Option(
         metavar="SECONDS",
         callback=_check_timeout,
-        help=f"Kill the command after this many seconds, at least {MIN_TIMEOUT_S}.",
+        help=f"Kill the command or shell after this many seconds, at least {MIN_TIMEOUT_S}.",
     ),
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the session after the command ends.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the session after the command or shell ends.")]
 Local = Annotated[
     bool, typer.Option("--local", help="Run without a server, in this process, even if one is running.")
 ]
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Do not say which server is used and what takes time.")
+    bool, typer.Option("-q", "--quiet", help="Do not print which server is used or what is taking time.")
 ]
 Merge = Annotated[
     bool,
@@ -102,8 +103,8 @@ def run(
 ) -> None:
     """Run a command in a temporary sandbox.
 
-    Uses the server that you name with --url, or the one that you run on this machine. Without any, it
-    runs the command locally with Docker. A line on stderr says which.
+    Uses the server that you name (`sandlot --url URL run …`), or the one that you run on this machine.
+    Without any, it runs the command locally with Docker. A line on stderr says which.
 
     Exits with the status of the command. Everything from the first word of the command on belongs to
     the command: `sandlot run ls -l` needs no `--`.
@@ -215,7 +216,9 @@ async def _open(
         # Only a server's sessions can be deleted by another command.
         on_server = hasattr(client.service, "url")
         advice = (
-            f"To delete it: sandlot sessions delete {session.id}" if on_server else "Client.local() finds it."
+            f"To delete it: sandlot sessions delete {session.id}"
+            if on_server
+            else f"To open it again: sandlot shell --local --session {session.id}"
         )
         note(f"Kept session {session.id}. {advice}")
     try:

@@ -39,8 +39,8 @@ def serve(
 ) -> None:
     """Run the server.
 
-    It serves the HTTP API and creates sandboxes with this machine's Docker. All other settings are
-    SANDLOT_… variables: docs/reference/settings.md.
+    It serves the HTTP API and creates sandboxes with this machine's Docker. Every setting, including
+    these options, is also a SANDLOT_… variable: docs/reference/settings.md.
     """
     settings = server_module("sandlot.config.reading").server_settings(
         host=host, port=port, data_dir=data_dir, registry_dir=registry_dir

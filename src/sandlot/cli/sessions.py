@@ -97,12 +97,17 @@ def extend(
     ],
     as_json: Json = False,
 ) -> None:
-    """Extend a session's lifetime."""
+    """Set how long a session lives from now.
+
+    A time shorter than what is left ends it earlier.
+    """
     from sandlot.config.recipes import seconds_of_duration
 
     seconds = seconds_of_duration(float(time) if time.replace(".", "", 1).isdecimal() else time)
     if not seconds:
-        raise typer.BadParameter("Invalid time. Use 90 (seconds), 30m or 2h.")
+        raise typer.BadParameter(
+            "The time must be more than 0, and cannot be never. Use 90 (seconds), 30m or 2h."
+        )
 
     async def work(client: AsyncClient) -> AsyncSession:
         session = await client.get(session_id)

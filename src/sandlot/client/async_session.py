@@ -258,7 +258,7 @@ class AsyncSession:
         )
 
     async def recreate(self) -> Self:
-        """Give the session a new, empty sandbox in place of its lost one."""
+        """Give the session a new, empty sandbox in place of its lost or unresponsive one."""
         self.info = await self._service.recreate_session(self._id)
         return self
 

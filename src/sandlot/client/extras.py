@@ -20,6 +20,6 @@ def import_extra(name: str, *, extra: str, needed_by: str) -> ModuleType:
         if error.name is None or error.name.split(".")[0] == "sandlot":
             raise
         raise Unsupported(
-            f"{needed_by} needs {error.name}, which is not installed. "
+            f"{needed_by[:1].upper()}{needed_by[1:]} needs {error.name}, which is not installed. "
             f"In the folder of your clone of Sandlot, run: pip install '.[{extra}]'"
         ) from error

@@ -92,7 +92,7 @@ def exec_request(
     check_keywords(method, options, {*EXEC_OPTIONS, *accepts}, COMMAND_HINTS)
     on_limit = options.get("on_limit", OnLimit.TRUNCATE)
     if on_limit not in OnLimit.__members__.values():
-        raise InvalidRequest(f"on_limit is 'truncate' or 'kill', not {on_limit!r}")
+        raise InvalidRequest(f"on_limit must be 'truncate' or 'kill', not {on_limit!r}.")
     return ExecRequest(
         command=command if isinstance(command, str) else None,
         argv=None if isinstance(command, str) else tuple(command),

@@ -18,6 +18,11 @@ def default_data_dir() -> Path:
     return Path("/var/lib/sandlot") if os.geteuid() == 0 else Path.home() / ".local/share/sandlot"
 
 
+def provider_dir(data_dir: Path) -> Path:
+    """The part of a worker's data folder that has the sandboxes' sockets."""
+    return data_dir / "docker"
+
+
 def data_dir() -> Path:
     """The data folder that ``sandlot serve`` uses in this environment if it has no ``--data-dir``."""
     named = os.environ.get("SANDLOT_DATA_DIR")

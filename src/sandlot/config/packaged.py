@@ -17,4 +17,4 @@ def packaged_folder(name: str) -> Path:
     for folder in (_PACKAGE / f"{name}_data", _PACKAGE.parent.parent / name):
         if folder.is_dir():
             return folder
-    raise NotFound(f"The {name} folder is missing from this installation. Reinstall sandlot.")
+    raise NotFound(f"The {name} folder is missing from this installation. Reinstall Sandlot.")

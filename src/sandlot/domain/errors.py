@@ -3,6 +3,7 @@
 SandlotError
 ├── InvalidRequest
 ├── Unauthorized
+├── Forbidden
 ├── NotFound
 │   └── SessionEnded
 ├── Conflict
@@ -90,6 +91,15 @@ class Unauthorized(SandlotError):
     code = "unauthorized"
 
 
+class Forbidden(SandlotError):
+    """The API key is valid, but may not do this. ``details["scope"]`` names the scope that it lacks.
+
+    What to do: use a key with that scope, or ask an administrator for one.
+    """
+
+    code = "forbidden"
+
+
 class NotFound(SandlotError):
     """The session, exec, shell, thread or route does not exist.
 
@@ -144,7 +154,7 @@ class ThreadDiffers(Conflict):
 
 class Busy(SandlotError):
     """A limit on concurrent work is reached: commands in a sandbox, open streams, sessions of a tenant, or
-    bytes of results on their way to clients.
+    result data that is being sent to clients.
 
     What to do: wait ``retry_after_s`` seconds if it is set, else until a command ends, then retry. If
     ``may_have_executed`` is true, ask for the result by its exec id.
@@ -312,8 +322,8 @@ class ImageMissing(EngineProblem):
 
 
 class TierMissing(EngineProblem):
-    """The environment's tier (``runc`` or ``runsc``) is not installed. Sandlot never uses a weaker one
-    instead.
+    """The container runtime of the environment's tier (``runc``, or ``runsc`` for gVisor) is not installed.
+    Sandlot never uses a weaker one instead.
 
     What to do: install the runtime and register it in ``/etc/docker/daemon.json``; ``sandlot doctor`` checks
     it.
@@ -325,14 +335,14 @@ class TierMissing(EngineProblem):
 class StorageProblem(SandlotError):
     """The worker cannot write its records.
 
-    What to do: look at the disk of the worker's data directory; the worker's log has the cause.
+    What to do: look at the disk of the worker's data folder; the worker's log has the cause.
     """
 
     code = "storage_problem"
 
 
 class StorageFull(StorageProblem):
-    """The disk of the worker's data directory or of the container engine is full.
+    """The disk of the worker's data folder or of the container engine is full.
 
     What to do: free some space, then retry.
     """

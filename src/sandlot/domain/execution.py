@@ -104,10 +104,12 @@ class ExecRequest:
         if self.argv is not None and not self.argv:
             raise InvalidRequest("argv is empty.")
         if not is_exec_id(self.exec_id):
-            raise InvalidRequest("exec_id must be 1-64 characters from A-Z a-z 0-9 _ . -")
+            raise InvalidRequest("exec_id must be 1-64 letters, digits, dots, dashes or underscores.")
         if self.shell is not None:
             if not is_shell_name(self.shell):
-                raise InvalidRequest("A shell's name must be 1-64 characters from A-Z a-z 0-9 _ . -")
+                raise InvalidRequest(
+                    "A shell's name must be 1-64 letters, digits, dots, dashes or underscores."
+                )
             if self.command is None or self.pty is not None:
                 raise InvalidRequest(
                     "A shell runs a command string without its own terminal. Leave out argv and pty."

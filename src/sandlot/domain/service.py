@@ -4,6 +4,10 @@ The worker implements it on real sandboxes, the HTTP client by calling a server,
 and a coordinator by finding the right worker. ``sandlot.testing.service_suite`` proves that all of
 them behave the same.
 
+A service acts for one caller, its principal, and sees only what belongs to the principal's tenant. A worker,
+a coordinator and the fake have many callers: each is a ``SandboxHost``, which gives a service for each of
+them. The HTTP client needs no host, because the server finds out by its key who is calling.
+
 A failed command is a result. Every other failure is an error of ``sandlot.domain.errors``:
 ``NotFound`` and ``SessionEnded`` for sessions, ``SandboxLost`` (with the loss report in its
 ``details``) once a session's sandbox is gone, ``Busy`` at the limit of concurrent execs,
@@ -13,7 +17,7 @@ A failed command is a result. Every other failure is an error of ``sandlot.domai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sandlot.domain.capacity.limits import Limits
@@ -21,6 +25,7 @@ from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.principal import Principal, Scope
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
 
@@ -173,6 +178,14 @@ class ServiceHealth:
     workers: int | None = None
     creates: bool = True
 
+    def visible_to(self, principal: Principal, own_sessions: int) -> ServiceHealth:
+        """What the caller may see of it. Without ``metrics:read``, nothing that others do shows."""
+        if principal.may(Scope.METRICS_READ):
+            return self
+        return replace(
+            self, active_sessions=own_sessions, calls_under_way=0, pools={}, problems=(), workers=None
+        )
+
 
 class SandboxService(Protocol):
     # sessions
@@ -252,3 +265,15 @@ class SandboxService(Protocol):
     async def health(self) -> ServiceHealth: ...
 
     async def close(self) -> None: ...
+
+
+class SandboxHost(Protocol):
+    """Sandboxes of many tenants. Nothing can be done with one except by acting for somebody."""
+
+    def acting_for(self, principal: Principal) -> SandboxService:
+        """The service for this caller. It refuses what the caller's scopes do not allow."""
+        ...
+
+    async def health(self) -> ServiceHealth:
+        """The state of the whole host, for its operator."""
+        ...

@@ -12,9 +12,9 @@ from sandlot.domain.errors import (
     InvalidRequest,
 )
 from sandlot.domain.ids import is_name, is_thread
+from sandlot.domain.principal import DEFAULT_TENANT
 from sandlot.domain.text.variables import check_env, check_strings
 
-DEFAULT_TENANT = "default"
 DEFAULT_ENVIRONMENT = "base"
 DEFAULT_IDLE_TIMEOUT_S = 30 * 60.0
 DEFAULT_LIFETIME_S = 60 * 60.0

@@ -69,7 +69,8 @@ def recreate(session: Session, sandbox_id: str, now: float) -> Session:
         raise ended_error(session)
     if session.state is not SessionState.LOST:
         raise Conflict(
-            f"The sandbox of session {session.id} is still running. Only lost sandboxes can be recreated."
+            f"The sandbox of session {session.id} is still running. Only a lost or unresponsive sandbox "
+            "can be replaced."
         )
     return replace(
         session,
@@ -175,7 +176,7 @@ def unresponsive_error(session_id: str, problem: str, *, may_have_executed: bool
 
     ``problem``: a predicate, such as "does not answer".
     """
-    how = " by its exec id" if may_have_executed else ""
+    how = " with the same exec id" if may_have_executed else ""
     return SandboxUnresponsive(
         f"The sandbox of session {session_id} {problem}. It may be frozen or overloaded. Retry "
         f"later{how}, or recreate the session to continue with an empty sandbox.",

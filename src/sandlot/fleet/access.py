@@ -20,6 +20,7 @@ import jwt
 
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
 from sandlot.domain.ids import is_session_id
+from sandlot.domain.principal import ALL_SCOPES, DEFAULT_TENANT, Principal, Scope
 from sandlot.domain.service import Access
 from sandlot.domain.session import Session
 
@@ -155,13 +156,13 @@ class AccessTokens:
         self._keys = keys
         self._lifetime_s = lifetime_s
         self._clock = clock
-        # Worker → its token, and when it was signed.
-        self._member_tokens: dict[str, tuple[str, float]] = {}
+        # Worker and caller → the token, and when it was signed.
+        self._member_tokens: dict[tuple[str, Principal], tuple[str, float]] = {}
 
     def for_session(
-        self, session: Session, url: str, worker_id: str, *, stale_s: float = 0.0
+        self, principal: Principal, session: Session, url: str, worker_id: str, *, stale_s: float = 0.0
     ) -> Access | None:
-        """Return access to a session on the worker at ``url``.
+        """Return the caller's access to a session on the worker at ``url``.
 
         ``stale_s`` says how much older the worker's known state is than ``token_times`` allows for,
         as after a call that took minutes. The token expires that much earlier. Returns None if less
@@ -174,27 +175,32 @@ class AccessTokens:
             {
                 "aud": SESSION_AUDIENCE,
                 "sub": session.id,
-                "tenant": session.tenant,
                 "gen": session.generation,
                 "exp": expires_at,
+                **_caller_claims(principal),
             }
         )
         return Access(url, token, expires_at, worker_id)
 
-    def for_member(self, worker_id: str) -> str:
-        """Return a token for calls to this worker, and to no other.
+    def for_member(self, worker_id: str, principal: Principal) -> str:
+        """Return a token for a member's calls to this worker, and to no other, in the caller's name.
 
         A worker that receives the token cannot use it to command the rest of the fleet. The token
-        is cached for a while, because callers ask for it before each request.
+        is cached for a while, because it is needed before each request.
         """
         now = self._clock()
-        token, signed_at = self._member_tokens.get(worker_id, ("", -math.inf))
+        token, signed_at = self._member_tokens.get((worker_id, principal), ("", -math.inf))
         if not 0 <= now - signed_at < self._lifetime_s * MEMBER_RENEWAL_FRACTION:
             if len(self._member_tokens) >= MAX_MEMBER_TOKENS:
                 self._member_tokens.clear()
-            claims = {"aud": MEMBER_AUDIENCE, "sub": worker_id, "exp": round(now + self._lifetime_s, 3)}
+            claims = {
+                "aud": MEMBER_AUDIENCE,
+                "sub": worker_id,
+                "exp": round(now + self._lifetime_s, 3),
+                **_caller_claims(principal),
+            }
             token = self._keys.sign(claims)
-            self._member_tokens[worker_id] = (token, now)
+            self._member_tokens[worker_id, principal] = (token, now)
         return token
 
 
@@ -222,7 +228,7 @@ class TokenGate:
         self._clock = clock
         self._verified: dict[bytes, Mapping[str, Any]] = {}
 
-    def refusal(self, token: bytes, path: str) -> SandlotError | None:
+    def admit(self, token: bytes, path: str) -> Principal | SandlotError:
         claims = self._verified.get(token)
         if claims is None:
             claims = self._keys.verified(token)
@@ -236,13 +242,13 @@ class TokenGate:
             return Unauthorized("This token has expired. Ask the coordinator for new access.")
         if claims["aud"] == MEMBER_AUDIENCE:
             if claims.get("sub") == self._worker_id:
-                return None
+                return _caller(claims, default_tenant=DEFAULT_TENANT)
             return Unauthorized("This token is for another worker.")
         if claims["aud"] != SESSION_AUDIENCE:  # such as a list of audiences, which we never sign
             return Unauthorized("Invalid token: this fleet did not sign it.")
-        return self._session_refusal(claims, path)
+        return self._admit_to_session(claims, path)
 
-    def _session_refusal(self, claims: Mapping[str, Any], path: str) -> SandlotError | None:
+    def _admit_to_session(self, claims: Mapping[str, Any], path: str) -> Principal | SandlotError:
         session_id, tenant, generation = claims.get("sub"), claims.get("tenant"), claims.get("gen")
         if (
             not isinstance(session_id, str)
@@ -263,7 +269,38 @@ class TokenGate:
             return NotFound("Nothing exists at this path.")
         if self._generation_of(session_id) not in (None, generation):
             return Unauthorized("The session has a new sandbox. Ask the coordinator for new access.")
-        return None
+        return _caller(claims)
+
+
+def _caller_claims(principal: Principal) -> dict[str, Any]:
+    """What a token says about the caller. A caller with all scopes is the common case, and kept short."""
+    claims: dict[str, Any] = {"tenant": principal.tenant}
+    if principal.scopes != ALL_SCOPES:
+        claims["scopes"] = sorted(principal.scopes)
+    if principal.key_id:
+        claims["key"] = principal.key_id
+    if principal.subject:
+        claims["for"] = principal.subject
+    return claims
+
+
+def _caller(claims: Mapping[str, Any], default_tenant: str | None = None) -> Principal | SandlotError:
+    """The caller that a token names.
+
+    A scope that this version does not know, from a newer coordinator, is left out. Members of version 0.1
+    name no tenant in their own tokens, and act for the only one that they know: ``default_tenant``.
+    """
+    tenant, scopes = claims.get("tenant", default_tenant), claims.get("scopes")
+    key_id, subject = claims.get("key", ""), claims.get("for", "")
+    if (
+        not isinstance(tenant, str)
+        or not isinstance(key_id, str)
+        or not isinstance(subject, str)
+        or not (scopes is None or isinstance(scopes, list))
+    ):
+        return Unauthorized("Invalid token: it does not say whom it was issued to.")
+    known = ALL_SCOPES if scopes is None else frozenset(scope for scope in Scope if scope.value in scopes)
+    return Principal(tenant, known, key_id, subject)
 
 
 def _is_number(value: object) -> bool:

@@ -32,9 +32,13 @@ _HEAD = f"""What the `sandlot` command does. {GENERATED}
 `sandlot COMMAND --help` shows the same on the terminal. `sandlot --install-completion` installs completion
 for the current shell.
 
-Options are read from the environment where the table names a variable; the command line wins. An error is one
-line on stderr, followed by what to do about it; the exit status is then 1, and 2 for a wrong command line.
+An option also reads the variable that its table names; those of `serve`, `worker` and `coordinator` are in
+[settings.md](settings.md). The command line wins. An error is one line on stderr, followed by what to do
+about it; the exit status is then 1, and 2 for a wrong command line.
 `run`, `exec` and `shell` exit with the status of the command that they ran."""
+
+# A piece of code, or an option's name outside of one.
+_OPTION = re.compile(r"(`[^`]*`)|(?<![\w-])--[a-z][\w-]*")
 
 # Said once in the head. Whether they are there, and how, depends on what is installed beside typer.
 _COMPLETION = {"install_completion", "show_completion"}
@@ -74,7 +78,7 @@ def cli_page() -> str:
             ((link(f"`{one.name}`", one.name), _told(first_sentence(one.help))) for one in shown if one.runs),
         ),
         heading(2, "Global options"),
-        paragraph("They stand before the command: `sandlot --url http://10.0.0.5:8000 run ls`."),
+        paragraph("They go before the command: `sandlot --url http://10.0.0.5:8000 run ls`."),
         _options(root),
         *(_section(one) for one in shown),
     )
@@ -166,4 +170,4 @@ def _meaning(option: TyperOption) -> str:
 
 def _told(text: str) -> str:
     """A help text as Markdown: option names as code, pages as links."""
-    return page_links(re.sub(r"(?<![`\w-])--[a-z][\w-]*", r"`\g<0>`", sentence(text)))
+    return page_links(_OPTION.sub(lambda found: found[1] or f"`{found[0]}`", sentence(text)))

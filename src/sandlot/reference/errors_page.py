@@ -17,7 +17,8 @@ from sandlot.wire.error_codes import FILE_STATUS, STATUS, problem_of
 
 WHAT_TO_DO: Final = "What to do: "
 
-_HEAD = f"""Every error that the SDK raises and the HTTP API answers with. {GENERATED}
+_HEAD = f"""Every error that Sandlot defines, for the SDK and the HTTP API. Wrong use of the SDK can also
+raise Python's `TypeError` or `RuntimeError`, and `Exec.wait` raises `TimeoutError`. {GENERATED}
 
 In Python they are in `sandlot.errors`, except `CommandFailed`, which is in `sandlot`. All are subclasses of
 `SandlotError`. Over HTTP an error is `application/problem+json` (RFC 9457), for example:"""
@@ -40,12 +41,15 @@ _FIELDS: Final = (
 
 _AFTER_FIELDS = """
 Below, `retryable` and `may_have_executed` are the defaults of each kind. The server may know better, so read
-them from the error itself. If `may_have_executed` is true, do not run a command again; ask for its result by
-its exec id.
+them from the error itself.
 
-What HTTP itself refuses, such as a wrong method (405) or a body that comes too slowly (408), is
-`invalid_request` with HTTP's own status. A code that a client does not know, as from a newer server, is a
-plain `SandlotError` with that code."""
+If `may_have_executed` is true, do not run a command again; ask for its result by its exec id:
+`session.exec(exec_id).wait()`, or `GET /v1/sessions/{session_id}/execs/{exec_id}?wait_s=30`. You know the id
+if you pass `exec_id=` yourself; otherwise look in `details["exec_id"]` or `session.execs()`.
+
+A request that breaks the rules of HTTP, such as a wrong method (405) or a body that arrives too slowly (408),
+gets `invalid_request` with that HTTP status. If a newer server sends a code that the client does not know,
+the client raises a plain `SandlotError` with that code."""
 
 
 def errors_page() -> str:
@@ -58,7 +62,10 @@ def errors_page() -> str:
         table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _FIELDS)),
         *(paragraph(text) for text in _AFTER_FIELDS.split("\n\n")),
         heading(2, "All errors"),
-        paragraph("An indented error is a subclass of the one above it: `except` catches both."),
+        paragraph(
+            "An indented error is a subclass of the nearest unindented one above it; `except` with that "
+            "class catches both."
+        ),
         table(
             ("class", "code", "HTTP", "retryable", "may have executed", "meaning"),
             (_row(kind, links) for kind in kinds),

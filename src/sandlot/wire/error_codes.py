@@ -15,6 +15,7 @@ from sandlot.domain.errors import FILE_REASONS, FileProblem, SandlotError
 STATUS: Final[dict[type[SandlotError], int]] = {
     errors.InvalidRequest: 422,
     errors.Unauthorized: 401,
+    errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.SessionEnded: 404,
     errors.Conflict: 409,

@@ -15,8 +15,8 @@ from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
+from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
-from sandlot.fleet.coordinator.service import CoordinatorService
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
 from sandlot.fleet.directory.redis_directory import RedisDirectory
@@ -98,7 +98,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
-        log.info("serving a fleet", worker=settings.worker_id, url=url, redis=fleet.redis_for_logs)
+        log.info("serving as a fleet worker", worker=settings.worker_id, url=url, redis=fleet.redis_for_logs)
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
         if membership.fenced:
@@ -115,7 +115,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     listener = listen(settings)
     directory = open_directory(fleet)
-    coordinator = CoordinatorService(
+    coordinator = CoordinatorHost(
         directory,
         access_tokens(fleet),
         registry.catalogue,

@@ -8,8 +8,10 @@ import structlog
 
 from sandlot.config.reading import server_settings
 from sandlot.domain.errors import Conflict
+from sandlot.domain.principal import OWNER
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.worker import named_by_folder, starting, worker_parts
+from sandlot.worker.host import WorkerHost
 from sandlot.worker.service import WorkerService
 
 ONE_AT_A_TIME = (
@@ -18,14 +20,15 @@ ONE_AT_A_TIME = (
 )
 
 
-class LocalWorker(WorkerService):
-    """A worker that lives as long as the program around it.
+class LocalWorker(WorkerHost, WorkerService):
+    """A worker that lives as long as the program around it, which is its only caller.
 
     It deletes the sessions that it created when it closes, unless ``keep_sessions`` is set.
     """
 
     def __init__(self, *, keep_sessions: bool, **parts: Any) -> None:
-        super().__init__(**parts)
+        WorkerHost.__init__(self, **parts)
+        WorkerService.__init__(self, OWNER, self._parts, self._options, self._catalogue, self._status)
         self._keep_sessions = keep_sessions
         self._existing: set[str] = set()  # sessions of earlier programs, which stay
 

@@ -7,7 +7,8 @@ import structlog
 from sandlot.api import create_app
 from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
-from sandlot.domain.service import Catalogue, SandboxService
+from sandlot.domain.principal import OWNER
+from sandlot.domain.service import Catalogue, SandboxHost
 from sandlot.integrations.mcp.lazy_endpoint import LazyMcpEndpoint, mcp_is_installed
 from sandlot.wiring.announcing import announced
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
@@ -30,7 +31,8 @@ async def serve(settings: ServerSettings) -> None:
     settings = named_by_folder(settings)
     log.info("starting: connecting to Docker", data_dir=str(settings.data_dir.absolute()))
     worker = await build_worker(settings)
-    mcp = mcp_endpoint(worker, await worker.catalogue())
+    catalogue = await worker.acting_for(OWNER).catalogue()
+    mcp = mcp_endpoint(worker, catalogue)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -48,7 +50,7 @@ async def serve(settings: ServerSettings) -> None:
         log.info(
             "serving",
             url=f"http://{settings.host}:{settings.port}",
-            environments=", ".join(e.name for e in (await worker.catalogue()).environments),
+            environments=", ".join(known.name for known in catalogue.environments),
             key="required" if settings.key else "not required (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
         )
@@ -68,6 +70,8 @@ async def serve(settings: ServerSettings) -> None:
         await worker.close()
 
 
-def mcp_endpoint(service: SandboxService, catalogue: Catalogue) -> LazyMcpEndpoint | None:
+def mcp_endpoint(host: SandboxHost, catalogue: Catalogue) -> LazyMcpEndpoint | None:
     """Return the MCP endpoint, or None if the ``mcp`` extra is not installed."""
-    return LazyMcpEndpoint(AsyncClient(service=service), catalogue) if mcp_is_installed() else None
+    if not mcp_is_installed():
+        return None
+    return LazyMcpEndpoint(lambda caller: AsyncClient(service=host.acting_for(caller)), catalogue)

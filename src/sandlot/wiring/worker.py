@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sandlot.config.data_folder import provider_dir
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
@@ -19,8 +20,8 @@ from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
 from sandlot.wiring.machine import this_machine
+from sandlot.worker.host import WorkerHost
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.service import WorkerService
 from sandlot.worker.store.database import owner_of
 
 # Seconds to wait for the engine to say where it stores its sandboxes.
@@ -45,9 +46,9 @@ def database_in(data_dir: Path) -> Path:
     return data_dir / "worker.db"
 
 
-async def build_worker(settings: ServerSettings, **extra: Any) -> WorkerService:
+async def build_worker(settings: ServerSettings, **extra: Any) -> WorkerHost:
     """Return a worker that is not open yet."""
-    return WorkerService(**await worker_parts(settings), **extra)
+    return WorkerHost(**await worker_parts(settings), **extra)
 
 
 async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
@@ -57,7 +58,7 @@ async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
     users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
     return {
         "provider": DockerProvider(
-            owner=settings.worker_id, data_dir=data_dir / "docker", engine=engine, users=users
+            owner=settings.worker_id, data_dir=provider_dir(data_dir), engine=engine, users=users
         ),
         "database": database_in(data_dir),
         "recipes": registry.recipes,

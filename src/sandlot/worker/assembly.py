@@ -47,8 +47,6 @@ def assemble(
     recipes: Mapping[str, Recipe],
     options: WorkerOptions,
     registrar: Registrar,
-    *,
-    tenant: str,
 ) -> WorkerParts:
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
@@ -82,7 +80,7 @@ def assemble(
         sessions=sessions,
         opening=opening,
         moves=FleetMoves(sessions.table, store, removals, transitions, options),
-        creates=Creates(opening, registrar, tenant, options.queue_timeout_s),
+        creates=Creates(opening, registrar, options.queue_timeout_s),
         disk=disk,
         capacity=capacity,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),

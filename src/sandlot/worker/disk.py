@@ -15,8 +15,8 @@ from sandlot.worker.store.database import Store
 log = structlog.get_logger("sandlot.disk")
 
 CHECK_INTERVAL_S = 2.0
-DATA_DISK = "the disk of the worker's data directory"
-ENGINE_DISK = "the engine's disk"
+DATA_DISK = "the disk of the worker's data folder"
+ENGINE_DISK = "Docker's disk"
 
 
 class Disk:
@@ -53,7 +53,7 @@ class Disk:
         await self._store.check_full()
         if (self.problem is None) != (before is None):
             folders = [str(folder) for folder in self._folders.values()]
-            log.warning("disk", problem=self.problem or "has room again", folders=folders)
+            log.warning("disk space changed", problem=self.problem or "has room again", folders=folders)
 
 
 def _read_disk_spaces(folders: Mapping[str, Path]) -> list[DiskSpace]:

@@ -13,7 +13,7 @@ MAX_NAMED = 5
 
 def disk_problems(own: str | None, pools: Iterable[WarmPool]) -> tuple[str, ...]:
     """``own``: the problem of the worker's data disk, if any."""
-    engine = "the engine's disk is full" if any(pool.out_of_space for pool in pools) else None
+    engine = "Docker's disk is full" if any(pool.out_of_space for pool in pools) else None
     return tuple(problem for problem in (own, engine) if problem is not None)
 
 

@@ -23,8 +23,7 @@ def no_room_on_disk(problem: str) -> Unavailable:
 
 def draining() -> Unavailable:
     return Unavailable(
-        "This worker is draining and accepts no new sessions. Use another worker, or run `sandlot "
-        "fleet undrain`.",
+        "This worker is draining and accepts no new sessions. Retry, or run `sandlot fleet undrain WORKER`.",
         retry_after_s=1.0,
         details={"reason": "draining"},
     )

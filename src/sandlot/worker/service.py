@@ -1,234 +1,54 @@
-"""``SandboxService`` on the real sandboxes of one container engine."""
+"""``WorkerService``: one caller's sessions and sandboxes on this worker."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 
-import structlog
-
-from sandlot import __version__
-from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Recipe
-from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded, Unavailable
+from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.paging import page_of
+from sandlot.domain.principal import Principal
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
-from sandlot.domain.session import (
-    DEFAULT_TENANT,
-    Assignment,
-    CreateSession,
-    EndReason,
-    Session,
-    SessionChange,
-)
-from sandlot.providers.base import Provider, Sandbox
-from sandlot.worker.assembly import assemble
-from sandlot.worker.health_problems import broken_environments, disk_problems, silent_sandboxes
+from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
+from sandlot.providers.base import Sandbox
+from sandlot.worker.assembly import WorkerParts
 from sandlot.worker.options import WorkerOptions
-from sandlot.worker.refusals import draining, no_room_on_disk, stopping
-from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.sessions.creates import NO_ASSIGNMENT
 from sandlot.worker.sessions.executions import SessionExecution, with_session
 from sandlot.worker.sessions.files import SessionFiles
 from sandlot.worker.sessions.live_session import LiveSession
-from sandlot.worker.upkeep.startup import recover
-
-log = structlog.get_logger("sandlot.worker")
-
-# Seconds between two checks whether calls in progress have ended.
-STOP_POLL_S = 0.05
-# Seconds that a stop waits for commands whose callers wait for them or read their events.
-EXECS_STOP_S = 2.0
+from sandlot.worker.status import WorkerStatus
 
 
 class WorkerService:
-    """A worker's implementation of ``SandboxService``. Call ``open`` first.
-
-    ``close`` keeps the sessions' sandboxes: the next process adopts them.
-    """
+    """Implements ``SandboxService`` for one caller. ``WorkerHost.acting_for`` makes it."""
 
     def __init__(
         self,
-        provider: Provider,
-        *,
-        database: Path,
-        recipes: Mapping[str, Recipe],
+        principal: Principal,
+        parts: WorkerParts,
+        options: WorkerOptions,
         catalogue: Catalogue,
-        options: WorkerOptions | None = None,
-        registrar: Registrar | None = None,
+        status: WorkerStatus,
     ) -> None:
-        self._registrar: Registrar = registrar or Unregistered()
-        self._provider = provider
-        self._recipes = dict(recipes)
+        self._principal = principal
+        self._tenant = principal.tenant
+        self._options = options
         self._catalogue = catalogue
-        self._options = options or WorkerOptions()
-        self._tenant = DEFAULT_TENANT
-        parts = assemble(
-            provider, database, self._recipes, self._options, self._registrar, tenant=self._tenant
-        )
-        self._store = parts.store
-        self._sandboxes = parts.sandboxes
-        self._pools = parts.pools
-        self._one_off = parts.one_off
+        self._status = status
         self._sessions = parts.sessions
         self._opening = parts.opening
-        self._moves = parts.moves
         self._creates = parts.creates
-        self._disk = parts.disk
-        self._capacity = parts.capacity
-        self._reaper = parts.reaper
-        self._closed = False
-        self._stopping = False
-        self._draining = False
-        self._open = False
-
-    # --- life ---------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Recover the sessions and sandboxes of an earlier process, and start to fill the pools."""
-        await self._provider.open()
-        await self._store.open()
-        await self._disk.check()
-        await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
-        self._reaper.start()
-        self._open = True
-        for pool in self._pools.values():
-            pool.fill()
-
-    async def stop(self) -> None:
-        """Take no new sessions, and wait for calls that a stop would break: transfers and creates.
-
-        Commands go on without this process, and their callers can ask the next one by exec id. So
-        the wait for commands is short: most end soon.
-        """
-        self._stopping = True
-        began = time.monotonic()
-        while (passed_s := time.monotonic() - began) < self._options.drain_timeout_s:
-            include_commands = passed_s < EXECS_STOP_S
-            if not self._sessions.in_use(commands=include_commands) and not self._creates.under_way:
-                break
-            await asyncio.sleep(STOP_POLL_S)
-
-    async def close(self) -> None:
-        """Release everything except the sessions' sandboxes.
-
-        Every step runs even if another one fails.
-        """
-        self._stopping = True
-        if self._closed:
-            return
-        self._closed = True
-        self._one_off.close()
-        async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
-            steps.push_async_callback(self._store.close)
-            steps.push_async_callback(self._provider.close)
-            steps.push_async_callback(self._sessions.close)
-            steps.push_async_callback(self._creates.finish)
-            for pool in self._pools.values():
-                steps.push_async_callback(pool.close)
-            steps.push_async_callback(self._reaper.close)
-
-    @property
-    def session_ids(self) -> set[str]:
-        return {live_session.session.id for live_session in self._sessions.table}
-
-    async def stop_opening(self) -> None:
-        """Take no new sessions, and wait until those that are being opened are open."""
-        self._stopping = True
-        await self._creates.finish()
-
-    async def delete_sessions(self, session_ids: Collection[str]) -> None:
-        """End these sessions.
-
-        A worker that lives only as long as its program does this before it closes.
-        """
-        live_sessions = [
-            live_session for live_session in self._sessions.table if live_session.session.id in session_ids
-        ]
-        ends = (self._sessions.end(live_session, EndReason.DELETED) for live_session in live_sessions)
-        for failure in await asyncio.gather(*ends, return_exceptions=True):
-            if isinstance(failure, BaseException):
-                log.warning("cannot remove a session's sandbox", error=str(failure))
-
-    # --- as a member of a fleet ---------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the worker has recovered its sessions and so knows them."""
-        return self._open
-
-    @property
-    def session_count(self) -> int:
-        """How many active and lost sessions there are."""
-        return len(self._sessions.table)
-
-    @property
-    def draining(self) -> bool:
-        """Whether the worker takes no new sessions. It still serves those that it has."""
-        return self._draining or self._stopping
-
-    def set_draining(self, draining: bool) -> None:
-        self._draining = draining
-
-    def generation_of(self, session_id: str) -> int | None:
-        """The generation of an active or lost session; None if the session is not here."""
-        live_session = self._sessions.table.find(self._tenant, session_id)
-        return None if live_session is None else live_session.session.generation
-
-    def room(self) -> Mapping[str, tuple[int, int]]:
-        """Per environment: warm sandboxes that are ready, and sessions that still fit in total."""
-        if not self._open or self._refusal is not None:
-            return dict.fromkeys(self._pools, (0, 0))
-        return self._capacity.room(self._pools, self._recipes)
-
-    def condition(self) -> Condition:
-        """The machine's use and its problems."""
-        broken, silent = broken_environments(self._pools), silent_sandboxes(self._sessions.table)
-        return Condition(self._capacity.use, (*self._disk_problems, *broken, *silent))
-
-    @property
-    def _disk_problems(self) -> tuple[str, ...]:
-        return disk_problems(self._disk.problem, self._pools.values())
-
-    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
-        """All active and lost sessions and recently ended ones, with their idempotency keys."""
-        return self._moves.recorded_sessions()
-
-    async def adopt_lost_session(self, session: Session) -> Session | None:
-        """Adopt a session, as lost, of an earlier worker with this one's id whose disk is gone."""
-        return await self._moves.adopt_lost(session)
-
-    async def give_up(self, session_ids: Collection[str]) -> None:
-        """Drop sessions that now belong to another worker. Nothing of them stays here."""
-        await self._moves.give_up(session_ids)
-
-    async def warnings(self) -> Sequence[str]:
-        """What an operator should know about the engine."""
-        return await self._provider.warnings()
 
     # --- sessions -----------------------------------------------------------------------------
 
-    async def create_session(self, request: CreateSession, assignment: Assignment | None = None) -> Opened:
+    async def create_session(self, request: CreateSession, assignment: Assignment = NO_ASSIGNMENT) -> Opened:
         """``assignment``: what a fleet adds to the request."""
-        if self._closed or not self._open:
-            raise stopping()
-        if self._disk.problem is not None:
-            await self._disk.check()  # it may have room again
-        return await self._creates.get_or_create(request, assignment or NO_ASSIGNMENT, self._refusal)
-
-    @property
-    def _refusal(self) -> Unavailable | None:
-        """The error for new sessions if the worker takes none now, else None."""
-        if self._stopping:
-            return stopping()
-        if self._draining:
-            return draining()
-        return None if self._disk.problem is None else no_room_on_disk(self._disk.problem)
+        refusal = await self._status.check_creates()
+        return await self._creates.get_or_create(self._tenant, request, assignment, refusal)
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).client_view
@@ -369,20 +189,8 @@ class WorkerService:
         return self._catalogue
 
     async def health(self) -> ServiceHealth:
-        ready = self._open and not self._stopping and self._registrar.joined
-        return ServiceHealth(
-            ready=ready,
-            creates=ready and not self._draining and not self._disk_problems,
-            worker_id=self._options.worker_id,
-            version=__version__,
-            active_sessions=self.session_count,
-            calls_under_way=self._sessions.calls,
-            pools={name: pool.stats() for name, pool in self._pools.items()},
-            problems=(*self._own_problems(), *self.condition().problems),
-        )
+        own = sum(live_session.session.tenant == self._tenant for live_session in self._sessions.table)
+        return self._status.health().visible_to(self._principal, own_sessions=own)
 
-    def _own_problems(self) -> tuple[str, ...]:
-        if self._stopping:
-            return ("stopping",)
-        fleet = self._registrar.problem
-        return (*(("draining",) if self._draining else ()), *(() if fleet is None else (fleet,)))
+    async def close(self) -> None:
+        """Does nothing: the worker belongs to all its callers, and its host closes it."""

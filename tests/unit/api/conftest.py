@@ -64,7 +64,7 @@ def _app(options: tuple[tuple[str, Any], ...]) -> FastAPI:
 async def serving(service: SandboxService, **options: Any) -> AsyncIterator[int]:
     """The port of a server. Started by hand: ``serve`` looks for its end only ten times a second."""
     app = _app(tuple(sorted({"api_key": KEY, **options}.items())))
-    app.state.service = service
+    app.state.host = service
     config = uvicorn.Config(
         app,
         host="127.0.0.1",

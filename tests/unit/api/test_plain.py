@@ -11,13 +11,14 @@ from tests.unit.api.conftest import KEY, living
 from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.domain.errors import InvalidRequest, Unavailable
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.principal import OWNER, Principal
 from sandlot.domain.session import Session
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 
 PATH = "/v1/fleet/plain"
 
 
-async def handle(sent: bytes) -> tuple[int, bytes]:
+async def handle(caller: Principal, sent: bytes) -> tuple[int, bytes]:
     match sent:
         case b"refuse":
             raise InvalidRequest("not like this")
@@ -35,7 +36,7 @@ def listening() -> tuple[RawRoute, list[bytes]]:
     """A route, and what has come to it."""
     seen = []
 
-    async def heard(sent: bytes) -> tuple[int, bytes]:
+    async def heard(caller: Principal, sent: bytes) -> tuple[int, bytes]:
         seen.append(sent)
         return 200, b"{}"
 
@@ -128,9 +129,14 @@ async def test_creates_are_taken_from_members_alone() -> None:
     gate = TokenGate(keys, worker_id="w1", generation_of=lambda _: None)
     route, seen = listening()
     session = Session(new_session_id(), "base", 0.0, 0.0)
-    of_session = tokens.for_session(session, "http://w1", "w1")
+    of_session = tokens.for_session(OWNER, session, "http://w1", "w1")
     assert of_session is not None
-    bearers = {of_session.token: 401, tokens.for_member("w2"): 401, KEY: 401, tokens.for_member("w1"): 200}
+    bearers = {
+        of_session.token: 401,
+        tokens.for_member("w2", OWNER): 401,
+        KEY: 401,
+        tokens.for_member("w1", OWNER): 200,
+    }
     async with living(raw_routes=(route,), tokens=gate) as live:
         for bearer, status in bearers.items():
             headers = {"Authorization": f"Bearer {bearer}"}
@@ -141,7 +147,7 @@ async def test_creates_are_taken_from_members_alone() -> None:
 async def test_a_server_that_stops_says_that_it_may_have_been_done() -> None:
     begun = asyncio.Event()
 
-    async def hangs(sent: bytes) -> tuple[int, bytes]:
+    async def hangs(caller: Principal, sent: bytes) -> tuple[int, bytes]:
         begun.set()
         await asyncio.Event().wait()
         raise AssertionError

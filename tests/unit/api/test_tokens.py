@@ -14,8 +14,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from sandlot.api import create_app
-from sandlot.api.edge.admission import Admission
+from sandlot.api.edge.admission import Admission, Refusal
 from sandlot.domain.errors import NotFound, SandlotError, Unauthorized, Unavailable
+from sandlot.domain.principal import OWNER, Principal
 from sandlot.domain.service import Access
 from sandlot.domain.session import Session
 from sandlot.testing import FakeService
@@ -30,11 +31,11 @@ class Checked:
         self.paths = paths
         self.asked: list[tuple[bytes, str]] = []
 
-    def refusal(self, token: bytes, path: str) -> SandlotError | None:
+    def admit(self, token: bytes, path: str) -> Principal | SandlotError:
         self.asked.append((token, path))
         if token != b"token":
             return Unauthorized("no token of mine")
-        return None if path in self.paths else NotFound("not for that")
+        return OWNER if path in self.paths else NotFound("not for that")
 
 
 def bearer(value: str) -> dict[str, str]:
@@ -71,10 +72,10 @@ def test_who_comes_in(
 ) -> None:
     """``key``: only where there is one. Of several headers the last counts, as without tokens."""
     admission = Admission(api_key, None, Checked("/v1/sessions"))
-    refusal = admission.refusal("GET", path, [*HOST, *headers])
+    admitted = admission.admit("GET", path, [*HOST, *headers])
     if status == "key":
         status = None if api_key else 401
-    assert (None if refusal is None else refusal.status) == status
+    assert (admitted.status if isinstance(admitted, Refusal) else None) == status
 
 
 async def test_a_token_instead_of_a_key() -> None:
@@ -186,7 +187,7 @@ async def test_routes_of_others_are_behind_the_same_edge() -> None:
         assert (await live.client.get("/v1/fleet/thing")).status_code == 404
 
 
-def access(session: Session) -> Access | None:
+def access(caller: Principal, session: Session) -> Access | None:
     return Access("http://worker", f"for {session.id} {session.generation}", 1000.5, "w1")
 
 

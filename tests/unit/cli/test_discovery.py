@@ -314,7 +314,7 @@ async def test_a_server_without_an_announcement_is_only_a_hint(
     stranger: tuple[str, type[Recorder]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "DEFAULT_URL", stranger[0])
-    assert f"pass --url {stranger[0]}" in await discovery.unannounced_server()
+    assert f"sandlot --url {stranger[0]} COMMAND" in await discovery.unannounced_server()
     monkeypatch.setattr(discovery, "DEFAULT_URL", "http://127.0.0.1:1")
     assert await discovery.unannounced_server() == ""
 

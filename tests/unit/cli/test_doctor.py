@@ -11,10 +11,13 @@ from tests.unit.cli.conftest import SANDLOT, Served, environment
 
 from sandlot.cli.doctor import checks
 from sandlot.cli.doctor.checks import GIB, Status
+from sandlot.cli.doctor.command import _data_dir_problem
 from sandlot.config.recipes import RecipeDefaults
 from sandlot.config.registry import load_registry
 from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.environment import Tier
+from sandlot.providers.docker.host.folder import MAX_SOCKET_PATH_BYTES
+from sandlot.providers.link.link import SOCKET_NAME
 
 pytestmark = pytest.mark.slow  # each case starts a process of its own
 
@@ -105,6 +108,14 @@ def test_what_is_set_wrong(variables: dict[str, str], name: str) -> None:
     assert found[name]["fix"]
 
 
+def test_a_data_folder_as_long_as_a_worker_can_use() -> None:
+    """A worker has its sockets in a folder below."""
+    socket_path = f"/docker/s/{'0' * 16}/link/{SOCKET_NAME}"
+    folder = "/tmp/".ljust(MAX_SOCKET_PATH_BYTES - len(socket_path), "x")
+    assert _data_dir_problem(Path(folder)) is None
+    assert "1 bytes too long" in str(_data_dir_problem(Path(folder + "x")))
+
+
 def test_a_worker_of_a_fleet_needs_no_api_key(tmp_path: Path) -> None:
     found = doctor(
         code=1,
@@ -142,6 +153,9 @@ def test_room() -> None:
     little = checks.check_capacity(Machine(2 * GIB, 4, 4_194_304), Overcommit(1.0), base, 1000)
     assert little.status is Status.WARN
     assert "SANDLOT_OVERCOMMIT_MEMORY" in little.fix
+    assert little.fix.endswith("or set SANDLOT_POOL_SIZE to at most 3.")
+    none = checks.check_capacity(Machine(GIB // 4, 4, 4_194_304), Overcommit(1.0), base, 1000)
+    assert none.fix.endswith("or lower the limits of environment base.")
     few = checks.check_capacity(Machine(64 * GIB, 16, 1024), Overcommit(), base, 1000)
     assert "kernel.pid_max" in few.fix
     small = replace(base, pool=replace(base.pool, size=1, min=0))

@@ -238,7 +238,7 @@ def test_images_build() -> None:
             env=environment(),
         )
         assert ran.returncode == 0, ran.stderr
-        assert f"building {repository}/slim (1 of 1)" in ran.stderr
+        assert f"Building {repository}/slim (1 of 1)." in ran.stderr
         subprocess.run([docker, "image", "inspect", f"{repository}/slim"], check=True, capture_output=True)
     finally:
         subprocess.run([docker, "rmi", f"{repository}/slim"], capture_output=True, check=False)

@@ -76,7 +76,7 @@ def test_local_mode_names_its_slow_steps(
         "Stopping the local",
     ]
     assert [step for step in steps if f"sandlot: {step}" in said] == ([] if options else steps)
-    assert "Client.local() finds it." in said
+    assert "To open it again: sandlot shell --local --session ses_" in said
     assert "sessions delete" not in said
 
 
@@ -133,12 +133,12 @@ def test_images_build_says_which_image_and_how_long(
     monkeypatch.setattr(images, "docker_command", lambda: str(docker))
     ran = CliRunner().invoke(app, ["images", "build", "--repository", "mine"])
     lines = ran.stderr.splitlines()
-    assert lines[0] == "sandlot: building mine/base (1 of 2)"
+    assert lines[0] == "sandlot: Building mine/base (1 of 2)."
     if code:
         assert len(lines) == 1
         assert "mine/base" in str(ran.exception)
     else:
-        assert lines[1].startswith("sandlot: built mine/base in ")
-        assert lines[2] == "sandlot: building mine/slim (2 of 2)"
+        assert lines[1].startswith("sandlot: Built mine/base in ")
+        assert lines[2] == "sandlot: Building mine/slim (2 of 2)."
         assert len(lines) == 4
     assert ran.stdout == ""

@@ -145,7 +145,7 @@ async def test_who_waits_for_an_end_waits_for_a_server_that_is_away(server: Any,
             writer.transport.abort()
         with pytest.raises(LinkInterrupted):  # who only looks is told at once
             await running.status()
-        with pytest.raises(LinkInterrupted, match="ask for it by its id") as told:
+        with pytest.raises(LinkInterrupted, match="Ask for its result by this id") as told:
             await running.wait(1)
         assert told.value.details["exec_id"] == running.id
         waiting = asyncio.create_task(running.wait())

@@ -249,7 +249,9 @@ class TestRefusals:
             port = listener.getsockname()[1]
         async with AsyncClient(f"http://127.0.0.1:{port}") as client:
             for call in (client.create(), client.health(), client.run_in_thread("t", "true")):
-                with pytest.raises(Unavailable, match=rf"127.0.0.1:{port}.*sandlot serve") as refused:
+                with pytest.raises(
+                    Unavailable, match=rf"127.0.0.1:{port}.*Is a Sandlot server running there"
+                ) as refused:
                     await call
                 assert (refused.value.retryable, refused.value.may_have_executed) == (True, False)
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sandlot.domain.errors import InvalidRequest, NotFound, Unauthorized
+from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
+from sandlot.domain.principal import MEMBER, OWNER, Principal, Scope
 from sandlot.domain.session import Session
 from sandlot.fleet import access
 from sandlot.fleet.access import (
@@ -85,8 +86,13 @@ def signed(body: dict[str, Any], secret: str = SECRET, kid: Any = "k1", algorith
     return jwt.encode(body, secret, algorithm=algorithm, headers={"kid": kid}).encode()
 
 
+def refusal(of: TokenGate, token: bytes, path: str) -> SandlotError | None:
+    admitted = of.admit(token, path)
+    return None if isinstance(admitted, Principal) else admitted
+
+
 def refused(token: bytes, path: str = OWN, **of_gate: Any) -> Unauthorized:
-    error = gate(**of_gate).refusal(token, path)
+    error = refusal(gate(**of_gate), token, path)
     assert isinstance(error, Unauthorized)
     assert not error.retryable
     assert not error.may_have_executed
@@ -99,8 +105,8 @@ def refused(token: bytes, path: str = OWN, **of_gate: Any) -> Unauthorized:
 def test_the_first_key_signs_and_all_verify() -> None:
     both = keys(f"new:{OTHER_SECRET}, k1:{SECRET}\n")
     assert jwt.get_unverified_header(both.sign(claims()))["kid"] == "new"
-    assert gate(signing=both).refusal(signed(claims()), OWN) is None
-    assert gate(signing=both).refusal(both.sign(claims()).encode(), OWN) is None
+    assert refusal(gate(signing=both), signed(claims()), OWN) is None
+    assert refusal(gate(signing=both), both.sign(claims()).encode(), OWN) is None
     refused(both.sign(claims()).encode())
 
 
@@ -136,7 +142,7 @@ def test_keys_and_access_do_not_show_what_is_secret() -> None:
     assert SECRET not in repr(keys())
     assert SECRET not in str(keys())
     assert "k1" in repr(keys())
-    given = tokens().for_session(session(), URL, WORKER)
+    given = tokens().for_session(OWNER, session(), URL, WORKER)
     assert given.token not in repr(given)
 
 
@@ -144,7 +150,7 @@ def test_keys_and_access_do_not_show_what_is_secret() -> None:
 
 
 def test_a_session_token_opens_its_session() -> None:
-    given = tokens().for_session(session(generation=3), URL, WORKER)
+    given = tokens().for_session(OWNER, session(generation=3), URL, WORKER)
     assert (given.url, given.expires_at) == (URL, NOW + LIFETIME_S)
     token = given.token.encode()
     for path in (
@@ -154,12 +160,12 @@ def test_a_session_token_opens_its_session() -> None:
         OWN + "/execs/e.1/attach",
         OWN + "/execs/recreate",
     ):
-        assert gate(3).refusal(token, path) is None
-        assert gate(None).refusal(token, path) is None, "the service says itself that it is not there"
+        assert refusal(gate(3), token, path) is None
+        assert refusal(gate(None), token, path) is None, "the service says itself that it is not there"
 
 
 def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
-    token = tokens().for_session(session(generation=3), URL, WORKER).token.encode()
+    token = tokens().for_session(OWNER, session(generation=3), URL, WORKER).token.encode()
     for present in (1, 2, 4):
         assert "new sandbox" in refused(token, present=present).message
 
@@ -194,7 +200,7 @@ def test_a_session_token_is_for_the_sandbox_of_its_time() -> None:
     ],
 )
 def test_a_session_token_opens_nothing_else(path: str) -> None:
-    token = tokens().for_session(session(), URL, WORKER).token.encode()
+    token = tokens().for_session(OWNER, session(), URL, WORKER).token.encode()
     refused(token, path)
     refused(token, path, present=None)
 
@@ -215,8 +221,8 @@ def test_a_session_token_opens_nothing_else(path: str) -> None:
 )
 def test_a_path_that_climbs_leads_nowhere(below: str) -> None:
     """Not the token's fault, so nobody asks for another token because of it."""
-    token = tokens().for_session(session(), URL, WORKER).token.encode()
-    assert isinstance(gate().refusal(token, OWN + below), NotFound)
+    token = tokens().for_session(OWNER, session(), URL, WORKER).token.encode()
+    assert isinstance(refusal(gate(), token, OWN + below), NotFound)
 
 
 @given(st.text(alphabet="/.%2eFf5c\\abv1sesion_", max_size=40), st.booleans())
@@ -226,20 +232,20 @@ def test_a_path_that_climbs_leads_nowhere(below: str) -> None:
 def test_paths_are_of_the_session_exactly_when_the_router_says_so(rest: str, below: bool) -> None:
     """What the router takes for another session, or for none, is never opened."""
     path = unquote((OWN if below else "/v1/sessions/") + rest)
-    token = tokens().for_session(session(), URL, WORKER).token.encode()
+    token = tokens().for_session(OWNER, session(), URL, WORKER).token.encode()
     parts = path.split("/")
     own = parts[:4] == ["", "v1", "sessions", ID] and not {"", ".", ".."} & set(parts[4:])
-    assert (gate().refusal(token, path) is None) == (own and parts[4:] != ["recreate"])
+    assert (refusal(gate(), token, path) is None) == (own and parts[4:] != ["recreate"])
 
 
 def test_a_member_comes_in_everywhere() -> None:
-    token = tokens().for_member(WORKER).encode()
+    token = tokens().for_member(WORKER, OWNER).encode()
     for path in ("/v1/fleet/sessions", "/v1/sessions", OWN + "/recreate", "/metrics", "/"):
-        assert gate().refusal(token, path) is None
+        assert refusal(gate(), token, path) is None
 
 
 def test_a_members_token_is_for_one_worker() -> None:
-    refused = gate().refusal(tokens().for_member("w2").encode(), "/v1/fleet/sessions")
+    refused = refusal(gate(), tokens().for_member("w2", OWNER).encode(), "/v1/fleet/sessions")
     assert refused is not None
     assert "for another worker" in refused.message
 
@@ -259,41 +265,44 @@ def test_a_session_may_move_only_when_every_token_for_it_is_over(lost_after_s: f
     lease_ended_at = NOW
     # The last moment at which a coordinator believes that the worker is alive.
     now.now = lease_ended_at + times.fresh_s
-    given = made.for_session(session(), URL, WORKER)
+    given = made.for_session(OWNER, session(), URL, WORKER)
     assert given is not None
     token = given.token.encode()
     of_worker.now = now.now - behind * times.leeway_s
-    assert checking.refusal(token, OWN) is None
+    assert refusal(checking, token, OWN) is None
     taken_over_at = lease_ended_at + lost_after_s
     of_worker.now = taken_over_at + 0.01 - behind * times.leeway_s
-    assert isinstance(checking.refusal(token, OWN), Unauthorized)
+    assert isinstance(refusal(checking, token, OWN), Unauthorized)
 
 
 def test_a_members_token_is_kept_and_made_anew_in_time() -> None:
     clock = Clock()
     made = tokens(clock)
-    first = made.for_member(WORKER)
+    first = made.for_member(WORKER, OWNER)
     clock.now += LIFETIME_S / 5
-    assert made.for_member(WORKER) == first
+    assert made.for_member(WORKER, OWNER) == first
     clock.now += LIFETIME_S / 5
-    second = made.for_member(WORKER)
+    second = made.for_member(WORKER, OWNER)
     assert second != first
     clock.now -= 3600  # a clock that is set back
-    assert made.for_member(WORKER) != second
+    assert made.for_member(WORKER, OWNER) != second
     clock.now += 10 * LIFETIME_S
-    assert gate(clock=clock).refusal(made.for_member(WORKER).encode(), "/") is None
+    assert refusal(gate(clock=clock), made.for_member(WORKER, OWNER).encode(), "/") is None
 
 
 def test_time_is_over() -> None:
     clock = Clock()
     made = tokens(clock)
-    given = (made.for_session(session(), URL, WORKER).token.encode(), made.for_member(WORKER).encode())
+    given = (
+        made.for_session(OWNER, session(), URL, WORKER).token.encode(),
+        made.for_member(WORKER, OWNER).encode(),
+    )
     checking = gate(clock=clock)
     for token in given:
         clock.now = NOW + LIFETIME_S + LEEWAY_S
-        assert checking.refusal(token, OWN) is None
+        assert refusal(checking, token, OWN) is None
         clock.now += 0.1
-        error = checking.refusal(token, OWN)
+        error = refusal(checking, token, OWN)
         assert error is not None
         assert "expired" in error.message
 
@@ -393,16 +402,16 @@ def test_what_was_verified_is_remembered_within_bounds(monkeypatch: pytest.Monke
     present = [1]
     checking = TokenGate(keys(), worker_id=WORKER, generation_of=lambda _: present[0], clock=clock)
     for n in range(10):
-        assert checking.refusal(signed(claims(exp=NOW + n)), OWN) is None
-        assert checking.refusal(signed(claims(exp=NOW + n), OTHER_SECRET), OWN) is not None
+        assert refusal(checking, signed(claims(exp=NOW + n)), OWN) is None
+        assert refusal(checking, signed(claims(exp=NOW + n), OTHER_SECRET), OWN) is not None
     assert len(checking._verified) == 3
     last = signed(claims(exp=NOW + 9))
-    assert checking.refusal(last, "/v1/sessions") is not None
+    assert refusal(checking, last, "/v1/sessions") is not None
     present[0] = 2
-    assert checking.refusal(last, OWN) is not None
+    assert refusal(checking, last, OWN) is not None
     present[0] = 1
     clock.now += 100
-    assert checking.refusal(last, OWN) is not None
+    assert refusal(checking, last, OWN) is not None
 
 
 def _encoded(part: bytes) -> str:
@@ -414,3 +423,50 @@ def _decoded(part: bytes) -> bytes | None:
         return base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
     except ValueError:
         return None
+
+
+# --- whom a token was issued to -----------------------------------------------------------------
+
+CALLER = Principal("acme", frozenset({Scope.EXEC, Scope.FILES}), key_id="k7", subject="ada@acme.example")
+
+
+@pytest.mark.parametrize("caller", [OWNER, CALLER, MEMBER], ids=["owner", "caller", "member"])
+def test_a_worker_learns_who_is_calling(caller: Principal) -> None:
+    given = tokens().for_session(caller, session(), URL, WORKER)
+    assert given is not None
+    member = tokens().for_member(WORKER, caller)
+    if caller.tenant:  # a session's token names its tenant
+        assert gate().admit(given.token.encode(), OWN) == caller
+    assert gate().admit(member.encode(), "/v1/sessions") == caller
+
+
+def test_tokens_of_two_callers_are_two() -> None:
+    made = tokens()
+    assert len({made.for_member(WORKER, caller) for caller in (OWNER, CALLER, MEMBER)}) == 3
+    assert made.for_member(WORKER, CALLER) == made.for_member(WORKER, CALLER)
+
+
+def test_a_member_of_0_1_acts_for_the_only_tenant_it_knows() -> None:
+    token = signed({"aud": MEMBER_AUDIENCE, "sub": WORKER, "exp": NOW + LIFETIME_S})
+    assert gate().admit(token, "/v1/sessions") == OWNER
+
+
+def test_a_scope_of_a_newer_version_is_left_out() -> None:
+    admitted = gate().admit(signed(claims(scopes=["exec", "teleport"])), OWN)
+    assert isinstance(admitted, Principal)
+    assert admitted.scopes == {Scope.EXEC}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scopes": "exec"},
+        {"scopes": {"exec": 1}},
+        {"key": 7},
+        {"for": ["ada"]},
+        {"tenant": 7},
+        {"tenant": ""},
+    ],
+)
+def test_a_caller_that_cannot_be_read_is_refused(wrong: dict[str, Any]) -> None:
+    refused(signed(claims(**wrong)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.owned import OwnWorker
 from tests.unit.worker.scripted import Engine
 
 from sandlot.domain.capacity.pool import PoolPolicy
@@ -18,7 +19,6 @@ from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.service import Catalogue
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
-from sandlot.worker.service import WorkerService
 from sandlot.worker.upkeep import reaper, startup
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
@@ -42,7 +42,7 @@ class Scene:
     def __init__(self, engine: Engine, data_dir: Path) -> None:
         self.engine = engine
         self.database = data_dir / "worker.db"
-        self.lives: list[WorkerService] = []
+        self.lives: list[OwnWorker] = []
 
     def worker(
         self,
@@ -51,9 +51,9 @@ class Scene:
         recipe: dict[str, Any] | None = None,
         registrar: Registrar | None = None,
         **options: Any,
-    ) -> WorkerService:
+    ) -> OwnWorker:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
-        worker = WorkerService(
+        worker = OwnWorker(
             self.engine.provider(),
             database=self.database,
             recipes={"base": made},
@@ -64,12 +64,12 @@ class Scene:
         self.lives.append(worker)
         return worker
 
-    async def start(self, **options: Any) -> WorkerService:
+    async def start(self, **options: Any) -> OwnWorker:
         worker = self.worker(**options)
         await worker.open()
         return worker
 
-    async def restart(self, worker: WorkerService, **options: Any) -> WorkerService:
+    async def restart(self, worker: OwnWorker, **options: Any) -> OwnWorker:
         await worker.close()
         self.lives.remove(worker)
         return await self.start(**options)

@@ -7,7 +7,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from tests.unit.worker.conftest import Scene, full_disk
+from tests.unit.worker.conftest import OwnWorker, Scene, full_disk
 
 from sandlot.domain.capacity.disk import MIN_FREE_BYTES, DiskSpace, disk_problem
 from sandlot.domain.errors import StorageFull, Unavailable
@@ -15,7 +15,6 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
 from sandlot.worker import disk
-from sandlot.worker.service import WorkerService
 
 GIB = 1024**3
 Usage = namedtuple("Usage", "total used free")
@@ -26,7 +25,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "CHECK_INTERVAL_S", 0.02)
 
 
-async def _refused(worker: WorkerService) -> Unavailable:
+async def _refused(worker: OwnWorker) -> Unavailable:
     with pytest.raises(Unavailable, match="disk") as caught:
         await worker.create_session(CreateSession())
     assert (caught.value.retryable, caught.value.may_have_executed) == (True, False)
@@ -79,7 +78,7 @@ async def test_o5_the_engines_disk(scene: Scene) -> None:
     assert caught.value.retryable
     health = await worker.health()
     assert not health.creates
-    assert "the engine's disk is full" in health.problems
+    assert "Docker's disk is full" in health.problems
 
 
 def test_when_a_disk_is_full() -> None:
@@ -100,7 +99,7 @@ async def test_o5_a_worker_whose_disk_is_full_offers_nothing(
     """Its fleet sends creates elsewhere, and its operator is told; what it has goes on."""
     engine_folder = data_dir / "docker"
     free = {data_dir: 50 * GIB, engine_folder: 50 * GIB}
-    folder, named = (data_dir, "data directory") if full == "data" else (engine_folder, "the engine's disk")
+    folder, named = (data_dir, "data folder") if full == "data" else (engine_folder, "Docker's disk")
     monkeypatch.setattr(
         shutil, "disk_usage", lambda asked: Usage(100 * GIB, 100 * GIB - free[asked], free[asked])
     )

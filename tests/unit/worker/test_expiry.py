@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.worker.conftest import Scene
+from tests.unit.worker.conftest import OwnWorker, Scene
 
 from sandlot.domain.errors import EngineTimeout, LinkInterrupted, NotFound, SessionEnded
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionChange
 from sandlot.testing.eventually import eventually
-from sandlot.worker.service import WorkerService
 
 pytestmark = pytest.mark.slow  # lifetimes, each in real time
 
 
-async def ended(worker: WorkerService, session_id: str) -> bool:
+async def ended(worker: OwnWorker, session_id: str) -> bool:
     try:
         await worker.get_session(session_id)
     except SessionEnded:

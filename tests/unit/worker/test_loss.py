@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 import pytest
-from tests.unit.worker.conftest import Scene, full_disk
+from tests.unit.worker.conftest import OwnWorker, Scene, full_disk
 from tests.unit.worker.scripted import ScriptedSandbox
 
 from sandlot.domain.capacity.limits import LimitChange
@@ -23,18 +23,17 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1", env={"A": "1"})
 
 
-async def opened(scene: Scene, **options: object) -> tuple[WorkerService, Session, ScriptedSandbox]:
+async def opened(scene: Scene, **options: object) -> tuple[OwnWorker, Session, ScriptedSandbox]:
     worker = await scene.start(**options)
     session = (await worker.create_session(THREAD)).session
     return worker, session, scene.engine.sandboxes[session.sandbox_id]
 
 
-async def is_lost(worker: WorkerService, session: Session) -> bool:
+async def is_lost(worker: OwnWorker, session: Session) -> bool:
     return (await worker.get_session(session.id)).state is SessionState.LOST
 
 

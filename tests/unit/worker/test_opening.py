@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.worker.conftest import Scene, full_disk
+from tests.unit.worker.conftest import OwnWorker, Scene, full_disk
 
 from sandlot.domain.capacity.limits import MIB, LimitChange
 from sandlot.domain.capacity.pool import PoolPolicy
@@ -23,7 +23,6 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import NEVER, CreateSession, SessionChange, SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1")
 
@@ -321,7 +320,7 @@ async def test_caller_that_goes_away_leaves_neither_session_nor_sandbox(scene: S
     await eventually(lambda: nothing_on_record(worker))
 
 
-async def nothing_on_record(worker: WorkerService) -> bool:
+async def nothing_on_record(worker: OwnWorker) -> bool:
     return not await worker._store.sessions() and not await worker._store.sandboxes()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from tests.unit.worker.conftest import Scene
+from tests.unit.worker.conftest import OwnWorker, Scene
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolPolicy
@@ -36,7 +36,6 @@ from sandlot.domain.session import (
     SessionState,
 )
 from sandlot.testing.eventually import eventually
-from sandlot.worker.service import WorkerService
 
 THREAD = CreateSession(thread="t-1")
 
@@ -81,7 +80,7 @@ def clerk() -> Clerk:
     return Clerk()
 
 
-async def start(scene: Scene, clerk: Clerk, **options: Any) -> WorkerService:
+async def start(scene: Scene, clerk: Clerk, **options: Any) -> OwnWorker:
     return await scene.start(registrar=clerk, **options)
 
 

@@ -13,7 +13,7 @@ from sandlot.domain.errors import EngineTimeout, LinkInterrupted, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession
 from sandlot.testing.eventually import eventually
-from sandlot.worker import service
+from sandlot.worker import host
 
 
 async def test_stopping_takes_no_new_sessions_and_lets_the_others_be_used(scene: Scene) -> None:
@@ -61,7 +61,7 @@ async def test_stop_does_not_wait_for_ever(scene: Scene) -> None:
 async def test_o2_stop_does_not_wait_for_commands_that_go_on_anyway(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "EXECS_STOP_S", 0.1)
+    monkeypatch.setattr(host, "EXECS_STOP_S", 0.1)
     worker = await scene.start(drain_timeout_s=30)
     session = (await worker.create_session(CreateSession())).session
     running = asyncio.create_task(worker.execute(session.id, ExecRequest(command="wait", exec_id="e")))
@@ -78,7 +78,7 @@ async def test_o2_stop_does_not_wait_for_commands_that_go_on_anyway(
 
 
 async def test_o2_stop_waits_for_transfers_and_creates(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "EXECS_STOP_S", 0.0)
+    monkeypatch.setattr(host, "EXECS_STOP_S", 0.0)
     worker = await scene.start(drain_timeout_s=30)
     session = (await worker.create_session(CreateSession())).session
     reading = worker.files(session.id).read("f")

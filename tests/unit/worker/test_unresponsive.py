@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.worker.conftest import Scene
+from tests.unit.worker.conftest import OwnWorker, Scene
 from tests.unit.worker.scripted import ScriptedSandbox
 
 from sandlot.domain.computer import ExecSummary
@@ -16,7 +16,6 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
 from sandlot.worker import options
-from sandlot.worker.service import WorkerService
 from sandlot.worker.sessions import responsiveness
 
 
@@ -26,13 +25,13 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responsiveness, "ANSWER_WITHIN_S", 0.05)
 
 
-async def _session(scene: Scene, worker: WorkerService) -> tuple[Session, ScriptedSandbox]:
+async def _session(scene: Scene, worker: OwnWorker) -> tuple[Session, ScriptedSandbox]:
     session = (await worker.create_session(CreateSession(thread="t"))).session
     assert session.sandbox_id is not None
     return session, scene.engine.sandboxes[session.sandbox_id]
 
 
-async def _state(worker: WorkerService, session: Session) -> SessionState:
+async def _state(worker: OwnWorker, session: Session) -> SessionState:
     return (await worker.get_session(session.id)).state
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a request may enter: by its key or token, its Host and its origin. Pure.
+"""Decides who makes a request, or why it may not enter: by its key or token, its Host and its origin. Pure.
 
 Every path needs a key or token, except a few named ones. The server uses no cookies and no CORS, so
 a foreign page cannot read a response. The checks of Host (DNS rebinding), Origin and Sec-Fetch-Site
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
+from sandlot.domain.principal import MEMBER, NOBODY, OWNER, Principal
 from sandlot.wire.error_codes import status_of
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -33,8 +34,8 @@ class Refusal:
 class TokenCheck(Protocol):
     """Decides which tokens open this server. Pure, and called for each request."""
 
-    def refusal(self, token: bytes, path: str) -> SandlotError | None:
-        """Why the token does not open ``path``, or None. ``path`` is decoded, as for routing."""
+    def admit(self, token: bytes, path: str) -> Principal | SandlotError:
+        """Whom the token was issued to, or why it does not open ``path``, which is decoded as for routing."""
         ...
 
 
@@ -56,8 +57,8 @@ class Admission:
         self._tokens = tokens
         self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
 
-    def refusal(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
-        """Why the request is refused, or None. ``method`` is WEBSOCKET for a WebSocket."""
+    def admit(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Refusal:
+        """Who makes the request, or why it is refused. ``method`` is WEBSOCKET for a WebSocket."""
         hosts: list[bytes] = []
         origin = site = key = bearer = None
         for name, value in headers:
@@ -80,26 +81,26 @@ class Admission:
         if foreign or site not in _ALLOWED_FETCH_SITES:
             return Refusal(403, InvalidRequest("Cross-origin requests are not allowed."))
         if path in OPEN_PATHS:
-            return None
+            return NOBODY
         if self._tokens is not None:
-            return self._token_refusal(self._tokens, key, bearer, path)
+            return self._admit_token(self._tokens, key, bearer, path)
         if self._key is None:
-            return None
+            return OWNER
         if key is None:
             return Refusal(
                 401, Unauthorized("Missing API key. Send Authorization: Bearer KEY, or X-API-Key: KEY.")
             )
-        return None if self._is_key(key) else Refusal(401, Unauthorized("Invalid API key."))
+        return OWNER if self._is_key(key) else Refusal(401, Unauthorized("Invalid API key."))
 
-    def _token_refusal(
+    def _admit_token(
         self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str
-    ) -> Refusal | None:
+    ) -> Principal | Refusal:
         if path in METRICS_PATHS and key is not None and self._is_key(key):
-            return None
-        error: SandlotError | None = Unauthorized("Missing fleet token. Send Authorization: Bearer TOKEN.")
-        if bearer is not None:
-            error = tokens.refusal(bearer, path)
-        return None if error is None else Refusal(status_of(error), error)
+            return MEMBER
+        if bearer is None:
+            return Refusal(401, Unauthorized("Missing fleet token. Send Authorization: Bearer TOKEN."))
+        admitted = tokens.admit(bearer, path)
+        return admitted if isinstance(admitted, Principal) else Refusal(status_of(admitted), admitted)
 
     def _is_key(self, key: bytes) -> bool:
         return self._key is not None and hmac.compare_digest(_digest(key), self._key)

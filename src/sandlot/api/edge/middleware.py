@@ -80,7 +80,9 @@ class EdgeMiddleware:
         scope.setdefault("state", {})["request_id"] = request_id
         current_request_id.set(request_id)
         method = scope.get("method", "WEBSOCKET")
-        refusal = self._admission.refusal(method, scope["path"], scope["headers"])
+        admitted = self._admission.admit(method, scope["path"], scope["headers"])
+        refusal = admitted if isinstance(admitted, Refusal) else None
+        scope["state"]["principal"] = admitted
         with contextlib.ExitStack() as stack:
             account = Account(self._budget)
             current_account.set(account)
@@ -156,7 +158,7 @@ def _shutting_down() -> Unavailable:
 def _log_unexpected_error(scope: Scope, request_id: str, error: Exception) -> None:
     """Log the traceback as text: a traceback renderer might print variables, and keys with them."""
     stack = "".join(traceback.format_exception(error))
-    log.error("request_failed", request_id=request_id, method=scope["method"], traceback=stack)
+    log.error("request failed", request_id=request_id, method=scope["method"], traceback=stack)
 
 
 def _with_worker_header(send: Send, worker_id: str) -> Send:

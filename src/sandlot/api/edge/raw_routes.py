@@ -10,12 +10,13 @@ from starlette.types import Receive, Scope, Send
 
 from sandlot.api.edge.error_responses import check_is_post, error_response
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.principal import Principal
 
-Handler = Callable[[bytes], Awaitable[tuple[int, bytes]]]
+Handler = Callable[[Principal, bytes], Awaitable[tuple[int, bytes]]]
 
 
 class RawRoute:
-    """Serves POST. ``handle`` turns a request body into a status and a JSON response body."""
+    """Serves POST. ``handle`` turns a caller and a request body into a status and a JSON response body."""
 
     def __init__(self, path: str, handle: Handler) -> None:
         self.path = path
@@ -25,7 +26,7 @@ class RawRoute:
         scope["route"] = self
         try:
             check_is_post(scope)
-            status, body = await self._handle(await _read_body(receive))
+            status, body = await self._handle(scope["state"]["principal"], await _read_body(receive))
         except (SandlotError, HTTPException) as error:
             await error_response(error, scope["state"]["request_id"])(scope, receive, send)
             return

@@ -11,9 +11,11 @@ import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from sandlot.api.context import Caller
 from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.responses.json import encode_json
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.principal import Principal, Scope
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession
 from sandlot.wire.fleet_bodies import AssignedCreateBody
@@ -23,8 +25,8 @@ _DECODER: Final = msgspec.json.Decoder(AssignedCreateBody)
 
 
 class FleetWorker(Protocol):
-    async def create_session(
-        self, request: CreateSession, assignment: Assignment | None = None
+    async def create_assigned(
+        self, principal: Principal, request: CreateSession, assignment: Assignment
     ) -> Opened: ...
 
     def set_draining(self, draining: bool) -> None: ...
@@ -35,14 +37,16 @@ def worker_routes(worker: FleetWorker) -> APIRouter:
     router = APIRouter(prefix="/v1/fleet", include_in_schema=False)
 
     @router.post("/drain", status_code=204)
-    async def drain() -> Response:
+    async def drain(caller: Caller) -> Response:
         """Accept no new sessions. Existing sessions continue."""
+        caller.require(Scope.FLEET_OPERATE)
         worker.set_draining(True)
         return Response(status_code=204)
 
     @router.post("/undrain", status_code=204)
-    async def undrain() -> Response:
+    async def undrain(caller: Caller) -> Response:
         """Accept new sessions again."""
+        caller.require(Scope.FLEET_OPERATE)
         worker.set_draining(False)
         return Response(status_code=204)
 
@@ -56,12 +60,13 @@ def assigned_create_route(worker: FleetWorker) -> RawRoute:
     knows.
     """
 
-    async def create_assigned(content: bytes) -> tuple[int, bytes]:
+    async def create_assigned(principal: Principal, content: bytes) -> tuple[int, bytes]:
+        principal.require(Scope.SESSIONS_WRITE)
         try:
             body = _DECODER.decode(content)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidRequest(f"Invalid create request from the coordinator: {error}") from error
-        opened = await worker.create_session(body.request(), body.assignment())
+        opened = await worker.create_assigned(principal, body.request(), body.assignment())
         return 201 if opened.created else 200, encode_json(SessionBody.of(opened.session))
 
     return RawRoute("/v1/fleet/sessions", create_assigned)

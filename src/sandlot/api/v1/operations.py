@@ -13,10 +13,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.context import Service
+from sandlot.api.context import Caller, Host, Service
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.domain.principal import Scope
 from sandlot.domain.service import ServiceHealth
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
@@ -53,9 +54,9 @@ class ReadyBody:
 
 
 @router.get("/health", response_model=HealthBody)
-async def get_health(service: Service) -> Response:
+async def get_health(host: Host) -> Response:
     """Show that the process answers. Needs no API key."""
-    health = await service.health()
+    health = await host.health()
     status: Literal["healthy", "degraded"] = "healthy" if health.creates else "degraded"
     ready = sum(pool.ready for pool in health.pools.values())
     return json_response(HealthBody(status, ready, health.active_sessions, health.worker_id, health.workers))
@@ -66,20 +67,23 @@ async def get_health(service: Service) -> Response:
     response_model=ReadyBody,
     responses={503: {"model": ReadyBody, "description": "Existing sessions cannot be used now"}},
 )
-async def get_ready(service: Service) -> Response:
+async def get_ready(host: Host) -> Response:
     """Show whether existing sessions can be used, for load balancers.
 
     The answer is 200 while they can, even if no new ones can be created. Needs no API key. An outage of a
     fleet's directory, which only stops creates, does not make this fail; otherwise it would take every
     coordinator out at once.
     """
-    health = await service.health()
+    health = await host.health()
     return json_response(ReadyBody(health.ready, health.creates), 200 if health.ready else 503)
 
 
 @router.get("/v1/health", response_model=ServiceHealth)
 async def get_service_health(service: Service) -> Response:
-    """Return the server's state: its pools, its sessions and its problems."""
+    """Return the server's state: its pools, its sessions and its problems.
+
+    A key without the scope ``metrics:read`` sees only its own tenant's sessions, and no pools and problems.
+    """
     return json_response(await service.health())
 
 
@@ -90,7 +94,8 @@ async def get_service_health(service: Service) -> Response:
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The metrics"}
     },
 )
-async def get_metrics(service: Service, request: Request) -> Response:
-    """Return the server's metrics for Prometheus."""
+async def get_metrics(host: Host, caller: Caller, request: Request) -> Response:
+    """Return the server's metrics for Prometheus. Needs the scope ``metrics:read``."""
+    caller.require(Scope.METRICS_READ)
     figures: RequestMetrics = request.app.state.metrics
-    return Response(figures.exposition(await service.health()), media_type=CONTENT_TYPE_LATEST)
+    return Response(figures.exposition(await host.health()), media_type=CONTENT_TYPE_LATEST)

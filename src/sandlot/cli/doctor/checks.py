@@ -21,7 +21,7 @@ FREE_DISK_NEEDED = 1 * GIB
 PID_MAX_LIMIT = 4_194_304  # the kernel's maximum
 RUNSC_ARGUMENT = "--host-uds=open"
 RUNSC_CONFIG = (
-    'Add to "runtimes" in /etc/docker/daemon.json and restart docker: "runsc": {"path": "/usr/bin/runsc", '
+    'Add to "runtimes" in /etc/docker/daemon.json and restart Docker: "runsc": {"path": "/usr/bin/runsc", '
     '"runtimeArgs": ["--platform=systrap", "--network=none", "--host-uds=open", "--directfs=false"]}'
 )
 
@@ -75,14 +75,18 @@ def check_local(host: str) -> Check:
     return fail(
         "engine address",
         f"{host} is on another machine, but sandboxes connect to the worker through a Unix socket",
-        "Run sandlot on the same machine as Docker, and set DOCKER_HOST to its unix:// address.",
+        "Run Sandlot on the same machine as Docker, and set DOCKER_HOST to its unix:// address.",
     )
 
 
 def check_versions(version: Mapping[str, Any], warnings: Sequence[str]) -> list[Check]:
     if not warnings:
         return [ok("versions", f"Docker Engine {version.get('Version', 'unknown')}")]
-    return [warn("versions", warning, "Update it from its own packages.") for warning in warnings]
+    fix = (
+        "Install a current version: https://docs.docker.com/engine/install/ or "
+        "https://gvisor.dev/docs/user_guide/install/"
+    )
+    return [warn("versions", warning, fix) for warning in warnings]
 
 
 def check_runtimes(info: Mapping[str, Any], tiers: Sequence[Tier]) -> list[Check]:
@@ -148,7 +152,12 @@ def check_capacity(machine: Machine, overcommit: Overcommit, recipe: Recipe, max
         "room",
         f"only {room} {name} sessions fit, limited by {scarce}; the pool alone needs "
         f"{max(1, recipe.pool.size)}. {figures}",
-        f"{remedies[scarce]}, or set SANDLOT_POOL_SIZE to less than {recipe.pool.size}.",
+        f"{remedies[scarce]}, or "
+        + (
+            f"set SANDLOT_POOL_SIZE to at most {room}."
+            if room
+            else f"lower the limits of environment {name}."
+        ),
     )
 
 

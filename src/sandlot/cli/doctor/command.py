@@ -78,7 +78,9 @@ async def examine() -> list[Check]:
             settings.registry_dir, defaults=settings.recipe_defaults
         )
     except InvalidRequest as error:
-        return [checks.fail("registry", error.message, "Fix that file, then run `sandlot registry check`.")]
+        folder = settings.registry_dir
+        check = "sandlot doctor" if folder is None else f"sandlot registry check {folder}"
+        return [checks.fail("registry", error.message, f"Fix it, then run `{check}`.")]
     found = [
         checks.ok("settings", "valid"),
         checks.ok("registry", f"{len(registry.recipes)} environments: {', '.join(registry.recipes)}"),
@@ -168,15 +170,16 @@ def _check_agent() -> Check:
     agent = packaged_agent()
     if agent.exists():
         return checks.ok("agent", agent.name)
-    fix = "Reinstall sandlot. In a source checkout, run: make agent"
+    fix = "Reinstall Sandlot. In a source checkout, run: make agent"
     return checks.fail("agent", f"{agent.name} is missing from this installation", fix)
 
 
 def _data_dir_problem(folder: Path) -> str | None:
+    from sandlot.config.data_folder import provider_dir
     from sandlot.providers.docker.host.folder import HostFolder
 
     try:
-        HostFolder(folder)
+        HostFolder(provider_dir(folder))
     except InvalidRequest as error:
         return error.message
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -61,10 +61,14 @@ class ServiceCalls:
         return self._connection.url
 
     async def close(self) -> None:
+        await self.release()
+        await self._connection.close()
+
+    async def release(self) -> None:
+        """Close everything except the connection, for a service that shares it with another one."""
         for execution in list(self._executions):
             await run_on_loop(execution.loop, execution.detach)
         await self._routes.close()
-        await self._connection.close()
 
     # single calls
 

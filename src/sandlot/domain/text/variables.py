@@ -26,7 +26,7 @@ def check_strings(kind: str, entries: Mapping[str, str]) -> None:
     for name, value in entries.items():
         if not isinstance(name, str):
             raise InvalidRequest(
-                f"The name of a {kind} must be a string, but {name!r:.80} is {type(name).__name__}."
+                f"The name of a {kind} must be a string, not {type(name).__name__}: {name!r:.80}."
             )
         if not isinstance(value, str):
             raise InvalidRequest(

@@ -81,9 +81,11 @@ class FleetHealth:
 
     def _log_change(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
-            log.warning("cannot reach the directory; sessions continue, creates fail", error=problem)
+            log.warning(
+                "cannot reach the fleet's directory in Redis; sessions continue, creates fail", error=problem
+            )
         elif problem is None and self._problem is not None:
-            log.info("directory reachable again")
+            log.info("the fleet's directory in Redis is reachable again")
         self._problem = problem
 
 

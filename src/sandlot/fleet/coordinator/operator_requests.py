@@ -11,19 +11,18 @@ from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
 
 class FleetOperations:
-    def __init__(self, directory: Directory, links: WorkerLinks, tokens: AccessTokens, tenant: str) -> None:
+    def __init__(self, directory: Directory, links: WorkerLinks, tokens: AccessTokens) -> None:
         self._directory = directory
         self._links = links
         self._tokens = tokens
-        self._tenant = tenant
 
     async def fleet(self) -> FleetBody:
         return fleet_body(
             await self._directory.status(), await self._directory.workers(), self._tokens.signed_with
         )
 
-    async def placed_sessions(self, *, after: str | None, limit: int) -> PlacedSessionsBody:
-        return placed_body(await self._directory.page(self._tenant, after=after, limit=limit))
+    async def placed_sessions(self, tenant: str, *, after: str | None, limit: int) -> PlacedSessionsBody:
+        return placed_body(await self._directory.page(tenant, after=after, limit=limit))
 
     async def set_draining(self, worker_id: str, draining: bool) -> None:
         """Start or stop draining a worker.

@@ -29,8 +29,8 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.files_within import FilesWithin
+from sandlot.domain.principal import Principal
 from sandlot.domain.service import (
-    Access,
     Catalogue,
     ExecStatus,
     Opened,
@@ -39,32 +39,25 @@ from sandlot.domain.service import (
     ThreadRun,
 )
 from sandlot.domain.session import (
-    DEFAULT_TENANT,
     Assignment,
     CreateSession,
     EndReason,
     Session,
     SessionChange,
-    SessionState,
 )
 from sandlot.domain.session_states import end, mark_worker_lost, predecessor
 from sandlot.domain.thread_options import check_thread_options
-from sandlot.fleet.access import AccessTokens
-from sandlot.fleet.coordinator.health import FleetHealth
-from sandlot.fleet.coordinator.operator_requests import FleetOperations
-from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.parts import CoordinatorParts
 from sandlot.fleet.coordinator.placement_requests import placement_request, takeover_request
-from sandlot.fleet.coordinator.session_locations import SessionLocations, lost_with_worker
+from sandlot.fleet.coordinator.session_locations import lost_with_worker
 from sandlot.fleet.coordinator.worker_links import (
     Watch,
     WorkerLink,
-    WorkerLinks,
     as_client_error,
     unwatched,
     watched,
 )
 from sandlot.fleet.directory.contract import (
-    Directory,
     FoundSession,
     LostPlace,
     Place,
@@ -78,46 +71,23 @@ log = structlog.get_logger("sandlot.coordinator")
 MAX_WORKERS_TRIED: Final = 4
 # Seconds to give a reservation back. If this fails, the reservation expires by itself.
 GIVE_BACK_WITHIN_S: Final = 2.0
-# Seconds that a stopping coordinator waits for calls in progress. Clients can retry them elsewhere.
-STOP_WITHIN_S: Final = 10.0
+
 # Seconds for calls that wait for an engine or a queue: a delete, an update, a recreate.
 ENGINE_CALL_S: Final = 120.0
 
 
 class CoordinatorService:
-    """Implements ``SandboxService``. The caller closes the directory."""
+    """Implements ``SandboxService`` for one caller. ``CoordinatorHost.acting_for`` makes it."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        tokens: AccessTokens,
-        catalogue: Catalogue,
-        options: CoordinatorOptions | None = None,
-    ) -> None:
-        self._directory = directory
-        self._tokens = tokens
-        self._catalogue = catalogue
-        self._options = options or CoordinatorOptions()
-        self._tenant = DEFAULT_TENANT
-        self._links = WorkerLinks(
-            tokens.for_member, lambda session_id: self._locations.worker_of(self._tenant, session_id)
-        )
-        self._locations = SessionLocations(directory, self._links)
-        self._calls = 0
-        self.operations = FleetOperations(directory, self._links, tokens, self._tenant)
-        self._health = FleetHealth(
-            directory, self._options.coordinator_id, self._options.expected, tokens.signed_with
-        )
-
-    def access(self, session: Session) -> Access | None:
-        """Return direct access to the worker of a session that this coordinator just returned."""
-        known = self._locations.known(session.id) if self._options.direct else None
-        if known is None or session.state not in (SessionState.ACTIVE, SessionState.UNRESPONSIVE):
-            return None
-        worker, stale_s = known
-        if worker.state is not WorkerState.ALIVE:
-            return None
-        return self._tokens.for_session(session, worker.url, worker.id, stale_s=stale_s)
+    def __init__(self, principal: Principal, parts: CoordinatorParts) -> None:
+        self._principal = principal
+        self._tenant = principal.tenant
+        self._parts = parts
+        self._directory = parts.directory
+        self._catalogue = parts.catalogue
+        self._options = parts.options
+        self._links = parts.links
+        self._locations = parts.locations
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -175,9 +145,9 @@ class CoordinatorService:
             if place.lost is None
             else lost or mark_worker_lost(place.lost, place.lost.last_active_at),
         )
-        self._calls += 1
+        self._parts.calls += 1
         try:
-            link = await self._links.to(place.worker)
+            link = await self._links.to(place.worker, self._principal)
             async with watched(link, ENGINE_CALL_S):
                 opened = await link.create_assigned(request, assignment)
         except SandlotError as error:
@@ -185,7 +155,7 @@ class CoordinatorService:
                 await self._give_back(place.reservation)
             raise as_client_error(place.worker.id, error) from error
         finally:
-            self._calls -= 1
+            self._parts.calls -= 1
         self._locations.remember(opened.session, place.worker, asked_at)
         return opened
 
@@ -340,21 +310,10 @@ class CoordinatorService:
         return self._catalogue
 
     async def health(self) -> ServiceHealth:
-        return replace(await self._health.current(), calls_under_way=self._calls)
-
-    async def stop(self) -> None:
-        """Take no new sessions, and wait up to ``STOP_WITHIN_S`` for calls in progress.
-
-        The other coordinators keep serving.
-        """
-        self._health.stopping = True
-        deadline = time.monotonic() + STOP_WITHIN_S
-        # Polls, because calls are frequent and stops are rare: an event would cost every call.
-        while self._calls and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        return await self._parts.health_for(self._principal)
 
     async def close(self) -> None:
-        await self._links.close()
+        """Does nothing: the coordinator belongs to all its callers, and its host closes it."""
 
     @asynccontextmanager
     async def _worker_for(
@@ -365,9 +324,9 @@ class CoordinatorService:
         Errors of the call are translated to what they mean for the session.
         """
         worker = await self._locations.worker_of(self._tenant, session_id)
-        self._calls += 1
+        self._parts.calls += 1
         try:
-            link = await self._links.to(worker)
+            link = await self._links.to(worker, self._principal)
             async with watch(link, within_s):
                 yield link
         except SandlotError as error:
@@ -376,7 +335,7 @@ class CoordinatorService:
                 raise
             raise explained from error
         finally:
-            self._calls -= 1
+            self._parts.calls -= 1
 
 
 def _can_try_elsewhere(place: Place, error: SandlotError) -> bool:

@@ -134,8 +134,9 @@ class SessionLocations:
                 self._unreachable_since = asked_at
             raise
         self._unreachable_since = None
-        if found is None or found.session.tenant != tenant:
+        if found is None:
             self.forget(session_id)
+        if found is None or found.session.tenant != tenant:
             raise no_session_error(session_id)
         return found
 

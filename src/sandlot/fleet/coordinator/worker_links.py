@@ -1,4 +1,8 @@
-"""Links from a coordinator to its workers: one SDK ``HttpService`` for each worker address."""
+"""Links from a coordinator to its workers: one SDK ``HttpService`` for each caller on each worker.
+
+All callers of a worker share its connections. A token names the caller, so that the worker itself knows
+whose sessions it may touch.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ from sandlot.domain.errors import (
     Unavailable,
     Unsupported,
 )
+from sandlot.domain.principal import MEMBER, Principal
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
@@ -45,7 +50,12 @@ MAX_LINKS: Final = 4096
 # worker that only speaks JSON.
 LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
 
+# Callers of one worker whose links are kept.
+MAX_CALLERS: Final = 1024
+
 SessionCheck = Callable[[str], Awaitable[object]]
+TenantSessionCheck = Callable[[str, str], Awaitable[object]]
+MemberToken = Callable[[str, Principal], str]
 
 
 class WorkerLink(HttpService):
@@ -55,25 +65,18 @@ class WorkerLink(HttpService):
     """
 
     def __init__(
-        self,
-        url: str,
-        token: Callable[[], str],
-        check_session: SessionCheck | None = None,
-        large_answers: ByteBudget | None = None,
+        self, connection: Connection, sender: Sender, check_session: SessionCheck | None = None
     ) -> None:
-        # No proxy: only this worker may see the token and the contents of a create.
-        connection = Connection(
-            url,
-            token,
-            connect_timeout_s=CONNECT_TIMEOUT_S,
-            proxy=False,
-            request_id=current_request_id.get,
-            large_answers=large_answers,
-        )
         # No retries here: the client retries, and would otherwise wait twice.
-        super().__init__(url, direct=False, connection=connection, max_outage_s=0.0, patience_s=0.0)
-        self._sender = Sender(self.url)
+        super().__init__(
+            connection.url, direct=False, connection=connection, max_outage_s=0.0, patience_s=0.0
+        )
+        self._sender = sender
         self._check_session = check_session
+
+    def acting_for(self, token: Callable[[], str], check_session: SessionCheck | None) -> WorkerLink:
+        """A link for one caller, on the same connections."""
+        return WorkerLink(self._connection.with_key(token), self._sender, check_session)
 
     def _redial(self, session_id: str, attach: Dial) -> Dial:
         if self._check_session is None:
@@ -202,37 +205,60 @@ def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
 
 
 class WorkerLinks:
-    """The open links, by worker id and URL.
+    """The open links, by worker id and URL, and by caller.
 
-    ``token`` returns a member token for a worker id. ``check_session`` runs before a reader
+    ``token`` returns a member token for a worker id and a caller. ``check_session`` runs before a reader
     attaches to an exec again. It raises if it makes no sense to wait for the session's worker.
     """
 
-    def __init__(self, token: Callable[[str], str], check_session: SessionCheck | None = None) -> None:
+    def __init__(self, token: MemberToken, check_session: TenantSessionCheck | None = None) -> None:
         self._token = token
         self._check_session = check_session
-        self._links: dict[tuple[str, str], WorkerLink] = {}
+        self._links: dict[tuple[str, str], dict[Principal, WorkerLink]] = {}
         self._large_answers = ByteBudget(LARGE_BYTES_AT_ONCE)
 
-    async def to(self, worker: WorkerRef) -> WorkerLink:
+    async def to(self, worker: WorkerRef, principal: Principal = MEMBER) -> WorkerLink:
+        """``principal``: the caller. Without one, the link is for calls of the fleet itself."""
         key = (worker.id, worker.url)
-        link = self._links.get(key)
-        if link is None:
+        links = self._links.get(key)
+        if links is None:
             if len(self._links) >= MAX_LINKS:
-                oldest = next(iter(self._links))
-                await self._links.pop(oldest).close()
-            try:
-                token = partial(self._token, worker.id)
-                link = WorkerLink(worker.url, token, self._check_session, self._large_answers)
-            except InvalidRequest as error:
-                raise Unavailable(
-                    f"Worker {worker.id} advertises an invalid address: {error.message}",
-                    details={"reason": "worker_unreachable", "worker_id": worker.id},
-                ) from error
-            self._links[key] = link
+                await self._close(self._links.pop(next(iter(self._links))))
+            links = self._links[key] = {MEMBER: self._open(worker)}
+        link = links.get(principal)
+        if link is None:
+            if len(links) >= MAX_CALLERS:
+                await links.pop(next(caller for caller in links if caller is not MEMBER)).release()
+            check = None if self._check_session is None else partial(self._check_session, principal.tenant)
+            link = links[MEMBER].acting_for(partial(self._token, worker.id, principal), check)
+            links[principal] = link
         return link
+
+    def _open(self, worker: WorkerRef) -> WorkerLink:
+        try:
+            # No proxy: only this worker may see the token and the contents of a create.
+            connection = Connection(
+                worker.url,
+                partial(self._token, worker.id, MEMBER),
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                proxy=False,
+                request_id=current_request_id.get,
+                large_answers=self._large_answers,
+            )
+        except InvalidRequest as error:
+            raise Unavailable(
+                f"worker {worker.id} gives an address that cannot be used: {error.message}",
+                details={"reason": "worker_unreachable", "worker_id": worker.id},
+            ) from error
+        return WorkerLink(connection, Sender(connection.url))
+
+    async def _close(self, links: dict[Principal, WorkerLink]) -> None:
+        for principal, link in links.items():
+            if principal is not MEMBER:
+                await link.release()
+        await links[MEMBER].close()
 
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
-        for link in links:
-            await link.close()
+        for of_worker in links:
+            await self._close(of_worker)

@@ -365,7 +365,9 @@ class Directory(Protocol):
 
     # the directory itself
 
-    async def status(self) -> DirectoryStatus: ...
+    async def status(self, tenant: str | None = None) -> DirectoryStatus:
+        """``tenant``: count only the sessions of this one."""
+        ...
 
     async def sweep(self, limit: int = 100) -> int:
         """Forget up to ``limit`` sessions of workers gone for longer than ``remember_lost_s``.

@@ -195,9 +195,11 @@ class MemoryDirectory:
 
     # --- the directory itself -----------------------------------------------------------------
 
-    async def status(self) -> DirectoryStatus:
+    async def status(self, tenant: str | None = None) -> DirectoryStatus:
         state, now = self._state_and_time()
-        sessions = sum(not entry.ended for entry in state.sessions.values())
+        sessions = sum(
+            not entry.ended and tenant in (None, entry.session.tenant) for entry in state.sessions.values()
+        )
         reservations = sum(found.until > now for found in state.reservations.values())
         return DirectoryStatus(state.generation, now >= state.settles, sessions, reservations)
 

@@ -275,8 +275,9 @@ class RedisDirectory:
 
     # --- the directory itself -----------------------------------------------------------------
 
-    async def status(self) -> DirectoryStatus:
-        _, generation, settled, sessions, reservations = await self._run("status")
+    async def status(self, tenant: str | None = None) -> DirectoryStatus:
+        arguments = {} if tenant is None else {"tenant": tenant}
+        _, generation, settled, sessions, reservations = await self._run("status", **arguments)
         return DirectoryStatus(generation.decode(), bool(settled), sessions, reservations)
 
     async def sweep(self, limit: int = 100) -> int:

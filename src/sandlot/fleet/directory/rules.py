@@ -98,8 +98,8 @@ def unsettled(seconds: float) -> Unavailable:
 
 def late(worker_id: str, seconds: float) -> Unavailable:
     return Unavailable(
-        f"Worker {worker_id}, which has the session, does not report. Retry: it may come back, or is "
-        f"given up within {seconds:.0f} s.",
+        f"Worker {worker_id}, which has the session, is not responding. Retry: it may come back; otherwise "
+        f"it is given up within {seconds:.0f} s.",
         retry_after_s=1.0,
         details={"reason": "worker_late", "worker_id": worker_id},
     )

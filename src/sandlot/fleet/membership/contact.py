@@ -87,7 +87,7 @@ class Contact:
 
     def failed(self, sent_at: float, why: str) -> None:
         if self.reachable:
-            log.warning("cannot reach the directory; sessions continue", error=why)
+            log.warning("cannot reach the fleet's directory in Redis; sessions continue", error=why)
             self.report_now.set()  # perhaps only this one call failed
         self._tried_at = max(self._tried_at, sent_at)
         self.reachable, self.problem = False, why

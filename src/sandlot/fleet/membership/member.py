@@ -10,7 +10,7 @@ from sandlot.domain.session import Session
 
 
 class Member(Protocol):
-    """What the membership needs from the worker. ``WorkerService`` implements it."""
+    """What the membership needs from the worker. ``WorkerHost`` implements it."""
 
     @property
     def is_open(self) -> bool:

@@ -48,6 +48,7 @@ REPORTS_PER_LEASE = 3
 CHECK_ROOM_EVERY_S = 0.1
 REPORT_CHANGES_EVERY_S = 0.25
 SWEEP_EVERY_S = 30.0
+CANNOT_SWEEP = "cannot clean up the fleet's directory in Redis; will retry"
 REPORT_ACTIVITY_EVERY_S = 15.0
 # The most problems to report, and characters of each. The worker's own health lists all of them.
 MAX_PROBLEMS = 5
@@ -315,6 +316,6 @@ class Membership:
                 try:
                     await self._directory.sweep()
                 except SandlotError as error:
-                    log.info("cannot sweep the directory", error=error.message)
+                    log.info(CANNOT_SWEEP, error=error.message)
                 except Exception:
-                    log.exception("cannot sweep the directory")
+                    log.exception(CANNOT_SWEEP)

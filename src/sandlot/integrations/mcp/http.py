@@ -8,10 +8,9 @@ from typing import Any
 
 from mcp.server.transport_security import TransportSecuritySettings
 
-from sandlot.client.async_client import AsyncClient
 from sandlot.domain.service import Catalogue
 from sandlot.integrations.mcp.server import build_mcp
-from sandlot.integrations.mcp.thread_binding import HeaderBinding
+from sandlot.integrations.mcp.thread_binding import ClientOf, HeaderBinding
 
 # The ASGI types. They come from no library, because ASGI is only a convention.
 Message = MutableMapping[str, Any]
@@ -27,8 +26,8 @@ class McpEndpoint:
     connection alive during a long command, or notice that the client has disconnected.
     """
 
-    def __init__(self, client: AsyncClient, catalogue: Catalogue) -> None:
-        self._server = build_mcp(HeaderBinding(client), catalogue)
+    def __init__(self, client_of: ClientOf, catalogue: Catalogue) -> None:
+        self._server = build_mcp(HeaderBinding(client_of), catalogue)
         self._server.streamable_http_app(
             stateless_http=True,
             # The API's edge checks Host, Origin and the key for every path.

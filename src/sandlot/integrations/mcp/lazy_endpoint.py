@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sandlot.client.async_client import AsyncClient
+from sandlot.domain.principal import Principal
 from sandlot.domain.service import Catalogue
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ def mcp_is_installed() -> bool:
 class LazyMcpEndpoint:
     """An ASGI application. ``aclose`` abandons the calls in progress."""
 
-    def __init__(self, client: AsyncClient, catalogue: Catalogue) -> None:
-        self._client = client
+    def __init__(self, client_of: Callable[[Principal], AsyncClient], catalogue: Catalogue) -> None:
+        """``client_of`` gives the client that acts for a caller."""
+        self._client_of = client_of
         self._catalogue = catalogue
         self._start_lock = asyncio.Lock()
         self._closing = asyncio.Event()
@@ -58,7 +61,7 @@ class LazyMcpEndpoint:
 
     def _build(self) -> McpEndpoint:
         http = importlib.import_module("sandlot.integrations.mcp.http")
-        endpoint: McpEndpoint = http.McpEndpoint(self._client, self._catalogue)
+        endpoint: McpEndpoint = http.McpEndpoint(self._client_of, self._catalogue)
         return endpoint
 
     async def _run(self, endpoint: McpEndpoint, started: asyncio.Event) -> None:

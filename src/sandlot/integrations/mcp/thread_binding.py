@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from mcp.server.mcpserver import Context
@@ -12,9 +13,12 @@ from mcp.server.mcpserver import Context
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import InvalidRequest, NotFound
+from sandlot.domain.principal import Principal
 from sandlot.integrations.sandboxes import Sandboxes
 
 THREAD_HEADER: Final = "X-Thread-Id"
+
+ClientOf = Callable[[Principal], AsyncClient]
 
 
 class ThreadBinding(Protocol):
@@ -73,14 +77,14 @@ class ProcessBinding:
 
 
 class HeaderBinding:
-    """The thread that the request names in its header.
+    """The thread that the request names in its header, among those of the caller's tenant.
 
-    A server has one key and no tenants, so every holder of the key can use every thread. The API's
-    edge refuses all other clients with 401 before their request arrives here.
+    The API's edge has admitted the request and says who makes it. ``client_of`` gives a client that acts
+    for that caller.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._sandboxes = Sandboxes(client)
+    def __init__(self, client_of: ClientOf) -> None:
+        self._client_of = client_of
 
     async def session(self, ctx: Context[Any, Any]) -> AsyncSession:
         thread = (ctx.headers or {}).get(THREAD_HEADER.lower(), "").strip()
@@ -90,7 +94,9 @@ class HeaderBinding:
                 f"Missing {THREAD_HEADER} header. Each conversation has its own sandbox, so set "
                 f"{THREAD_HEADER} to the conversation's id in the MCP client's settings."
             )
-        return await self._sandboxes.arun(thread, _return_session)
+        request: Any = ctx.request_context.request
+        principal: Principal = request.state.principal
+        return await Sandboxes(self._client_of(principal)).arun(thread, _return_session)
 
     def forget(self) -> None:
         """Does nothing: the service knows each thread's session, and this object stores none."""

@@ -24,5 +24,5 @@ class SandlotSandboxSessionState(SandboxSessionState):
 
 def sandlot_state(state: SandboxSessionState) -> SandlotSandboxSessionState:
     if not isinstance(state, SandlotSandboxSessionState):
-        raise TypeError(f"Expected the state of a sandlot session, not of {state.type!r}.")
+        raise TypeError(f"Expected the state of a Sandlot session, not of {state.type!r}.")
     return state

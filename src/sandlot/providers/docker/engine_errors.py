@@ -35,7 +35,7 @@ def translate(call: str, status: int, message: str) -> SandlotError:
         return TierMissing(text)
     if status == 900:  # aiodocker's number for "could not connect"
         return EngineProblem(
-            f"{text} (Is Docker running, and may this user access its socket?)", retryable=True
+            f"{text} (Is Docker running, and does this user have access to its socket?)", retryable=True
         )
     if status == 404:
         if "no such image" in lower or "manifest unknown" in lower or call.startswith("pull"):

@@ -93,7 +93,7 @@ class DockerProvider:
     async def open(self) -> None:
         """Starts the provider; other calls do this implicitly.
 
-        Raises ``Conflict`` if another worker uses the data directory.
+        Raises ``Conflict`` if another worker uses the data folder.
         """
         async with self._opening:
             if self._watch_task is not None:
@@ -280,7 +280,9 @@ class DockerProvider:
         try:
             return self._host.install_agent(self._agent_source)
         except OSError as error:
-            raise NotFound(f"Cannot read the agent's binary: {error}. Build it with `make agent`.") from error
+            raise NotFound(
+                f"Cannot read the agent's binary: {error}. Reinstall Sandlot, or in a clone run `make agent`."
+            ) from error
 
     # --- making and removing ------------------------------------------------------------------
 

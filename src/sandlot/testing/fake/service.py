@@ -8,13 +8,13 @@ background.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandlot import __version__
 from sandlot.domain.capacity.limits import grant_limits
-from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
 from sandlot.domain.errors import (
@@ -25,18 +25,20 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.paging import page_of
+from sandlot.domain.principal import OWNER, Principal
+from sandlot.domain.scoped_service import scoped
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
     ExecStatus,
     Opened,
+    SandboxService,
     ServiceHealth,
     SessionPage,
     ThreadRun,
 )
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
-    DEFAULT_TENANT,
     CreateSession,
     EndReason,
     Predecessor,
@@ -46,7 +48,6 @@ from sandlot.domain.session import (
     Timeout,
 )
 from sandlot.domain.session_states import (
-    as_unresponsive,
     end,
     ended_error,
     expiry_reason,
@@ -64,20 +65,9 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExecution
 from sandlot.testing.fake.files import FakeFiles
+from sandlot.testing.fake.records import Record, full_pool
 from sandlot.testing.fake.scripts import Call, Scripts
 from sandlot.testing.fake.tree import Tree
-
-
-@dataclass
-class _Record:
-    session: Session
-    request: CreateSession
-    computer: FakeComputer | None
-
-    @property
-    def visible_session(self) -> Session:
-        silent = self.computer is not None and self.computer.frozen
-        return as_unresponsive(self.session) if silent else self.session
 
 
 class FakeService:
@@ -89,17 +79,24 @@ class FakeService:
         max_execs: int = 32,
         allow_never: bool = True,
     ) -> None:
+        self._principal = OWNER
         self.scripts = Scripts()
         self.calls: list[Call] = []
         self._recipes = {recipe.environment.name: recipe for recipe in recipes}
         self._clock = clock
         self._max_execs = max_execs
         self._allow_never = allow_never
-        self._records: dict[str, _Record] = {}
-        self._threads: dict[tuple[str, str], _Record] = {}
-        self._keys: dict[tuple[str, str], _Record] = {}
+        self._records: dict[str, Record] = {}
+        self._threads: dict[tuple[str, str], Record] = {}
+        self._keys: dict[tuple[str, str], Record] = {}
         self._predecessors: dict[tuple[str, str], Predecessor] = {}
         self._closed = False
+
+    def acting_for(self, principal: Principal) -> SandboxService:
+        """The same sandboxes, as another caller sees them."""
+        other = copy.copy(self)
+        vars(other)["_principal"] = principal
+        return scoped(other, principal)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -108,7 +105,7 @@ class FakeService:
         if self._closed:
             raise Unavailable("This service is closed.")
         if request.idempotency_key is not None:
-            known = self._keys.get((DEFAULT_TENANT, request.idempotency_key))
+            known = self._keys.get((self._principal.tenant, request.idempotency_key))
             if known is not None:
                 if known.request != request:
                     raise IdempotencyMismatch(
@@ -116,7 +113,7 @@ class FakeService:
                     )
                 return Opened(self._record(known.session.id).session, created=False)
         if request.thread is not None:
-            existing = self._threads.get((DEFAULT_TENANT, request.thread))
+            existing = self._threads.get((self._principal.tenant, request.thread))
             if existing is not None and not self._expire(existing):
                 check_thread_options(request, existing.session, existing.request.env)
                 if existing.session.state is SessionState.LOST and request.recreate_lost:
@@ -125,7 +122,7 @@ class FakeService:
                 return Opened(existing.visible_session, created=False)
         return Opened(self._open(request).session, created=True)
 
-    def _open(self, request: CreateSession) -> _Record:
+    def _open(self, request: CreateSession) -> Record:
         name = request.environment or DEFAULT_ENVIRONMENT
         recipe = self._recipes.get(name)
         if recipe is None:
@@ -138,14 +135,17 @@ class FakeService:
             environment=name,
             created_at=now,
             last_active_at=now,
+            tenant=self._principal.tenant,
             thread=request.thread,
             idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
             limits=grant_limits(request.limits, recipe.environment.limits, recipe.ceilings, name),
             metadata=dict(request.metadata),
-            predecessor=self._predecessors.get((DEFAULT_TENANT, request.thread)) if request.thread else None,
+            predecessor=self._predecessors.get((self._principal.tenant, request.thread))
+            if request.thread
+            else None,
         )
-        record = _Record(session, request, None)
+        record = Record(session, request, None)
         self._provision(record)
         record.session = replace(session, sandbox_id=record.computer.id if record.computer else None)
         self._records[session.id] = record
@@ -155,7 +155,7 @@ class FakeService:
             self._keys[session.tenant, request.idempotency_key] = record
         return record
 
-    def _provision(self, record: _Record) -> str:
+    def _provision(self, record: Record) -> str:
         def add_origin(result: ExecResult) -> ExecResult:
             return replace(result, session_id=record.session.id, generation=generation)
 
@@ -180,7 +180,7 @@ class FakeService:
         sessions = [
             record.visible_session
             for record in self._records.values()
-            if not self._expire(record) and thread in (None, record.session.thread)
+            if not self._expire(record) and self._owns(record) and thread in (None, record.session.thread)
         ]
         return page_of(sessions, after=after, limit=limit)
 
@@ -203,14 +203,14 @@ class FakeService:
         self._recreate(record)
         return record.session
 
-    def _recreate(self, record: _Record) -> None:
+    def _recreate(self, record: Record) -> None:
         # Raises before anything changes if the session cannot be recreated.
         recreate(record.session, "", self._clock())
         record.session = recreate(record.session, self._provision(record), self._clock())
 
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
-        if record is None:
+        if record is None or not self._owns(record):
             raise no_session_error(session_id)
         computer = record.computer
         if not self._expire(record):
@@ -311,15 +311,16 @@ class FakeService:
 
     async def health(self) -> ServiceHealth:
         live = [record for record in self._records.values() if not self._expire(record)]
-        return ServiceHealth(
+        health = ServiceHealth(
             ready=not self._closed,
             creates=not self._closed,
             worker_id="fake",
             version=__version__,
             active_sessions=len(live),
             calls_under_way=sum(record.computer.running for record in live if record.computer is not None),
-            pools={name: _pool(recipe) for name, recipe in self._recipes.items()},
+            pools={name: full_pool(recipe) for name, recipe in self._recipes.items()},
         )
+        return health.visible_to(self._principal, own_sessions=sum(map(self._owns, live)))
 
     async def close(self) -> None:
         self._closed = True
@@ -329,13 +330,16 @@ class FakeService:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _record(self, session_id: str) -> _Record:
+    def _record(self, session_id: str) -> Record:
         record = self._records.get(session_id)
-        if record is None:
+        if record is None or not self._owns(record):
             raise no_session_error(session_id)
         if self._expire(record):
             raise ended_error(record.session)
         return record
+
+    def _owns(self, record: Record) -> bool:
+        return record.session.tenant == self._principal.tenant
 
     def _computer(self, session_id: str, *, starts_work: bool = False) -> FakeComputer:
         """Returns the session's sandbox for a call on it, which extends the idle time.
@@ -354,10 +358,10 @@ class FakeService:
         self._touch(record)
         return record.computer
 
-    def _touch(self, record: _Record) -> None:
+    def _touch(self, record: Record) -> None:
         record.session = touch(record.session, self._clock())
 
-    def _expire(self, record: _Record) -> bool:
+    def _expire(self, record: Record) -> bool:
         """Ends the session if it has expired, and returns whether it has ended."""
         reason = expiry_reason(record.session, self._clock())
         if reason is not None and record.computer is not None and record.computer.running:
@@ -368,7 +372,7 @@ class FakeService:
             self._end(record, reason)
         return record.session.state is SessionState.ENDED
 
-    def _end(self, record: _Record, reason: EndReason) -> None:
+    def _end(self, record: Record, reason: EndReason) -> None:
         record.session = session = end(record.session, reason, self._clock())
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:
             del self._threads[session.tenant, session.thread]
@@ -381,9 +385,3 @@ class FakeService:
 
     def _timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
         return resolve_timeout(asked, configured, never_allowed=self._allow_never)
-
-
-def _pool(recipe: Recipe) -> PoolStats:
-    """A pool that is always full, because creating a fake sandbox takes no time."""
-    size = recipe.pool.size
-    return PoolStats(ready=size, making=0, waiting=0, target=size, target_reason="a fake", hits=0)

@@ -22,6 +22,7 @@ from sandlot.testing.service_suite.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
 from sandlot.testing.service_suite.streams import StreamCases
+from sandlot.testing.service_suite.tenants import TenantCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
 from sandlot.testing.service_suite.whole import ErrorCases, WholeCases
@@ -31,6 +32,7 @@ class ServiceSuite(
     SessionCases,
     IdempotencyCases,
     ThreadCases,
+    TenantCases,
     ExecCases,
     MergedOutputCases,
     EndsCases,

@@ -28,7 +28,8 @@ class ServiceHarness:
     no expiry. ``short_s`` is the timeout for cases that wait for one; it must be longer than
     creating a sandbox and checking it twice takes. ``measures_memory`` says whether results report
     the memory that a command used. ``freeze`` stops a session's sandbox until ``thaw``; without
-    them, the suite skips the cases that need them.
+    them, the suite skips the cases that need them. ``stranger`` is a client of another tenant that may do
+    everything with sandboxes and nothing else; without it, the suite skips the cases with two tenants.
     """
 
     client: AsyncClient
@@ -40,6 +41,7 @@ class ServiceHarness:
     measures_memory: bool = True
     freeze: Callable[[str], Awaitable[None]] | None = None
     thaw: Callable[[str], Awaitable[None]] | None = None
+    stranger: AsyncClient | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -42,7 +42,7 @@ class OneOffSandboxes:
         if self._closed:
             raise stopping()
         if len(self._queue) >= self._options.max_waiting:
-            raise self._retry_later("Too many creates with custom limits are waiting")
+            raise self._retry_later("Too many requests for a sandbox with custom limits are waiting")
         turn = self._queue.join(tenant)
         self._serve_next()
         try:

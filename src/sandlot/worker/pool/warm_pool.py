@@ -111,7 +111,7 @@ class WarmPool:
             raise stopping()
         self._refuse_if_broken()
         if len(self._queue) >= self._options.max_waiting:
-            raise self._retry_later("too many creates are already waiting")
+            raise self._retry_later("too many requests for a sandbox are already waiting")
         waiter = self._queue.join(tenant)
         self._rebalance()
         try:

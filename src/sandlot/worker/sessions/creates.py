@@ -15,40 +15,43 @@ import msgspec
 from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.service import Opened
 from sandlot.domain.session import KEPT_WITHOUT_A_WORKER, Assignment, CreateSession, SessionState
-from sandlot.domain.session_states import ended_error, expiry_reason
+from sandlot.domain.session_states import ended_error, expiry_reason, no_session_error
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.opening import Opening
 
 NO_ASSIGNMENT = Assignment()
+# A tenant, what kind of name it is, and the name.
+SharedName = tuple[str, str, str]
 
 
 class Creates:
-    def __init__(self, opening: Opening, registrar: Registrar, tenant: str, join_timeout_s: float) -> None:
+    def __init__(self, opening: Opening, registrar: Registrar, join_timeout_s: float) -> None:
         """``join_timeout_s``: how long a create waits for another create of the same session."""
         self._join_timeout_s = join_timeout_s
         self._opening = opening
         self._sessions = opening.sessions
         self._registrar = registrar
-        self._tenant = tenant
         self._open_tasks: set[asyncio.Task[LiveSession]] = set()
-        self._in_flight: dict[tuple[str, str], asyncio.Task[LiveSession]] = {}
+        self._in_flight: dict[SharedName, asyncio.Task[LiveSession]] = {}
 
     async def get_or_create(
-        self, request: CreateSession, assignment: Assignment, refusal: Unavailable | None
+        self, tenant: str, request: CreateSession, assignment: Assignment, refusal: Unavailable | None
     ) -> Opened:
-        """Return the request's existing session, or open a new one.
+        """Return the tenant's existing session for this request, or open a new one.
 
         ``refusal``: the error for new sessions if the worker takes none. Existing ones are still
         found.
         """
+        if assignment.lost is not None and assignment.lost.tenant != tenant:
+            raise no_session_error(assignment.lost.id)
         digest = _digest(request)
-        names = _shared_names(request, assignment)
+        names = _shared_names(tenant, request, assignment)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._join_timeout_s
         while True:
-            live_session = await self._existing(request, digest, assignment)
+            live_session = await self._existing(tenant, request, digest, assignment)
             if live_session is not None:
                 await self._consume_reservation(live_session, assignment)
                 return Opened(live_session.client_view, created=False)
@@ -68,7 +71,7 @@ class Creates:
                 )
         if refusal is not None:
             raise refusal
-        live_session = await self._open(request, digest, names, assignment)
+        live_session = await self._open(tenant, request, digest, names, assignment)
         return Opened(live_session.session, created=assignment.lost is None)
 
     @property
@@ -81,10 +84,15 @@ class Creates:
             await asyncio.wait(set(self._open_tasks))
 
     async def _open(
-        self, request: CreateSession, digest: str, names: list[tuple[str, str]], assignment: Assignment
+        self,
+        tenant: str,
+        request: CreateSession,
+        digest: str,
+        names: list[SharedName],
+        assignment: Assignment,
     ) -> LiveSession:
         # A separate task: the first caller may leave while others wait for the same session.
-        task = asyncio.create_task(self._opening.open(self._tenant, request, digest, assignment))
+        task = asyncio.create_task(self._opening.open(tenant, request, digest, assignment))
         self._open_tasks.add(task)
         self._in_flight.update(dict.fromkeys(names, task))
 
@@ -104,13 +112,13 @@ class Creates:
             raise
 
     async def _existing(
-        self, request: CreateSession, digest: str, assignment: Assignment
+        self, tenant: str, request: CreateSession, digest: str, assignment: Assignment
     ) -> LiveSession | None:
         """The session that this request already has, or None. It checks again after its last wait,
         so the result is true at the moment when it returns.
         """
         if assignment.lost is not None:
-            live_session = self._sessions.table.find(self._tenant, assignment.lost.id)
+            live_session = self._sessions.table.find(tenant, assignment.lost.id)
             if live_session is not None:  # the fleet sent it to the worker that has it
                 check_thread_options(request, live_session.session, _known_env(live_session))
                 if live_session.session.state is SessionState.LOST:
@@ -118,22 +126,22 @@ class Creates:
                 live_session.touch()
                 return live_session
         if request.idempotency_key is not None:
-            record = self._sessions.table.by_key(self._tenant, request.idempotency_key)
+            record = self._sessions.table.by_key(tenant, request.idempotency_key)
             if record is not None:
                 if record.request_digest != digest:
                     raise _mismatch(request.idempotency_key)
                 if record.session.state is SessionState.ENDED:
                     raise ended_error(record.session)
-                return self._sessions.table.get(self._tenant, record.session.id)
+                return self._sessions.table.get(tenant, record.session.id)
         if request.thread is None:
             return None
-        while (live_session := self._sessions.table.by_thread(self._tenant, request.thread)) is not None:
+        while (live_session := self._sessions.table.by_thread(tenant, request.thread)) is not None:
             if live_session.expiry_check is not None:
                 await asyncio.shield(live_session.expiry_check)
                 continue
             if expiry_reason(live_session.session, time.time()) is not None:
                 await self._sessions.expire(live_session)
-                if self._sessions.table.by_thread(self._tenant, request.thread) is not live_session:
+                if self._sessions.table.by_thread(tenant, request.thread) is not live_session:
                     continue
             check_thread_options(request, live_session.session, _known_env(live_session))
             if live_session.session.state is SessionState.LOST and request.recreate_lost:
@@ -178,8 +186,8 @@ def _known_env(live_session: LiveSession) -> Mapping[str, str] | None:
     return None if lost else live_session.record.env
 
 
-def _shared_names(request: CreateSession, assignment: Assignment) -> list[tuple[str, str]]:
-    """The names under which other requests may ask for the same session.
+def _shared_names(tenant: str, request: CreateSession, assignment: Assignment) -> list[SharedName]:
+    """The names under which other requests of the tenant may ask for the same session.
 
     Creates that share one are merged.
     """
@@ -188,7 +196,7 @@ def _shared_names(request: CreateSession, assignment: Assignment) -> list[tuple[
         "key": request.idempotency_key,
         "session": None if assignment.lost is None else assignment.lost.id,
     }
-    return [(kind, name) for kind, name in names.items() if name is not None]
+    return [(tenant, kind, name) for kind, name in names.items() if name is not None]
 
 
 def _digest(request: CreateSession) -> str:

@@ -91,7 +91,7 @@ class FleetMoves:
             self._removals.release(live_session.session.id, removing)
             self._transitions.drop_pending(live_session.session.id)
             log.warning(
-                "session given up",
+                "session given up: another worker took it over",
                 session=live_session.session.id,
                 generation=live_session.session.generation,
             )

@@ -75,7 +75,7 @@ class Opening:
     ) -> LiveSession:
         self._capacity.check_session_count()
         session_id = new_session_id() if assignment.lost is None else assignment.lost.id
-        self._table.opening.add(session_id)
+        self._table.opening[session_id] = tenant
         try:
             if assignment.lost is None:
                 session = self._new_session(session_id, tenant, request, assignment)
@@ -95,7 +95,7 @@ class Opening:
                     raise no_room_on_disk(error.message) from error
                 live_session = self._table.add(record)
         finally:
-            self._table.opening.discard(session_id)
+            self._table.opening.pop(session_id, None)
         live_session.reservation = assignment.reservation
         self._start(live_session, sandbox, recipe)
         return live_session

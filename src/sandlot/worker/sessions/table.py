@@ -17,8 +17,8 @@ MAX_ENDED = 10_000
 class SessionTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Sessions that are not in the table yet. The fleet may already know of them.
-        self.opening: set[str] = set()
+        # Session → tenant, of sessions that are not in the table yet. The fleet may already know of them.
+        self.opening: dict[str, str] = {}
         self._live_sessions: dict[str, LiveSession] = {}
         self._ended: dict[str, SessionRecord] = {}
         self._threads: dict[tuple[str, str], LiveSession] = {}
@@ -36,7 +36,7 @@ class SessionTable:
         live_session = self._live_sessions.get(session_id)
         if live_session is not None and live_session.session.tenant == tenant:
             return live_session
-        if session_id in self.opening:
+        if self.opening.get(session_id) == tenant:
             raise Unavailable(
                 f"Session {session_id} is still being opened. Retry.",
                 retry_after_s=0.2,
@@ -46,6 +46,10 @@ class SessionTable:
         if record is not None and record.session.tenant == tenant:
             raise ended_error(record.session)
         raise no_session_error(session_id)
+
+    def by_id(self, session_id: str) -> LiveSession | None:
+        """An active or lost session of any tenant, or None. Never for a caller's request."""
+        return self._live_sessions.get(session_id)
 
     def find(self, tenant: str, session_id: str) -> LiveSession | None:
         """An active or lost session, or None."""

@@ -94,7 +94,10 @@ class Store:
         try:
             await self._on_thread(self._open)
         except (sqlite3.Error, OSError) as error:
-            raise EngineProblem(f"The worker cannot open its records in {self._path}: {error}") from error
+            raise EngineProblem(
+                f"The worker cannot open its records in {self._path}: {error}. Check the folder's "
+                "permissions and free space."
+            ) from error
 
     async def close(self) -> None:
         if not self._closed:
@@ -291,7 +294,7 @@ class Store:
         # The low byte is the kind of error; the other bytes say which file operation failed.
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and self._is_full()):
-            return StorageFull("The disk of the worker's data directory is full.")
+            return StorageFull("The disk of the worker's data folder is full.")
         log.error("cannot write the worker's records", path=str(self._path), error=str(error))
         return StorageProblem(
             f"The worker cannot write its records ({error}). See its log.",

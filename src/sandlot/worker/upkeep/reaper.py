@@ -119,7 +119,7 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except SandlotError as error:
-            log.warning("reaper", error=error.message)
+            log.warning("background cleanup failed; will retry", error=error.message)
         except Exception:
             # The next round tries again. A reaper that one failure stopped would reap nothing more.
-            log.exception("reaper")
+            log.exception("background cleanup failed; will retry")

@@ -58,7 +58,7 @@ async def recover(
     for sandbox_id in recovery_plan.remove:
         sessions.remove_in_background(sandbox_id)
     log.info(
-        "recovered",
+        "recovered sessions",
         adopting=len(recovery_plan.adopt),
         lost=len(recovery_plan.lose),
         removing=len(recovery_plan.remove),

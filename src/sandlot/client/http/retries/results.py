@@ -83,6 +83,7 @@ async def _fetch_until_known(
 
 def may_be_running(exec_id: str, error: SandlotError) -> LinkInterrupted:
     return LinkInterrupted(
-        f"{error.message.removesuffix('.')}; exec {exec_id} may be running: ask for it by its id",
+        f"{error.message.removesuffix('.')}. Exec {exec_id} may still be running. Ask for its result by "
+        "this id.",
         details={"exec_id": exec_id},
     )

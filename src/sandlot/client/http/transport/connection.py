@@ -132,7 +132,7 @@ class Connection:
         self.through_proxy = proxy and not self.loopback
         self._pools = Pools(self.tls, through_proxy=self.through_proxy)
 
-    def with_key(self, api_key: str) -> Self:
+    def with_key(self, api_key: ApiKey) -> Self:
         """Return a copy with another key, which shares the open connections."""
         other = copy.copy(self)
         other.set_key(api_key)

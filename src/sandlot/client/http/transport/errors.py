@@ -80,7 +80,7 @@ def wrong_server(url: str, worker: str, status: int) -> SandlotError:
     """
     return Unavailable(
         f"{url} returned status {status} and is not worker {worker}. Another program answers at this "
-        "address.",
+        "address. Check the worker's SANDLOT_ADVERTISE_URL.",
         may_have_executed=status >= 500,
         retry_after_s=FIRST_PAUSE_S,
     )
@@ -89,7 +89,7 @@ def wrong_server(url: str, worker: str, status: int) -> SandlotError:
 def unreachable(url: str, why: object) -> SandlotError:
     # The pause is for a restarting server. Nothing was sent, so any call can be repeated.
     return Unavailable(
-        f"Cannot connect to {url} ({why}). Is `sandlot serve` running?",
+        f"Cannot connect to {url} ({why}). Is a Sandlot server running there?",
         retry_after_s=FIRST_PAUSE_S,
         details={"reason": UNREACHABLE},
     )

@@ -26,5 +26,5 @@ def host_errors(call: str) -> Iterator[None]:
         log.warning("file operation on the host failed", call=call, error=str(error))
         reason = error.strerror or type(error).__name__
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(f"{call}: {reason} (in the data directory).") from error
+            raise StorageFull(f"{call}: {reason} (in the data folder).") from error
         raise EngineProblem(f"{call}: {reason}", retryable=True) from error

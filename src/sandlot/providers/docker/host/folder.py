@@ -88,7 +88,8 @@ class HostFolder:
         except BlockingIOError as error:
             os.close(lock)
             raise Conflict(
-                f"Another worker is using the data folder {self.path}. Give each worker its own."
+                f"Another worker is using the data folder {self.path}. Stop it, or choose another folder "
+                "with SANDLOT_DATA_DIR."
             ) from error
         self._lock = lock
         self._uids = {folder.name: _read_uid(folder) for folder in (self.path / "s").iterdir()}
@@ -100,11 +101,11 @@ class HostFolder:
             self._lock = None
 
     def install_agent(self, program: Path) -> dict[Tier, Path]:
-        """Copies the agent's program into the data directory, once per tier, and returns the paths.
+        """Copies the agent's program into the data folder, once per tier, and returns the paths.
 
         Sandboxes cannot use the installed package's file. It may lack the executable bit, and may
         be replaced while sandboxes run. If the worker itself runs in a container, the engine cannot
-        see it; the data directory is visible to both.
+        see it; the data folder is visible to both.
         """
         content = program.read_bytes()
         name = f"agent-{hashlib.sha256(content).hexdigest()[:16]}"

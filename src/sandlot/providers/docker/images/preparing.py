@@ -128,7 +128,7 @@ class ImagePreparer:
         try:
             return await find_image(self._engine, reference)
         except (ImageMissing, NotFound) as error:
-            advice = f"Build it, or run `docker pull {reference}`."
+            advice = _how_to_get(reference)
             if not self._pull:
                 if "image_id" in error.details:  # the error already names the image found here
                     raise
@@ -174,6 +174,12 @@ class ImagePreparer:
 
 def prepared_tag(image_id: str) -> str:
     return hashlib.sha256(f"{image_id} {PREPARER_VERSION}".encode()).hexdigest()[:24]
+
+
+def _how_to_get(reference: str) -> str:
+    if reference.startswith("sandlot/") and "@" not in reference:  # one that Sandlot ships
+        return "Run `sandlot images build`."
+    return f"Build it, or run `docker pull {reference}`."
 
 
 def _labels(source_id: str, found: Survey) -> dict[str, str]:

@@ -1,0 +1,130 @@
+"""A ``SandboxService`` that refuses what its caller's scopes do not allow.
+
+Every host puts it around the services that it gives out, so that a scope is checked in one place, whatever
+the implementation and the route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.principal import USER_SCOPES, Principal, Scope
+from sandlot.domain.service import (
+    Catalogue,
+    ExecStatus,
+    Opened,
+    SandboxService,
+    ServiceHealth,
+    SessionPage,
+    ThreadRun,
+)
+from sandlot.domain.session import CreateSession, Session, SessionChange
+
+
+def scoped(service: SandboxService, principal: Principal) -> SandboxService:
+    """The service itself if the caller may do everything with it, which most callers may."""
+    return service if principal.scopes >= USER_SCOPES else ScopedService(service, principal)
+
+
+class ScopedService:
+    def __init__(self, service: SandboxService, principal: Principal) -> None:
+        self._service = service
+        self._require = principal.require
+
+    # sessions
+
+    async def create_session(self, request: CreateSession) -> Opened:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.create_session(request)
+
+    async def get_session(self, session_id: str) -> Session:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.get_session(session_id)
+
+    async def list_sessions(
+        self, *, thread: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SessionPage:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.list_sessions(thread=thread, after=after, limit=limit)
+
+    async def update_session(self, session_id: str, change: SessionChange) -> Session:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.update_session(session_id, change)
+
+    async def recreate_session(self, session_id: str) -> Session:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.recreate_session(session_id)
+
+    async def delete_session(self, session_id: str) -> None:
+        self._require(Scope.SESSIONS_WRITE)
+        await self._service.delete_session(session_id)
+
+    # execs
+
+    async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+        self._require(Scope.EXEC)
+        return await self._service.execute(session_id, request, stdin)
+
+    async def execute_in_thread(
+        self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
+    ) -> ThreadRun:
+        self._require(Scope.SESSIONS_WRITE)
+        self._require(Scope.EXEC)
+        return await self._service.execute_in_thread(create, request, stdin)
+
+    async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
+        self._require(Scope.EXEC)
+        return await self._service.start_exec(session_id, request, offset=offset)
+
+    async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+        self._require(Scope.EXEC)
+        return await self._service.attach_exec(session_id, exec_id, offset=offset)
+
+    async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
+        self._require(Scope.EXEC)
+        return await self._service.get_exec(session_id, exec_id, wait_s=wait_s)
+
+    async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
+        self._require(Scope.EXEC)
+        return await self._service.list_execs(session_id)
+
+    async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
+        self._require(Scope.EXEC)
+        return await self._service.signal_exec(session_id, exec_id, signal)
+
+    async def kill_exec(self, session_id: str, exec_id: str) -> int:
+        self._require(Scope.EXEC)
+        return await self._service.kill_exec(session_id, exec_id)
+
+    async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
+        self._require(Scope.EXEC)
+        await self._service.resize_exec(session_id, exec_id, rows=rows, cols=cols)
+
+    # shells and files
+
+    async def list_shells(self, session_id: str) -> Sequence[ShellSummary]:
+        self._require(Scope.EXEC)
+        return await self._service.list_shells(session_id)
+
+    async def close_shell(self, session_id: str, name: str) -> None:
+        self._require(Scope.EXEC)
+        await self._service.close_shell(session_id, name)
+
+    def files(self, session_id: str) -> Files:
+        self._require(Scope.FILES)
+        return self._service.files(session_id)
+
+    # the service itself
+
+    async def catalogue(self) -> Catalogue:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.catalogue()
+
+    async def health(self) -> ServiceHealth:
+        """Needs no scope: it shows a caller without ``metrics:read`` nothing of other callers."""
+        return await self._service.health()
+
+    async def close(self) -> None:
+        await self._service.close()

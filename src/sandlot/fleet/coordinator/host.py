@@ -1,0 +1,81 @@
+"""``CoordinatorHost``: a coordinator's parts and its end, and a ``CoordinatorService`` for each caller."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from sandlot.domain.principal import Principal
+from sandlot.domain.scoped_service import scoped
+from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
+from sandlot.domain.session import Session, SessionState
+from sandlot.fleet.access import AccessTokens
+from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.operator_requests import FleetOperations
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.parts import CoordinatorParts
+from sandlot.fleet.coordinator.service import CoordinatorService
+from sandlot.fleet.coordinator.session_locations import SessionLocations
+from sandlot.fleet.coordinator.worker_links import WorkerLinks
+from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
+
+# Seconds that a stopping coordinator waits for calls in progress. Clients can retry them elsewhere.
+STOP_WITHIN_S: Final = 10.0
+
+
+class CoordinatorHost:
+    """A coordinator, for many callers. The caller closes the directory."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        tokens: AccessTokens,
+        catalogue: Catalogue,
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self._tokens = tokens
+        options = options or CoordinatorOptions()
+        links = WorkerLinks(tokens.for_member, self._worker_of)
+        self._parts = CoordinatorParts(
+            directory,
+            catalogue,
+            options,
+            links,
+            SessionLocations(directory, links),
+            FleetHealth(directory, options.coordinator_id, options.expected, tokens.signed_with),
+        )
+        self.operations = FleetOperations(directory, links, tokens)
+
+    async def _worker_of(self, tenant: str, session_id: str) -> WorkerRef:
+        return await self._parts.locations.worker_of(tenant, session_id)
+
+    def acting_for(self, principal: Principal) -> SandboxService:
+        return scoped(CoordinatorService(principal, self._parts), principal)
+
+    def access(self, principal: Principal, session: Session) -> Access | None:
+        """Return direct access to the worker of a session that this coordinator just returned."""
+        known = self._parts.locations.known(session.id) if self._parts.options.direct else None
+        if known is None or session.state not in (SessionState.ACTIVE, SessionState.UNRESPONSIVE):
+            return None
+        worker, stale_s = known
+        if worker.state is not WorkerState.ALIVE:
+            return None
+        return self._tokens.for_session(principal, session, worker.url, worker.id, stale_s=stale_s)
+
+    async def health(self) -> ServiceHealth:
+        return await self._parts.health()
+
+    async def stop(self) -> None:
+        """Take no new sessions, and wait up to ``STOP_WITHIN_S`` for calls in progress.
+
+        The other coordinators keep serving.
+        """
+        self._parts.fleet_health.stopping = True
+        deadline = time.monotonic() + STOP_WITHIN_S
+        # Polls, because calls are frequent and stops are rare: an event would cost every call.
+        while self._parts.calls and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self._parts.links.close()

@@ -1,0 +1,36 @@
+"""What all callers of a coordinator share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sandlot.domain.principal import Principal, Scope
+from sandlot.domain.service import Catalogue, ServiceHealth
+from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.session_locations import SessionLocations
+from sandlot.fleet.coordinator.worker_links import WorkerLinks
+from sandlot.fleet.directory.contract import Directory
+
+
+@dataclass(slots=True)
+class CoordinatorParts:
+    """``calls``: how many calls are in progress."""
+
+    directory: Directory
+    catalogue: Catalogue
+    options: CoordinatorOptions
+    links: WorkerLinks
+    locations: SessionLocations
+    fleet_health: FleetHealth
+    calls: int = 0
+
+    async def health(self) -> ServiceHealth:
+        return replace(await self.fleet_health.current(), calls_under_way=self.calls)
+
+    async def health_for(self, principal: Principal) -> ServiceHealth:
+        health = await self.health()
+        if principal.may(Scope.METRICS_READ):
+            return health
+        own = (await self.directory.status(principal.tenant)).sessions
+        return health.visible_to(principal, own_sessions=own)

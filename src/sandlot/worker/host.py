@@ -1,0 +1,198 @@
+"""``WorkerHost``: a worker's life, its place in a fleet, and a ``WorkerService`` for each caller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from sandlot.domain.capacity.machine import Condition
+from sandlot.domain.environment import Recipe
+from sandlot.domain.principal import Principal
+from sandlot.domain.scoped_service import scoped
+from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
+from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
+from sandlot.providers.base import Provider
+from sandlot.worker.assembly import assemble
+from sandlot.worker.options import WorkerOptions
+from sandlot.worker.registrar import Registrar, Unregistered
+from sandlot.worker.service import WorkerService
+from sandlot.worker.status import WorkerStatus
+from sandlot.worker.upkeep.startup import recover
+
+log = structlog.get_logger("sandlot.worker")
+
+# Seconds between two checks whether calls in progress have ended.
+STOP_POLL_S = 0.05
+# Seconds that a stop waits for commands whose callers wait for them or read their events.
+EXECS_STOP_S = 2.0
+
+
+class WorkerHost:
+    """A worker, for many callers. Call ``open`` first.
+
+    ``close`` keeps the sessions' sandboxes: the next process adopts them.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        database: Path,
+        recipes: Mapping[str, Recipe],
+        catalogue: Catalogue,
+        options: WorkerOptions | None = None,
+        registrar: Registrar | None = None,
+    ) -> None:
+        self._provider = provider
+        self._catalogue = catalogue
+        self._options = options or WorkerOptions()
+        recipes, registrar = dict(recipes), registrar or Unregistered()
+        self._parts = parts = assemble(provider, database, recipes, self._options, registrar)
+        self._status = WorkerStatus(parts, recipes, self._options, registrar)
+        self._store = parts.store
+        self._sandboxes = parts.sandboxes
+        self._pools = parts.pools
+        self._one_off = parts.one_off
+        self._sessions = parts.sessions
+        self._opening = parts.opening
+        self._moves = parts.moves
+        self._creates = parts.creates
+        self._disk = parts.disk
+        self._reaper = parts.reaper
+
+    def acting_for(self, principal: Principal) -> SandboxService:
+        return scoped(self._service_of(principal), principal)
+
+    def _service_of(self, principal: Principal) -> WorkerService:
+        return WorkerService(principal, self._parts, self._options, self._catalogue, self._status)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Recover the sessions and sandboxes of an earlier process, and start to fill the pools."""
+        await self._provider.open()
+        await self._store.open()
+        await self._disk.check()
+        await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
+        self._reaper.start()
+        self._status.open = True
+        for pool in self._pools.values():
+            pool.fill()
+
+    async def stop(self) -> None:
+        """Take no new sessions, and wait for calls that a stop would break: transfers and creates.
+
+        Commands go on without this process, and their callers can ask the next one by exec id. So
+        the wait for commands is short: most end soon.
+        """
+        self._status.stopping = True
+        began = time.monotonic()
+        while (passed_s := time.monotonic() - began) < self._options.drain_timeout_s:
+            include_commands = passed_s < EXECS_STOP_S
+            if not self._sessions.in_use(commands=include_commands) and not self._creates.under_way:
+                break
+            await asyncio.sleep(STOP_POLL_S)
+
+    async def close(self) -> None:
+        """Release everything except the sessions' sandboxes.
+
+        Every step runs even if another one fails.
+        """
+        self._status.stopping = True
+        if self._status.closed:
+            return
+        self._status.closed = True
+        self._one_off.close()
+        async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
+            steps.push_async_callback(self._store.close)
+            steps.push_async_callback(self._provider.close)
+            steps.push_async_callback(self._sessions.close)
+            steps.push_async_callback(self._creates.finish)
+            for pool in self._pools.values():
+                steps.push_async_callback(pool.close)
+            steps.push_async_callback(self._reaper.close)
+
+    @property
+    def session_ids(self) -> set[str]:
+        return {live_session.session.id for live_session in self._sessions.table}
+
+    async def stop_opening(self) -> None:
+        """Take no new sessions, and wait until those that are being opened are open."""
+        self._status.stopping = True
+        await self._creates.finish()
+
+    async def delete_sessions(self, session_ids: Collection[str]) -> None:
+        """End these sessions.
+
+        A worker that lives only as long as its program does this before it closes.
+        """
+        live_sessions = [
+            live_session for live_session in self._sessions.table if live_session.session.id in session_ids
+        ]
+        ends = (self._sessions.end(live_session, EndReason.DELETED) for live_session in live_sessions)
+        for failure in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                log.warning("cannot remove a session's sandbox", error=str(failure))
+
+    # --- as a member of a fleet ---------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker has recovered its sessions and so knows them."""
+        return self._status.open
+
+    @property
+    def session_count(self) -> int:
+        """How many active and lost sessions there are."""
+        return len(self._sessions.table)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker takes no new sessions. It still serves those that it has."""
+        return self._status.draining or self._status.stopping
+
+    def set_draining(self, draining: bool) -> None:
+        self._status.draining = draining
+
+    def generation_of(self, session_id: str) -> int | None:
+        """The generation of an active or lost session; None if the session is not here."""
+        live_session = self._sessions.table.by_id(session_id)
+        return None if live_session is None else live_session.session.generation
+
+    def room(self) -> Mapping[str, tuple[int, int]]:
+        """Per environment: warm sandboxes that are ready, and sessions that still fit in total."""
+        return self._status.room()
+
+    def condition(self) -> Condition:
+        """The machine's use and its problems."""
+        return self._status.condition()
+
+    async def create_assigned(
+        self, principal: Principal, request: CreateSession, assignment: Assignment
+    ) -> Opened:
+        """Create a session that a coordinator has placed here for ``principal``."""
+        return await self._service_of(principal).create_session(request, assignment)
+
+    def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
+        """All active and lost sessions and recently ended ones, with their idempotency keys."""
+        return self._moves.recorded_sessions()
+
+    async def adopt_lost_session(self, session: Session) -> Session | None:
+        """Adopt a session, as lost, of an earlier worker with this one's id whose disk is gone."""
+        return await self._moves.adopt_lost(session)
+
+    async def give_up(self, session_ids: Collection[str]) -> None:
+        """Drop sessions that now belong to another worker. Nothing of them stays here."""
+        await self._moves.give_up(session_ids)
+
+    async def warnings(self) -> Sequence[str]:
+        """What an operator should know about the engine."""
+        return await self._provider.warnings()
+
+    async def health(self) -> ServiceHealth:
+        return self._status.health()

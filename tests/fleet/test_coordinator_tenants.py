@@ -1,0 +1,39 @@
+"""Two tenants at one coordinator, on workers that know them by the coordinator's tokens alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from sandlot.client.async_client import AsyncClient
+from sandlot.domain.errors import NotFound
+from sandlot.domain.principal import USER_SCOPES, Principal
+from sandlot.testing.service_suite import ServiceHarness
+from sandlot.testing.service_suite.tenants import TenantCases
+from tests.fleet.fakes import two_workers
+
+STRANGER = Principal("stranger", USER_SCOPES, key_id="k-stranger")
+
+
+class TestCoordinator(TenantCases):
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        async with two_workers() as scene:
+
+            async def lose(session_id: str) -> None:
+                for worker in scene.workers.values():
+                    try:
+                        worker.lose(session_id)
+                    except NotFound:
+                        continue
+
+            yield ServiceHarness(
+                AsyncClient(service=scene.coordinator),
+                lose,
+                12,
+                scene.coordinator,
+                measures_memory=False,
+                stranger=AsyncClient(service=scene.coordinator.acting_for(STRANGER)),
+            )
