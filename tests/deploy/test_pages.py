@@ -10,7 +10,7 @@ import pytest
 
 from sandlot.config.fleet_settings import FleetSettings
 from sandlot.fleet.access import LEEWAY_S, token_times
-from sandlot.fleet.coordinator.service import STOP_WITHIN_S
+from sandlot.fleet.coordinator.host import STOP_WITHIN_S
 from tests.deploy.fronted import ROOT
 from tests.deploy.test_compose import OF_COMPOSE, settings_variables
 
