@@ -109,6 +109,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     ),
     "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE, "tests/attacks/test_worker.py"),
     "tests/cutting_proxy.py": ("tests/fleet",),
+    "tests/owned.py": ("tests/unit/worker", "tests/fleet"),
     "tests/docker/inside": ("tests/docker", "tests/attacks"),
     "tests/faults/rig.py": ("tests/faults", "tests/service/test_hostile_files.py"),
     "tests/fleet_faults/rig.py": ("tests/fleet_faults", FLEET_CONFORMANCE, "tests/attacks/test_fleet.py"),
