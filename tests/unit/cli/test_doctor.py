@@ -116,14 +116,14 @@ def test_a_data_folder_as_long_as_a_worker_can_use() -> None:
     assert "1 bytes too long" in str(_data_dir_problem(Path(folder + "x")))
 
 
-def test_a_worker_of_a_fleet_needs_no_api_key(tmp_path: Path) -> None:
+def test_a_worker_of_a_fleet_needs_no_api_key(short_tmp: Path) -> None:
     found = doctor(
         code=1,
         SANDLOT_HOST="0.0.0.0",
         SANDLOT_PORT=free_port(),
-        SANDLOT_DATA_DIR=str(tmp_path),
+        SANDLOT_DATA_DIR=str(short_tmp),
         SANDLOT_FLEET_KEYS="k1:" + "s" * 40,
-        DOCKER_HOST=f"unix://{tmp_path}/none",
+        DOCKER_HOST=f"unix://{short_tmp}/none",
     )
     assert found["settings"]["status"] == "ok"
     assert [name for name, check in found.items() if check["status"] == "fail"] == ["engine"]
