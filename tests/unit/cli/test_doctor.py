@@ -47,7 +47,7 @@ def free_port() -> str:
 
 
 @pytest.mark.docker
-def test_this_machine_is_fit(tmp_path: Path) -> None:
+def test_this_machine_is_fit(short_tmp: Path) -> None:
     found = doctor(code=0, SANDLOT_PORT=free_port(), SANDLOT_DATA_DIR="/tmp/sandlot-test-doctor")
     assert found["engine"]["status"] == "ok"
     assert found["runtime runc"]["status"] == "ok"
@@ -57,39 +57,39 @@ def test_this_machine_is_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-def test_people_read_it_too(tmp_path: Path) -> None:
+def test_people_read_it_too(short_tmp: Path) -> None:
     ran = subprocess.run(
         [*SANDLOT, "doctor"],
         capture_output=True,
         text=True,
         timeout=60,
-        env=environment(SANDLOT_PORT=free_port(), SANDLOT_DATA_DIR=str(tmp_path)),
+        env=environment(SANDLOT_PORT=free_port(), SANDLOT_DATA_DIR=str(short_tmp)),
     )
     assert ran.returncode == 0, ran.stderr
     assert "ok    engine: answers" in ran.stdout
     assert "\x1b" not in ran.stdout
 
 
-def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
+def test_an_engine_that_is_not_there(short_tmp: Path) -> None:
     found = doctor(
         code=1,
         SANDLOT_PORT=free_port(),
-        SANDLOT_DATA_DIR=str(tmp_path),
-        DOCKER_HOST=f"unix://{tmp_path}/none",
+        SANDLOT_DATA_DIR=str(short_tmp),
+        DOCKER_HOST=f"unix://{short_tmp}/none",
     )
     assert found["engine"]["status"] == "fail"
     assert "docker" in found["engine"]["fix"].lower()
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_port_that_is_taken(short_tmp: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        found = doctor(code=1, SANDLOT_PORT=str(listening.getsockname()[1]), SANDLOT_DATA_DIR=str(tmp_path))
+        found = doctor(code=1, SANDLOT_PORT=str(listening.getsockname()[1]), SANDLOT_DATA_DIR=str(short_tmp))
     assert found["port"]["status"] == "fail"
 
 
 @pytest.mark.docker
-def test_a_port_that_is_ours(served: Served, tmp_path: Path) -> None:
-    found = doctor(code=0, SANDLOT_PORT=served.url.rpartition(":")[2], SANDLOT_DATA_DIR=str(tmp_path))
+def test_a_port_that_is_ours(served: Served, short_tmp: Path) -> None:
+    found = doctor(code=0, SANDLOT_PORT=served.url.rpartition(":")[2], SANDLOT_DATA_DIR=str(short_tmp))
     assert "Sandlot server" in found["port"]["message"]
 
 
