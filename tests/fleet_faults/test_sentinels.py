@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -82,15 +83,23 @@ async def test_the_first_sentinel_goes_with_the_primary(watched: Watched, how: s
         await directory.close()
 
 
-async def test_a_primary_that_was_replaced_hears_nothing_more(watched: Watched) -> None:
+async def test_a_primary_that_was_replaced_hears_nothing_more(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody has closed the connections to it: it was cut off from the Sentinels alone."""
     directory = directory_of(watched)
     try:
         await asyncio.gather(*(directory.workers() for _ in range(8)))
-        assert len(directory._calls._idle) > 1
-        # What a new connection would find out.
-        directory._calls._pool.master_address = ("127.0.0.1", watched.replica.port)
-        await directory.workers()
-        assert len(directory._calls._idle) == 1, "the one that was made for this call"
+        pool = directory._calls._redis.connection_pool
+        idle = list(pool._available_connections)
+        assert len(idle) > 1
+        assert {connection.port for connection in idle if connection.is_connected} == {watched.primary.port}
+        # What a new connection finds out from the Sentinels.
+        replica = ("127.0.0.1", watched.replica.port)
+        monkeypatch.setattr(pool.sentinel_manager, "discover_master", AsyncMock(return_value=replica))
+        await pool.get_master_address()
+        assert not any(connection.is_connected for connection in idle)
+        with pytest.raises(Unavailable, match="is now a slave"):  # the replica itself says so: it was asked
+            await directory.workers()
     finally:
         await directory.close()
