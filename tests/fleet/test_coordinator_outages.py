@@ -6,6 +6,7 @@ import pytest
 
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession
 from tests.fleet.fakes import TIMINGS, Scene
 
@@ -50,7 +51,7 @@ async def test_what_was_old_when_the_directory_went_away_does_not_become_new(
     for later_s in (known_for_s, known_for_s + 500):
         locations._clock = lambda later_s=later_s: since + locations._fresh_s + later_s
         assert (await scene.coordinator.get_session(session.id)).id == session.id
-        access = scene.coordinator.access(session)
+        access = scene.coordinator.access(OWNER, session)
         assert (access is None) == (known_for_s > 0), "nothing ages while the directory is away"
 
 

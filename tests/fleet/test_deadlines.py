@@ -9,6 +9,7 @@ import pytest
 
 from sandlot.domain.errors import LinkInterrupted, SandboxUnresponsive
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.coordinator import options
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -44,4 +45,4 @@ async def test_o1_what_a_worker_says_of_a_silent_sandbox_is_passed_on(scene: Sce
         await asyncio.wait_for(scene.coordinator.execute(session.id, ExecRequest("true")), 20)
     shown = await scene.coordinator.get_session(session.id)
     assert shown.state is SessionState.UNRESPONSIVE
-    assert scene.coordinator.access(shown) is not None  # who asks the worker itself hears the same
+    assert scene.coordinator.access(OWNER, shown) is not None  # who asks the worker itself hears the same

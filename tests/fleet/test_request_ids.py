@@ -14,7 +14,7 @@ from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
 from tests.fleet.fakes import FleetFake, Scene
 from tests.service.served import served
 
-NOTED = ("create_session", "execute", "start_exec", "attach_exec")
+NOTED = ("create_assigned", "execute", "start_exec", "attach_exec")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_every_way_to_a_worker(scene: Scene, noted: list[tuple[str, str]],
     assert [answer.headers[REQUEST_ID_HEADER] for answer in (created, ran)] == ["id-1", "id-2"]
     assert own.headers[REQUEST_ID_HEADER].startswith("req_")
     assert noted == [
-        ("create_session", "id-1"),
+        ("create_assigned", "id-1"),
         ("execute", "id-2"),
         ("start_exec", "id-3"),
         ("execute", own.headers[REQUEST_ID_HEADER]),
