@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandlot.domain.principal import OWNER
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.service import Catalogue
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.coordinator.host import CoordinatorHost

@@ -15,8 +15,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from sandlot.api.app import routed_app
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.ids import new_exec_id, new_sandbox_id, new_session_id
-from sandlot.domain.principal import OWNER
 from sandlot.testing import FakeService
 from tests.fleet.straight_rig import Rig, rigged
 from tests.service.served import served

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
-from sandlot.domain.principal import Principal
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate

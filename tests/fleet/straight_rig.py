@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sandlot.client.http import HttpService
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import (
     SandlotError,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.principal import Principal
 from sandlot.domain.service import Access, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, Session
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate

@@ -9,6 +9,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
     Busy,
@@ -22,7 +23,6 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator.options import CoordinatorOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession
 from tests.fleet.fakes import TIMINGS, Scene
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from sandlot.client.async_client import AsyncClient
+from sandlot.domain.callers.principal import USER_SCOPES, Principal
 from sandlot.domain.errors import NotFound
-from sandlot.domain.principal import USER_SCOPES, Principal
 from sandlot.testing.service_suite import ServiceHarness
 from sandlot.testing.service_suite.tenants import TenantCases
 from tests.fleet.fakes import two_workers

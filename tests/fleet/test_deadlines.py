@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import LinkInterrupted, SandboxUnresponsive
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionState
 from sandlot.fleet.coordinator import options
 from sandlot.fleet.coordinator.options import CoordinatorOptions

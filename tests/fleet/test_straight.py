@@ -10,13 +10,13 @@ import pytest_asyncio
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.http import HttpService
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import (
     SessionEnded,
     Unauthorized,
 )
 from sandlot.domain.execution import ExecRequest, PtySize
 from sandlot.domain.files import FileChange
-from sandlot.domain.principal import OWNER
 from sandlot.domain.session import CreateSession, SessionChange
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from tests.fleet.straight_rig import API_KEY, Rig, pieces, rigged

@@ -18,8 +18,8 @@ from redis import Redis
 
 from sandlot import AsyncClient, AsyncSession
 from sandlot.client.http import HttpService
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.principal import OWNER
 from sandlot.domain.recovery import LIVE_STATES
 from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
 from sandlot.fleet.directory.contract import Timings

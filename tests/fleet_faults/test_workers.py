@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from sandlot import AsyncSession, errors
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.ids import new_exec_id
-from sandlot.domain.principal import OWNER
 from tests.faults.invariants import counted, times_run, told, until_told
 from tests.faults.rig import created_at_last
 from tests.fleet_faults.healing import healing

@@ -13,12 +13,12 @@ import pytest_asyncio
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.sync.client import Client
+from sandlot.domain.callers.principal import OWNER, USER_SCOPES, Principal
 from sandlot.domain.errors import SandlotError, Unauthorized
-from sandlot.domain.principal import OWNER, USER_SCOPES, Principal
 from sandlot.domain.service import SandboxService
 from sandlot.testing import FakeService
+from sandlot.testing.over_sync import THREADS
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
-from sandlot.testing.service_suite.over_sync import THREADS
 from tests.service.served import served
 from tests.service.workers import engine_call, worker
 

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 from fastapi import Depends, Header, Query
 from starlette.requests import HTTPConnection
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.principal import Principal
 from sandlot.domain.service import Access, SandboxHost, SandboxService
 from sandlot.domain.session import Session
 

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.principal import Principal, Scope
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
 

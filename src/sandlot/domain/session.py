@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from sandlot.domain.callers.principal import DEFAULT_TENANT
 from sandlot.domain.capacity.limits import LimitChange, Limits
 from sandlot.domain.errors import (
     InvalidRequest,
 )
 from sandlot.domain.ids import is_name, is_thread
-from sandlot.domain.principal import DEFAULT_TENANT
 from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_ENVIRONMENT = "base"

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import jwt
 
+from sandlot.domain.callers.principal import ALL_SCOPES, DEFAULT_TENANT, Principal, Scope
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
 from sandlot.domain.ids import is_session_id
-from sandlot.domain.principal import ALL_SCOPES, DEFAULT_TENANT, Principal, Scope
 from sandlot.domain.service import Access
 from sandlot.domain.session import Session
 

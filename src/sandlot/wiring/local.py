@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 
 from sandlot.config.reading import server_settings
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Conflict
-from sandlot.domain.principal import OWNER
 from sandlot.wiring.logs import configure_logs
 from sandlot.wiring.worker import named_by_folder, starting, worker_parts
 from sandlot.worker.host import WorkerHost

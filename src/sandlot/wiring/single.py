@@ -7,7 +7,7 @@ import structlog
 from sandlot.api import create_app
 from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
-from sandlot.domain.principal import OWNER
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.service import Catalogue, SandboxHost
 from sandlot.integrations.mcp.lazy_endpoint import LazyMcpEndpoint, mcp_is_installed
 from sandlot.wiring.announcing import announced

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import structlog
 
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
-from sandlot.domain.principal import Principal
-from sandlot.domain.scoped_service import scoped
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.providers.base import Provider

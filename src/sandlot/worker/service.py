@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.paging import page_of
-from sandlot.domain.principal import Principal
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
 from sandlot.providers.base import Sandbox

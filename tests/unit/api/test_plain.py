@@ -9,9 +9,9 @@ import httpx
 from tests.unit.api.conftest import KEY, living
 
 from sandlot.api.edge.raw_routes import RawRoute
+from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.errors import InvalidRequest, Unavailable
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.principal import OWNER, Principal
 from sandlot.domain.session import Session
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
 

@@ -15,8 +15,8 @@ from websockets.exceptions import InvalidStatus
 
 from sandlot.api import create_app
 from sandlot.api.edge.admission import Admission, Refusal
+from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.errors import NotFound, SandlotError, Unauthorized, Unavailable
-from sandlot.domain.principal import OWNER, Principal
 from sandlot.domain.service import Access
 from sandlot.domain.session import Session
 from sandlot.testing import FakeService

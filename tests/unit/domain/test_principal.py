@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandlot.domain.errors import Forbidden, InvalidRequest
-from sandlot.domain.principal import (
+from sandlot.domain.callers.principal import (
     ALL_SCOPES,
     NOBODY,
     USER_SCOPES,
@@ -17,7 +16,8 @@ from sandlot.domain.principal import (
     check_tenant,
     parse_scopes,
 )
-from sandlot.domain.scoped_service import ScopedService, scoped
+from sandlot.domain.callers.scoped_service import ScopedService, scoped
+from sandlot.domain.errors import Forbidden, InvalidRequest
 from sandlot.domain.service import SandboxService
 from sandlot.testing import FakeService
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from sandlot.domain.callers.principal import MEMBER, OWNER, Principal, Scope
 from sandlot.domain.errors import InvalidRequest, NotFound, SandlotError, Unauthorized
-from sandlot.domain.principal import MEMBER, OWNER, Principal, Scope
 from sandlot.domain.session import Session
 from sandlot.fleet import access
 from sandlot.fleet.access import (

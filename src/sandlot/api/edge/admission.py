@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sandlot.domain.callers.principal import MEMBER, NOBODY, OWNER, Principal
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
-from sandlot.domain.principal import MEMBER, NOBODY, OWNER, Principal
 from sandlot.wire.error_codes import status_of
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -81,8 +81,11 @@ class EdgeMiddleware:
         current_request_id.set(request_id)
         method = scope.get("method", "WEBSOCKET")
         admitted = self._admission.admit(method, scope["path"], scope["headers"])
-        refusal = admitted if isinstance(admitted, Refusal) else None
-        scope["state"]["principal"] = admitted
+        refusal = None
+        if isinstance(admitted, Refusal):
+            refusal = admitted
+        else:
+            scope["state"]["principal"] = admitted
         with contextlib.ExitStack() as stack:
             account = Account(self._budget)
             current_account.set(account)

@@ -9,8 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from sandlot.api.edge.error_responses import check_is_post, error_response
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.principal import Principal
 
 Handler = Callable[[Principal, bytes], Awaitable[tuple[int, bytes]]]
 

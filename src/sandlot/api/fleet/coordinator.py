@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sandlot.api.context import Caller
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
-from sandlot.domain.principal import Scope, check_tenant
+from sandlot.domain.callers.principal import Scope, check_tenant
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionsBody
 
 

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from sandlot.api.context import Caller
 from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.responses.json import encode_json
+from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.principal import Principal, Scope
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession
 from sandlot.wire.fleet_bodies import AssignedCreateBody

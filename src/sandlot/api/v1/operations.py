@@ -17,7 +17,7 @@ from sandlot.api.context import Caller, Host, Service
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.api.v1.metrics import RequestMetrics
-from sandlot.domain.principal import Scope
+from sandlot.domain.callers.principal import Scope
 from sandlot.domain.service import ServiceHealth
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)

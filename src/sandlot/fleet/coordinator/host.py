@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Final
 
-from sandlot.domain.principal import Principal
-from sandlot.domain.scoped_service import scoped
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.access import AccessTokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sandlot.domain.principal import Principal, Scope
+from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.coordinator.health import FleetHealth
 from sandlot.fleet.coordinator.options import CoordinatorOptions

@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     InvalidRequest,
@@ -29,7 +30,6 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.files_within import FilesWithin
-from sandlot.domain.principal import Principal
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,

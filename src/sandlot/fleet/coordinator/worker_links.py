@@ -18,6 +18,7 @@ from sandlot.client.http.streams.execution import Dial
 from sandlot.client.http.transport.connection import Connection
 from sandlot.client.http.transport.errors import is_transport_failure
 from sandlot.client.http.transport.request import encode, segment
+from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import (
     InvalidRequest,
@@ -28,7 +29,6 @@ from sandlot.domain.errors import (
     Unavailable,
     Unsupported,
 )
-from sandlot.domain.principal import MEMBER, Principal
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sandlot.client.async_client import AsyncClient
-from sandlot.domain.principal import Principal
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.service import Catalogue
 
 if TYPE_CHECKING:

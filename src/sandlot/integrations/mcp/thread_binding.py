@@ -12,8 +12,8 @@ from mcp.server.mcpserver import Context
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import InvalidRequest, NotFound
-from sandlot.domain.principal import Principal
 from sandlot.integrations.sandboxes import Sandboxes
 
 THREAD_HEADER: Final = "X-Thread-Id"

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
+from sandlot.domain.callers.principal import OWNER, Principal
+from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
@@ -25,8 +27,6 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.paging import page_of
-from sandlot.domain.principal import OWNER, Principal
-from sandlot.domain.scoped_service import scoped
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,

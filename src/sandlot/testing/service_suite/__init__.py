@@ -11,6 +11,7 @@ every case::
 The cases use only commands that bash and the fake's small shell run alike.
 """
 
+from sandlot.testing.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.background import BackgroundCases, TerminalCases
 from sandlot.testing.service_suite.execs import ExecCases
 from sandlot.testing.service_suite.expiry import ExpiryCases
@@ -18,7 +19,6 @@ from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
 from sandlot.testing.service_suite.output import EndsCases, MergedOutputCases
-from sandlot.testing.service_suite.over_sync import AsyncOverSync
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
 from sandlot.testing.service_suite.streams import StreamCases

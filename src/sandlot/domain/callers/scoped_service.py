@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,

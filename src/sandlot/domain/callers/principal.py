@@ -70,8 +70,7 @@ class Principal:
         """Raise ``Forbidden`` if the caller lacks the scope."""
         if scope not in self.scopes:
             raise Forbidden(
-                f"This key lacks the scope {scope.value}. Use a key that has it; "
-                "`sandlot keys create --scope` makes one.",
+                f"This key lacks the scope {scope.value}. Use a key that has it.",
                 details={"scope": scope.value},
             )
 

@@ -1,0 +1,1 @@
+"""Who makes a call, and what its scopes allow."""
