@@ -6,6 +6,8 @@ Needs Redis 7 or Valkey. ``contract.py`` says which failures it must survive,
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -90,6 +92,8 @@ class RedisDirectory:
         # Leases for which the count did not grow with a write. Redis lost the writes in between,
         # even if later writes have brought the count back to where it was.
         self._rolled_back: set[tuple[str, int]] = set()
+        # Numbers all writes, so that Redis can tell that one has been overtaken by a forget.
+        self._numbers = itertools.count(1)
 
     @classmethod
     def open(
@@ -288,7 +292,10 @@ class RedisDirectory:
         """Run a script that Redis counts as a write of this worker."""
         lease_key = (lease.worker_id, lease.epoch)
         acknowledged = self._writes.get(lease_key, 0)
-        writes, *answer = await self._run_fenced(name, lease, **arguments)
+        while True:
+            with contextlib.suppress(_Overtaken):
+                writes, *answer = await self._run_fenced(name, lease, number=next(self._numbers), **arguments)
+                break
         if writes <= acknowledged:
             self._rolled_back.add(lease_key)
         self._writes[lease_key] = max(writes, self._writes.get(lease_key, 0))
@@ -309,7 +316,13 @@ class RedisDirectory:
             raise rules.replaced(lease.worker_id, lease.epoch)
         if outcome == b"unknown":
             raise rules.unknown_lease(lease.worker_id, lease.epoch)
+        if outcome == b"late":
+            raise _Overtaken
         return answer
+
+
+class _Overtaken(Exception):
+    """A forget that was sent after this write has reached Redis before it."""
 
 
 def _ms(seconds: float) -> int:

@@ -11,7 +11,7 @@ if w[2] and w[2] ~= A.token and now < tonumber(w[3]) and A.last_epoch <= last th
 end
 local epoch = math.max(last, A.last_epoch) + 1
 withdraw(A.worker)
-call('HDEL', key, 'report', 'environments')
+call('HDEL', key, 'report', 'environments', 'forgot')
 call(
   'HSET', key, 'url', A.url, 'version', A.version, 'epoch', epoch, 'token', A.token, 'until', now + A.lease,
   'writes', 0

@@ -5,7 +5,7 @@
 -- <prefix>meta               hash: generation, born, settles, and the directory's clock
 -- <prefix>workers            sorted set: worker -> end of its lease
 -- <prefix>epochs             hash: worker -> its last epoch; kept after the worker is gone
--- <prefix>w:<worker>         hash: card, lease, last report
+-- <prefix>w:<worker>         hash: card, lease, last report, number of its last forget
 -- <prefix>w:<worker>:s       set: its live and lost sessions
 -- <prefix>w:<worker>:p       hash: reserved places, f:<environment> all, w:<environment> warm ones
 -- <prefix>free:<environment> sorted set: worker -> room;  <prefix>warm:<environment> the same, for
@@ -104,12 +104,16 @@ local function keep_settling()
 end
 
 -- Nil if the caller holds the worker's current lease. Otherwise the answer that it does not.
+-- 'late' refuses a write that was sent before the worker's last forget but arrives after it, as
+-- happens when a network comes back: it would record again what that forget removed. The worker
+-- numbers its writes. If it still waits for this one, it sends it again with a new number.
 local function fenced()
-  local w = call('HMGET', P .. 'w:' .. A.worker, 'epoch', 'token')
+  local w = call('HMGET', P .. 'w:' .. A.worker, 'epoch', 'token', 'forgot')
   local epoch = tonumber(w[1])
   -- The worker left, or the directory lost writes in a failover and knows only an earlier lease.
   if not epoch or epoch < A.epoch or epoch == A.epoch and not w[2] then return {'unknown'} end
   if epoch ~= A.epoch or w[2] ~= A.token then return {'replaced'} end
+  if A.number and w[3] and A.number < tonumber(w[3]) then return {'late'} end
   return nil
 end
 
