@@ -50,9 +50,9 @@ class Client(Facade[AsyncClient]):
         """Run a worker inside this process, for this program alone, instead of using a server.
 
         The worker starts when the client is first used. Options are the server's settings by name
-        (docs/reference/settings.md), such as ``Client.local(pool_size=2)``. All sessions end with
-        the program, including those of threads. With ``keep_sessions=True`` they stay, and the next
-        local program finds them again.
+        (docs/reference/settings.md), such as ``Client.local(pool_size=2)``. The sessions that the
+        program created end with it, including those of threads. With ``keep_sessions=True`` they
+        stay, and the next local program finds them again.
         """
         return cls(_wrapped=AsyncClient.local(**options))
 
