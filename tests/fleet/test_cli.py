@@ -101,7 +101,7 @@ async def test_one_server_is_no_fleet(scene: Scene, words: tuple[str, ...]) -> N
     ("variables", "words"),
     [
         ({}, "SANDLOT_FLEET_KEYS"),
-        ({"SANDLOT_FLEET_KEYS": "short"}, "Signing key 1"),
+        ({"SANDLOT_FLEET_KEYS": "short"}, "Key 1 in SANDLOT_FLEET_KEYS"),
         (
             {"SANDLOT_FLEET_KEYS": FLEET_KEYS, "SANDLOT_LEASE_S": "9", "SANDLOT_LOST_AFTER_S": "3"},
             "SANDLOT_LOST_AFTER_S must not",

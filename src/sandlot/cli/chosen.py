@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 ThreadOption = Annotated[
     str | None,
-    typer.Option("--thread", metavar="THREAD", help="Use the session of this thread instead of SESSION."),
+    typer.Option(
+        "--thread",
+        metavar="THREAD",
+        help="Use the session of this thread (your id for a conversation) instead of SESSION.",
+    ),
 ]
 
 

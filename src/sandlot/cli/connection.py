@@ -70,7 +70,10 @@ async def _choose(
             note(f"Using the server at {found.url} (started {ago(found.started_at)}).")
         return _server_client(found.url, options.api_key)
     if not or_local:
-        advice = await unannounced_server() or "Start one with `sandlot serve`, or name one with --url."
+        advice = (
+            await unannounced_server()
+            or "Start one with `sandlot serve`, or name one: sandlot --url URL COMMAND"
+        )
         raise Unavailable(f"No server found on this machine. {advice}")
     server_module("sandlot.wiring", needed_by="No server was found, and running locally")
     if not quiet:

@@ -44,11 +44,12 @@ async def find_server(*, quiet: bool = False) -> Announcement | None:
     if name is None:
         raise Unavailable(
             f"The server at {found.url} (process {found.pid}) is running, but does not answer. "
-            "Restart it, or name another one with --url."
+            "Restart it, or name another one: sandlot --url URL COMMAND"
         )
     raise Conflict(
         f"Another program answers at {found.url} in place of the server that announced itself there "
-        f"(process {found.pid}). Nothing was sent to it. Restart your server, or name one with --url."
+        f"(process {found.pid}). Your API key was not sent to it. Restart your server, or name one: "
+        "sandlot --url URL COMMAND"
     )
 
 
@@ -57,8 +58,8 @@ async def unannounced_server() -> str:
     if await _name_of_server(DEFAULT_URL, HINT_WITHIN_S) is None:
         return ""
     return (
-        f"A server answers at {DEFAULT_URL}, but it belongs to another user or uses another data folder. "
-        f"If you trust it, use it with: sandlot --url {DEFAULT_URL} COMMAND"
+        f"A server answers at {DEFAULT_URL}, but it belongs to another user, uses another data folder, or is "
+        f"part of a fleet. If you trust it, use it with: sandlot --url {DEFAULT_URL} COMMAND"
     )
 
 

@@ -55,7 +55,9 @@ def parse_remote(text: str | None, thread: str | None, *, path_optional: bool = 
         return RemotePath(None, thread, text or ".")
     session_id, _, path = (text or "").partition(":")
     if not session_id or not (path or path_optional):
-        raise typer.BadParameter(f"{text!r} is not a path in a session. Write SESSION:PATH, or use --thread.")
+        form = "SESSION or SESSION:PATH" if path_optional else "SESSION:PATH"
+        problem = f"{text!r} is not a path in a session." if text else "Missing session."
+        raise typer.BadParameter(f"{problem} Write {form}, or use --thread.")
     return RemotePath(session_id, None, path or ".")
 
 
@@ -211,7 +213,7 @@ def _name(path: Path | PurePosixPath) -> str:
     """Return the file name that the user typed. A sandbox's answer must never name a local file."""
     name = path.resolve().name if isinstance(path, Path) else path.name
     if name in ("", ".", ".."):
-        raise typer.BadParameter(f"{path} has no file name. Name the copy.")
+        raise typer.BadParameter(f"{path} has no file name. Pass a target path that ends in a file name.")
     return name
 
 

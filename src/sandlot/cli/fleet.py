@@ -135,7 +135,9 @@ def _with_operator(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable
 
     settings = client_settings(ctx.obj.url, ctx.obj.api_key)
     if not ctx.obj.url:  # not the default address: the key must not go to an unknown program there
-        raise InvalidRequest("Name a coordinator of the fleet with --url, or set SANDLOT_URL.")
+        raise InvalidRequest(
+            "Name a coordinator of the fleet: sandlot --url URL fleet COMMAND, or set SANDLOT_URL."
+        )
 
     async def run() -> T:
         operator = FleetOperator(settings.url, settings.api_key)

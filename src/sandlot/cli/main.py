@@ -26,8 +26,20 @@ app = typer.Typer(
 
 # Advice that the error message itself cannot give. The first class that matches is used.
 _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
-    (errors.Unauthorized, "Pass the server's key with --api-key, or set SANDLOT_API_KEY."),
-    (errors.SandboxLost, "Run `sandlot sessions recreate SESSION` to give it a new, empty sandbox."),
+    (
+        errors.Unauthorized,
+        "Pass the server's key before the command (sandlot --api-key KEY COMMAND), or set SANDLOT_API_KEY.",
+    ),
+    (
+        errors.SandboxLost,
+        "Run `sandlot sessions recreate SESSION` to give the session a new, empty sandbox. Without a "
+        "server, use another --thread.",
+    ),
+    (
+        errors.ThreadDiffers,
+        "Leave out --environment to use that session as it is, or run `sandlot sessions delete --thread "
+        "THREAD` to start over.",
+    ),
     (errors.SessionEnded, "Run `sandlot sessions list` to see the active sessions."),
     (
         errors.ImageMissing,
@@ -58,7 +70,12 @@ def options(
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", envvar="SANDLOT_API_KEY", help="The server's API key.", show_envvar=True),
+        typer.Option(
+            metavar="KEY",
+            envvar="SANDLOT_API_KEY",
+            help="The server's API key. Goes before the command, like --url.",
+            show_envvar=True,
+        ),
     ] = None,
     show_version: Annotated[
         bool,
@@ -111,7 +128,7 @@ def report(error: SandlotError) -> None:
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
     # A coordinator reports an unreachable worker with the same reason. Then a server has answered.
     if error.details.get("reason") == UNREACHABLE and "request_id" not in error.details:
-        advice = "To use another server, pass --url or set SANDLOT_URL."
+        advice = "To use another server: sandlot --url URL COMMAND, or set SANDLOT_URL."
     if advice is not None:
         print(f"  {advice}", file=sys.stderr)
     if request_id := error.details.get("request_id"):

@@ -10,6 +10,7 @@ import typer
 
 from sandlot.cli.chosen import ThreadOption, find_session, parse_variables
 from sandlot.cli.connection import with_client
+from sandlot.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -53,7 +54,10 @@ Variables = Annotated[
 Thread = Annotated[
     str | None,
     typer.Option(
-        "--thread", metavar="THREAD", help="Use this thread's session. It is created if missing, and kept."
+        "--thread",
+        metavar="THREAD",
+        help="Use the session of this thread, which is your own id for a conversation. It is created if "
+        "missing, and kept.",
     ),
 ]
 Timeout = Annotated[
@@ -61,7 +65,8 @@ Timeout = Annotated[
     typer.Option(
         metavar="SECONDS",
         callback=_check_timeout,
-        help=f"Kill the command or shell after this many seconds, at least {MIN_TIMEOUT_S}.",
+        help=f"Kill the command or shell after this many seconds, at least {MIN_TIMEOUT_S}. Without it, the "
+        "server's limit applies: by default 1 hour, or 5 minutes with --json.",
     ),
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the session after the command or shell ends.")]
@@ -104,7 +109,7 @@ def run(
     """Run a command in a temporary sandbox.
 
     Uses the server that you name (`sandlot --url URL run …`), or the one that you run on this machine.
-    Without any, it runs the command locally with Docker. A line on stderr says which.
+    If there is none, it runs the command locally with Docker. A line on stderr says which it uses.
 
     Exits with the status of the command. Everything from the first word of the command on belongs to
     the command: `sandlot run ls -l` needs no `--`.
@@ -151,6 +156,11 @@ def exec_(
     from sandlot.cli.terminal import attach
 
     session_id = None if thread is not None else words[0]
+    if session_id is not None and len(words) == 1:
+        raise InvalidRequest(
+            "Missing command. The first word is the session: sandlot exec SESSION COMMAND, or sandlot exec "
+            "--thread THREAD COMMAND"
+        )
     command = attach.parse_command(words if session_id is None else words[1:])
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env), "merge_output": merge_output}
 

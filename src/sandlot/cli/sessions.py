@@ -149,7 +149,7 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         ("generation", str(info.generation)),
         ("created", display.timestamp(info.created_at)),
         ("last active", display.timestamp(info.last_active_at)),
-        ("ends", f"{display.timestamp(info.expires_at)} (in {display.time_left(info.expires_at)})"),
+        ("ends", _ends(info)),
         ("idle timeout", display.duration(info.idle_timeout_s)),
         ("lifetime", display.duration(info.lifetime_s)),
         ("memory", display.size(limits.memory_bytes)),
@@ -167,3 +167,11 @@ def _show(session: AsyncSession, as_json: bool) -> None:
             ("kept", ", ".join(info.loss.kept) or "-"),
         ]
     display.print_fields(fields)
+
+
+def _ends(session: Session) -> str:
+    from sandlot.cli.terminal import display
+
+    if session.expires_at is None:
+        return "never"
+    return f"{display.timestamp(session.expires_at)} (in {display.time_left(session.expires_at)})"

@@ -105,7 +105,8 @@ class AsyncExec:
         end = summary.output_end
         if end is None:
             raise Unsupported(
-                "This sandbox's agent is too old for read(). Use events(), or recreate the session."
+                "This sandbox was created by an older version of Sandlot, which has no read(). Use "
+                "events(), or delete the session and create a new one."
             )
         if summary.running and end <= offset:
             return OutputSoFar(b"", offset, running=True)

@@ -78,9 +78,7 @@ def seconds_of_duration(duration: float | str) -> float | None:
         return None
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
-        raise InvalidRequest(
-            f"{duration!r:.40} is not a valid time. Use a value such as 90, 30m, 1h or never."
-        )
+        raise InvalidRequest(f"{duration!r:.40} is not a valid time. Use a value such as 90, 30m or 1h.")
     return float(match[1]) * _DURATION_UNITS[match[2]]
 
 

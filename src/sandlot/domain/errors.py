@@ -271,8 +271,8 @@ class SandboxQuarantined(SandboxLost):
 class SandboxUnresponsive(SandlotError):
     """The sandbox does not answer. It may be frozen or overloaded; it is not lost, and may recover.
 
-    What to do: retry later. Ask for a command by the same exec id, which never runs it twice. To give the
-    sandbox up, recreate or delete the session.
+    What to do: retry later, with the same exec id: Sandlot never runs a command twice under one id. To give
+    the sandbox up, recreate or delete the session.
     """
 
     code = "sandbox_unresponsive"
@@ -283,7 +283,8 @@ class SandboxUnresponsive(SandlotError):
 class LinkInterrupted(SandlotError):
     """The connection to the server or to the sandbox broke during the call.
 
-    What to do: ask again with the same exec id, which never runs a command twice.
+    What to do: repeat the call. For a command, pass the same exec id: Sandlot never runs a command twice
+    under one id.
     """
 
     code = "link_interrupted"

@@ -100,9 +100,9 @@ class ExecRequest:
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.argv is None):
-            raise InvalidRequest("Pass either command or argv, not both.")
+            raise InvalidRequest("Pass exactly one of command and argv.")
         if self.argv is not None and not self.argv:
-            raise InvalidRequest("argv is empty.")
+            raise InvalidRequest("The command is empty.")
         if not is_exec_id(self.exec_id):
             raise InvalidRequest("exec_id must be 1-64 letters, digits, dots, dashes or underscores.")
         if self.shell is not None:
@@ -112,7 +112,7 @@ class ExecRequest:
                 )
             if self.command is None or self.pty is not None:
                 raise InvalidRequest(
-                    "A shell runs a command string without its own terminal. Leave out argv and pty."
+                    "A shell takes the command as a string, not as a list (argv), and has no terminal (pty)."
                 )
         if self.timeout_s is not None and not 0 < self.timeout_s <= 7 * 24 * 3600:
             raise InvalidRequest("timeout_s must be more than 0 and at most a week.")

@@ -40,6 +40,9 @@ MAX_MEMBER_TOKENS: Final = 4096
 # The longest time that a coordinator relies on the last known state of a live worker.
 MAX_FRESH_S: Final = 2.0
 
+_NOT_OURS: Final = (
+    "Invalid token: this fleet did not sign it. Clients must use the coordinator's URL, not a worker's."
+)
 _SESSIONS: Final = "/v1/sessions/"
 _KID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SECRET: Final = re.compile(r"[!-+\--~]+")  # printable, no space, no comma
@@ -54,8 +57,7 @@ class SigningKeys:
     def __init__(self, secrets: Mapping[str, str]) -> None:
         if not secrets:
             raise InvalidRequest(
-                "A fleet needs at least one signing key. Write kid:secret, and separate several keys with "
-                "commas."
+                "SANDLOT_FLEET_KEYS is empty. Write id:secret, and separate several keys with commas."
             )
         self._secrets = dict(secrets)
         self._kid, self._secret = next(iter(self._secrets.items()))
@@ -71,19 +73,20 @@ class SigningKeys:
             kid, colon, secret = entry.strip().partition(":")
             if not colon or _KID.fullmatch(kid) is None:
                 raise InvalidRequest(
-                    f"Signing key {place} must begin with an id (letters, digits, _ . -) and a colon."
+                    f"Key {place} in SANDLOT_FLEET_KEYS must begin with an id (letters, digits, _ . -) and a "
+                    "colon, as in k1:SECRET."
                 )
             if len(secret) < MIN_SECRET_CHARS:
                 raise InvalidRequest(
-                    f"The secret of signing key {place} has fewer than {MIN_SECRET_CHARS} characters. "
-                    "To create one: openssl rand -hex 32"
+                    f"The secret of key {place} in SANDLOT_FLEET_KEYS has fewer than {MIN_SECRET_CHARS} "
+                    "characters. To create one: openssl rand -hex 32"
                 )
             if _SECRET.fullmatch(secret) is None:
                 raise InvalidRequest(
-                    f"The secret of signing key {place} must be printable ASCII without spaces."
+                    f"The secret of key {place} in SANDLOT_FLEET_KEYS must be printable ASCII without spaces."
                 )
             if kid in secrets:
-                raise InvalidRequest(f"Signing key {place} has the same id as an earlier key.")
+                raise InvalidRequest(f"Key {place} in SANDLOT_FLEET_KEYS has the same id as an earlier key.")
             secrets[kid] = secret
         return cls(secrets)
 
@@ -233,7 +236,7 @@ class TokenGate:
         if claims is None:
             claims = self._keys.verified(token)
             if claims is None:
-                return Unauthorized("Invalid token: this fleet did not sign it.")
+                return Unauthorized(_NOT_OURS)
             if len(self._verified) >= MAX_VERIFIED:
                 del self._verified[next(iter(self._verified))]
             self._verified[token] = claims
@@ -245,7 +248,7 @@ class TokenGate:
                 return _caller(claims, default_tenant=DEFAULT_TENANT)
             return Unauthorized("This token is for another worker.")
         if claims["aud"] != SESSION_AUDIENCE:  # such as a list of audiences, which we never sign
-            return Unauthorized("Invalid token: this fleet did not sign it.")
+            return Unauthorized(_NOT_OURS)
         return self._admit_to_session(claims, path)
 
     def _admit_to_session(self, claims: Mapping[str, Any], path: str) -> Principal | SandlotError:

@@ -13,7 +13,7 @@ from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
 from sandlot.config.registry import load_registry
 from sandlot.config.settings import ServerSettings
-from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized
+from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
 from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -102,7 +102,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
         if membership.fenced:
-            raise Conflict(f"Another process replaced this worker: {membership.problem}")
+            raise Conflict(f"{membership.problem} Give each worker its own --id.")
     finally:
         listener.close()
         await worker.close()
@@ -146,7 +146,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             url=f"http://{settings.host}:{settings.port}",
             redis=fleet.redis_for_logs,
             key="required" if settings.key else "not required (loopback only)",
-            straight="clients connect to workers directly"
+            direct="clients connect to workers directly"
             if fleet.direct
             else ("all traffic goes through the coordinator"),
         )
@@ -164,13 +164,18 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
 async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draining: bool) -> None:
     """Start or stop draining the worker of this machine, found by its own settings."""
     links = WorkerLinks(access_tokens(fleet).for_member)
+    worker = WorkerRef(settings.worker_id, advertised_url(settings, fleet), epoch=0)
     try:
-        worker = WorkerRef(settings.worker_id, advertised_url(settings, fleet), epoch=0)
         await (await links.to(worker)).set_draining(draining)
     except Unauthorized as error:
         raise Conflict(
-            f"The worker rejected the token ({error.message.removesuffix('.')}). Set "
-            "SANDLOT_FLEET_KEYS and SANDLOT_WORKER_ID to the worker's own values."
+            f"The worker rejected the token ({error.message.removesuffix('.')}). Use the worker's own "
+            "SANDLOT_FLEET_KEYS and id (--id or SANDLOT_WORKER_ID)."
+        ) from error
+    except Unavailable as error:
+        raise Unavailable(
+            f"No worker answers at {worker.url}. If you started it with options, repeat them before the "
+            "subcommand: sandlot worker --id ID --host HOST drain"
         ) from error
     finally:
         await links.close()

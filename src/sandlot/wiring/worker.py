@@ -77,7 +77,10 @@ def starting(settings: ServerSettings) -> Iterator[None]:
         what = error.message if isinstance(error, SandlotError) else error.strerror or str(error)
         what = what.removesuffix(".")
         if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise EngineProblem(f"The worker cannot start in {folder}: {what}.") from error
+            raise EngineProblem(
+                f"The worker cannot start in {folder}: {what}. Make the folder writable for this user, or "
+                "choose another with SANDLOT_DATA_DIR."
+            ) from error
         raise StorageFull(
             f"The worker cannot start, because the disk of {folder} is full: {what}. Free some space "
             "there, or choose another folder with SANDLOT_DATA_DIR."

@@ -51,9 +51,11 @@ class Disk:
         problems = (disk_problem(space, self._min_free) for space in spaces)
         self._low = next((problem for problem in problems if problem is not None), None)
         await self._store.check_full()
-        if (self.problem is None) != (before is None):
+        if self.problem is not None and before is None:
             folders = [str(folder) for folder in self._folders.values()]
-            log.warning("disk space changed", problem=self.problem or "has room again", folders=folders)
+            log.warning("no new sessions: a disk is nearly full", problem=self.problem, folders=folders)
+        elif self.problem is None and before is not None:
+            log.info("new sessions again: the disk has room")
 
 
 def _read_disk_spaces(folders: Mapping[str, Path]) -> list[DiskSpace]:

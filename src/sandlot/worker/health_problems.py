@@ -31,4 +31,4 @@ def silent_sandboxes(live_sessions: Iterable[LiveSession]) -> Iterator[str]:
         if live_session.unresponsive_since is not None
     ]
     if silent:
-        yield f"{len(silent)} sandboxes do not answer. Sessions: {', '.join(silent[:MAX_NAMED])}"
+        yield f"Sandboxes that do not answer: {len(silent)}. Sessions: {', '.join(silent[:MAX_NAMED])}"

@@ -67,7 +67,8 @@ class WorkerOptions:
             return replace(request, timeout_s=min(usual, ceiling))
         if request.timeout_s > ceiling:
             raise InvalidRequest(
-                f"timeout_s must be at most {ceiling:g} on this server, not {request.timeout_s:g}."
+                f"timeout_s must be at most {ceiling:g} on this server, not {request.timeout_s:g}. The "
+                "operator can raise SANDLOT_MAX_EXEC_TIMEOUT_S."
             )
         return request
 

@@ -23,6 +23,10 @@ OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 METRICS_PATHS: Final = frozenset({"/metrics", "/v1/health"})
 # Accepted values of Sec-Fetch-Site, which browsers send. Other clients send none.
 _ALLOWED_FETCH_SITES: Final = (None, b"same-origin", b"none")
+_NOT_FOR_CLIENTS: Final = (
+    "This is a fleet worker. It accepts only tokens from its coordinator, not API keys. Use the "
+    "coordinator's URL."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class Admission:
         if path in METRICS_PATHS and key is not None and self._is_key(key):
             return MEMBER
         if bearer is None:
-            return Refusal(401, Unauthorized("Missing fleet token. Send Authorization: Bearer TOKEN."))
+            return Refusal(401, Unauthorized(_NOT_FOR_CLIENTS))
         admitted = tokens.admit(bearer, path)
         return admitted if isinstance(admitted, Principal) else Refusal(status_of(admitted), admitted)
 

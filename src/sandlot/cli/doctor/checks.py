@@ -74,7 +74,7 @@ def check_local(host: str) -> Check:
         return ok("engine address", "on this machine")
     return fail(
         "engine address",
-        f"{host} is on another machine, but sandboxes connect to the worker through a Unix socket",
+        f"{host} is not a Unix socket, but sandboxes connect to the worker through one",
         "Run Sandlot on the same machine as Docker, and set DOCKER_HOST to its unix:// address.",
     )
 
@@ -170,9 +170,11 @@ def check_disk(folder: str, free: int | None) -> Check:
             "disk", f"cannot read how much space is free in {folder}", "Check the free space yourself."
         )
     if free < FREE_DISK_NEEDED:
-        return fail("disk", f"{size(free)} free at {folder}", fix)
+        needed = size(FREE_DISK_NEEDED)
+        return fail("disk", f"only {size(free)} free at {folder}; at least {needed} is needed", fix)
     if free < FREE_DISK_WANTED:
-        return warn("disk", f"{size(free)} free at {folder}", fix)
+        wanted = size(FREE_DISK_WANTED)
+        return warn("disk", f"{size(free)} free at {folder}; {wanted} or more is recommended", fix)
     return ok("disk", f"{size(free)} free at {folder}")
 
 

@@ -31,7 +31,9 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_BYTES = 64 * 1024
 _INTERRUPT_TIMEOUT_S = 5.0  # how long to wait for the server to accept an interrupt
 _VERDICT_NOTES = {
-    Verdict.TIMEOUT: "Command timed out after {seconds:.1f} s and was killed.",
+    Verdict.TIMEOUT: (
+        "Command timed out after {seconds:.1f} s and was killed. To allow more time, pass --timeout."
+    ),
     Verdict.OOM: "Command was killed: the sandbox ran out of memory.",
     Verdict.DISK_FULL: "Command failed: the sandbox's disk is full.",
     Verdict.OUTPUT_LIMIT: "Command was killed: it exceeded its output limit.",

@@ -113,8 +113,8 @@ class WorkerLink(HttpService):
             await self._connection.call("POST", path, EMPTY_BODY, repeatable=True)
         except NotFound as error:
             raise Unsupported(
-                "This worker runs an older version without drain and undrain. It accepts sessions "
-                "again after a restart."
+                "This worker runs an older version of Sandlot, which does not support this command. "
+                "Update it. If it is draining, a restart makes it accept sessions again."
             ) from error
 
     async def close(self) -> None:
@@ -247,7 +247,8 @@ class WorkerLinks:
             )
         except InvalidRequest as error:
             raise Unavailable(
-                f"worker {worker.id} gives an address that cannot be used: {error.message}",
+                f"Worker {worker.id} advertises an address that cannot be used: {error.message} Correct its "
+                "SANDLOT_ADVERTISE_URL.",
                 details={"reason": "worker_unreachable", "worker_id": worker.id},
             ) from error
         return WorkerLink(connection, Sender(connection.url))

@@ -73,7 +73,10 @@ class RedisDirectory:
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> None:
         if not is_name(cell):
-            raise InvalidRequest(f"{cell!r:.80} is not a valid fleet name.")
+            raise InvalidRequest(
+                f"Invalid SANDLOT_CELL {cell!r:.80}. Use 1-63 lowercase letters, digits and . _ -, starting "
+                "with a letter or digit."
+            )
         self._timings = timings or Timings()
         self._scripts = load_scripts()
         self._calls = ScriptCalls(

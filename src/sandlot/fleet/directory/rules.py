@@ -77,7 +77,8 @@ def evicting(policy: str) -> Unsupported:
 
 def replaced(worker_id: str, epoch: int) -> Fenced:
     return Fenced(
-        f"Another process has joined as worker {worker_id} since epoch {epoch}. This process must stop.",
+        f"Another process has joined the fleet as worker {worker_id} since epoch {epoch}. This process must "
+        "stop.",
         replaced=True,
     )
 
@@ -98,8 +99,8 @@ def unsettled(seconds: float) -> Unavailable:
 
 def late(worker_id: str, seconds: float) -> Unavailable:
     return Unavailable(
-        f"Worker {worker_id}, which has the session, is not responding. Retry: it may come back; otherwise "
-        f"it is given up within {seconds:.0f} s.",
+        f"Worker {worker_id}, which has the session, is not responding. Retry. If it does not come back "
+        f"within {seconds:.0f} s, the session is lost and can be recreated on another worker.",
         retry_after_s=1.0,
         details={"reason": "worker_late", "worker_id": worker_id},
     )

@@ -30,7 +30,7 @@ def translate(call: str, status: int, message: str) -> SandlotError:
     lower = message.lower()
     if "no space left on device" in lower or "disk quota exceeded" in lower:
         log.warning("Docker's disk is full", call=call, message=message.strip())
-        return StorageFull(f"{call}: no space left on device on Docker's disk.")
+        return StorageFull(f"{call}: Docker's disk is full.")
     if "unknown or invalid runtime" in lower or "unknown runtime" in lower:
         return TierMissing(text)
     if status == 900:  # aiodocker's number for "could not connect"

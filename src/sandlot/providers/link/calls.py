@@ -155,4 +155,4 @@ async def _with_timeout(
                 await call.open(request)
                 return await read(call)
         except TimeoutError:
-            raise LinkInterrupted(f"The agent did not answer within {ANSWER_TIMEOUT_S:g} s.") from None
+            raise LinkInterrupted(f"The sandbox did not answer within {ANSWER_TIMEOUT_S:g} s.") from None

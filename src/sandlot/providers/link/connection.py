@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(encoded)
         if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self.abort()
-            self.receiver.on_lost("the agent does not read")
+            self.receiver.on_lost("the sandbox does not read")
 
     # called by asyncio
 
@@ -170,4 +170,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._resume_handle is not None:
             self._resume_handle.cancel()
         self._writable.set()
-        self.receiver.on_lost("the agent's connection ended" if exc is None else f"connection lost: {exc}")
+        self.receiver.on_lost(
+            "the sandbox closed the connection" if exc is None else f"connection lost: {exc}"
+        )

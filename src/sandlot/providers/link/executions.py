@@ -68,7 +68,7 @@ def _check_supported(link: AgentLink, request: dict[str, Any]) -> None:
     ):
         raise Unsupported(
             "This sandbox's agent is an older version that cannot merge stdout and stderr. Leave out "
-            "merge_output, or use a new sandbox."
+            "merge_output, or use a new session."
         )
 
 

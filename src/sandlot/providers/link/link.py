@@ -122,7 +122,7 @@ class AgentLink:
 
     async def close(self) -> None:
         """Releases the sandbox, which keeps running. Calls in progress are interrupted."""
-        self.fail(LinkInterrupted("the worker released the sandbox"))
+        self.fail(LinkInterrupted("The worker is shutting down. The sandbox keeps running."))
         opening = self._files_opening
         if opening is not None:
             await asyncio.wait([opening])
@@ -170,7 +170,7 @@ class AgentLink:
         await asyncio.wait([opening], timeout=FILES_TIMEOUT_S)
         if not opening.done():
             raise LinkInterrupted(
-                "The files connection to the sandbox did not open in time.", may_have_executed=False
+                "The sandbox's file connection did not open in time. Retry.", may_have_executed=False
             )
         if opening.cancelled():
             raise self.error_for(LinkClosed("the link was closed"))
@@ -187,7 +187,7 @@ class AgentLink:
             return type(self.failure)(self.failure.message)
         if isinstance(problem, StreamReset):
             return domain_error(problem, path)
-        return LinkInterrupted(str(problem))
+        return LinkInterrupted(f"The connection to the sandbox broke: {problem}.")
 
     # internal
 
@@ -204,7 +204,7 @@ class AgentLink:
                 return mux
         except TimeoutError:
             raise LinkInterrupted(
-                f"The agent did not connect within {timeout:g} s.", may_have_executed=False
+                f"The sandbox did not connect within {timeout:g} s.", may_have_executed=False
             ) from None
 
     async def _open_files(self) -> Mux:
@@ -287,13 +287,13 @@ class AgentLink:
         if not self.first_contact:
             return
         if refused.code == "incompatible":
-            self.fail(Unsupported(f"The worker cannot use this agent: {refused.message}"))
+            self.fail(Unsupported(f"The worker cannot use this sandbox's agent: {refused.message}"))
         elif refused.code == "unauthenticated":
-            self.fail(SandboxQuarantined(f"the agent failed the handshake: {refused.message}"))
+            self.fail(SandboxQuarantined(f"the sandbox's agent failed the handshake: {refused.message}"))
 
     def on_handshake_violation(self, violation: ProtocolViolation) -> None:
         if self.first_contact:
-            self.fail(SandboxQuarantined(f"the agent broke the protocol: {violation}"))
+            self.fail(SandboxQuarantined(f"the sandbox's agent broke the protocol: {violation}"))
 
     def _on_mux_closed(self, role: Role, mux: Mux, closed: LinkClosed) -> None:
         if self._muxes.get(role) is mux:

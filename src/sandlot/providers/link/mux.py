@@ -147,7 +147,11 @@ class Mux:
 
     def close_for_violation(self, violation: ProtocolViolation) -> LinkClosed:
         """Closes the link because the agent broke a rule. Returns the exception to raise."""
-        cause = "protocol abuse" if isinstance(violation, ProtocolAbuse) else "the agent broke the protocol"
+        cause = (
+            "protocol abuse"
+            if isinstance(violation, ProtocolAbuse)
+            else "the sandbox's agent broke the protocol"
+        )
         self.close(f"{cause}: {violation}", violation)
         assert self.closed is not None
         return self.closed

@@ -180,7 +180,7 @@ async def listen(link: AgentLink, address: str) -> AgentPortListener:
                 listener.set_address(text(await call.next_message(), "address"))
         except TimeoutError:
             await listener.close()
-            raise LinkInterrupted(f"The agent did not answer within {ANSWER_TIMEOUT_S:g} s.") from None
+            raise LinkInterrupted(f"The sandbox did not answer within {ANSWER_TIMEOUT_S:g} s.") from None
         except BaseException:
             await listener.close()
             raise

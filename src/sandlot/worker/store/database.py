@@ -286,7 +286,9 @@ class Store:
                     self._database.execute("ROLLBACK")
                 raise
         except sqlite3.IntegrityError as error:
-            raise Conflict(f"This thread or idempotency key already has another session: {error}") from error
+            raise Conflict(
+                "This thread or idempotency key already has another session. Retry to get that session."
+            ) from error
         except sqlite3.Error as error:
             raise self._problem(error) from error
 

@@ -51,8 +51,8 @@ def error_of_answer(url: str, status: int, body: bytes, headers: Mapping[str, st
         )
     retry_after = headers.get("retry-after", "")
     return _BY_STATUS.get(status, SandlotError)(
-        f"{url} returned status {status}, but not from a Sandlot server ({text or 'no body'}). "
-        "Check the URL.",
+        f"{url} returned status {status}, and the response is not from a Sandlot server "
+        f"({text or 'no body'}). Check the URL, and whether a proxy there can reach its server.",
         # A proxy's 503 means that it has no server. Any other failure may come after the request.
         may_have_executed=True if status >= 500 and status != 503 else None,
         retry_after_s=float(retry_after) if retry_after.isdecimal() else None,

@@ -31,7 +31,10 @@ class UserRange:
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.last <= _LARGEST_UID:
-            raise InvalidRequest(f"User ids {self} are outside 1-{_LARGEST_UID}.")
+            raise InvalidRequest(
+                f"{self} is not a valid range of user ids. The first must not be greater than the last, and "
+                f"both must be within 1-{_LARGEST_UID}."
+            )
 
     def __contains__(self, uid: int) -> bool:
         return self.first <= uid <= self.last
