@@ -205,7 +205,10 @@ def test_without_a_server_other_commands_say_what_to_do(short_tmp: Path, command
 def test_fleet_commands_need_a_coordinators_address(start: Start, short_tmp: Path) -> None:
     start()
     told = run(short_tmp, "fleet", "status", code=1, SANDLOT_API_KEY=KEY).stderr
-    assert told == "sandlot: Name a coordinator of the fleet: sandlot --url URL fleet COMMAND, or set SANDLOT_URL.\n"
+    assert (
+        told
+        == "sandlot: Name a coordinator of the fleet: sandlot --url URL fleet COMMAND, or set SANDLOT_URL.\n"
+    )
 
 
 def test_a_stopped_server_leaves_nothing(start: Start, short_tmp: Path) -> None:

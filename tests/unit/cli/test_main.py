@@ -297,7 +297,10 @@ def test_fields_notes_and_errors_do_not_steer_the_terminal(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("error", "beside"),
     [
-        (unreachable("http://h:1", "refused"), "  To use another server: sandlot --url URL COMMAND, or set SANDLOT_URL."),
+        (
+            unreachable("http://h:1", "refused"),
+            "  To use another server: sandlot --url URL COMMAND, or set SANDLOT_URL.",
+        ),
         (Unavailable("stopping", details={"reason": "stopping", "request_id": "req_1"}), "  request req_1"),
         # A coordinator's word about a worker that it does not reach.
         (Unavailable("cut off", details={"reason": UNREACHABLE, "request_id": "req_1"}), "  request req_1"),
