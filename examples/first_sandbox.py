@@ -9,5 +9,5 @@ with Client.local() as client:  # or Client("http://my-server:8000", api_key=...
     shell.run("cd /tmp && export NAME=Ada")
     print(shell.run('echo "$NAME in $PWD"').output, end="")
 
-    result = session.run("echo begun; sleep 60", timeout_s=1)  # kills everything the command started
+    result = session.run("echo begun; sleep 60", timeout_s=1)  # kills all that it started
     print(result.verdict, repr(result.output))
