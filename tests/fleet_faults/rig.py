@@ -18,6 +18,7 @@ from redis import Redis
 
 from sandlot import AsyncClient, AsyncSession
 from sandlot.client.http import HttpService
+from sandlot.client.http.keys import KeyAdministrator
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
@@ -26,6 +27,7 @@ from sandlot.fleet.directory.contract import Timings
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from sandlot.testing.eventually import eventually
+from sandlot.wire.key_bodies import CreateKeyBody
 from tests.faults.invariants import Footprint, unforeseen
 from tests.faults.rig import ServerProcess, created_at_last
 from tests.fleet.crew import recorded_for
@@ -113,14 +115,22 @@ class Fleet:
             async for session in client.sessions():
                 await session.delete()
 
-    def client(self, coordinator: int = 0, *, straight: bool = True) -> AsyncClient:
+    async def key_of(self, tenant: str) -> str:
+        """A new key of this tenant, for everything with sandboxes and nothing else."""
+        administrator = KeyAdministrator(self.coordinators[0].url, KEY)
+        try:
+            return (await administrator.create_key(CreateKeyBody("of the tests", tenant=tenant))).secret
+        finally:
+            await administrator.close()
+
+    def client(self, coordinator: int = 0, *, straight: bool = True, key: str = KEY) -> AsyncClient:
         """``straight``: data goes to the worker itself, otherwise all of it through the coordinator. Both are
         in a hurry: a refusal is what these tests look for.
         """
         url = self.coordinators[coordinator].url
         if straight:
-            return AsyncClient(url, api_key=KEY, patience_s=0)
-        return _ProxiedClient(url)
+            return AsyncClient(url, api_key=key, patience_s=0)
+        return _ProxiedClient(url, key)
 
     def worker_of(self, session: AsyncSession) -> Member:
         owner = self.workers[0].docker(
@@ -275,8 +285,8 @@ async def running(fleet: Fleet) -> AsyncIterator[Fleet]:
 class _ProxiedClient(AsyncClient):
     """Its service is its own, and is closed with it."""
 
-    def __init__(self, url: str) -> None:
-        self._proxied = HttpService(url, KEY, direct=False, patience_s=0)
+    def __init__(self, url: str, key: str) -> None:
+        self._proxied = HttpService(url, key, direct=False, patience_s=0)
         super().__init__(service=self._proxied)
 
     async def aclose(self) -> None:

@@ -23,9 +23,15 @@ class _Server(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def served(host: SandboxHost, *, api_key: str | None = None, **app_options: Any) -> AsyncIterator[str]:
     """Gives the URL; uvicorn is set up as ``sandlot serve`` sets it up. ``app_options``: of ``create_app``."""
+    async with served_app(create_app(host, api_key=api_key, **app_options)) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def served_app(app: Any) -> AsyncIterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(host, api_key=api_key, **app_options),
+        app,
         http="httptools",
         ws="websockets-sansio",
         lifespan="off",

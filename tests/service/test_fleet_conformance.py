@@ -38,7 +38,7 @@ async def a_fleet() -> AsyncIterator[Fleet]:
         await fleet.clean()
 
 
-def harness(client: AsyncClient) -> ServiceHarness:
+def harness(client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
     async def lose(session_id: str) -> None:
         await engine_call(client.service, "rm", session_id, "--force")
 
@@ -50,6 +50,7 @@ def harness(client: AsyncClient) -> ServiceHarness:
         short_s=1.0,
         freeze=partial(engine_call, client.service, "pause"),
         thaw=partial(engine_call, client.service, "unpause"),
+        stranger=stranger,
     )
 
 
@@ -61,7 +62,10 @@ class FleetSuite(ServiceSuite):
     fleet: ClassVar[Fleet]
 
     async def test_health(self, client: AsyncClient, session: AsyncSession) -> None:
-        await eventually(partial(_has_sessions, client, 1), COUNTED_WITHIN_S, "the session is counted")
+        async def counted() -> bool:
+            return (await client.health()).active_sessions >= 1
+
+        await eventually(counted, COUNTED_WITHIN_S, "the session is counted")
         health = await client.health()
         assert health.ready
         assert health.worker_id
@@ -104,9 +108,13 @@ class TestFleetProxied(FleetSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        async with a_fleet() as fleet, fleet.client(straight=False) as client:
+        async with (
+            a_fleet() as fleet,
+            fleet.client(straight=False) as client,
+            fleet.client(straight=False, key=await fleet.key_of("stranger")) as stranger,
+        ):
             cls.fleet = fleet
-            yield harness(client)
+            yield harness(client, stranger)
             carried, _ = await exec_calls(fleet)
             assert carried > 100
 
@@ -115,9 +123,13 @@ class TestFleetStraight(FleetSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        async with a_fleet() as fleet, fleet.client() as client:
+        async with (
+            a_fleet() as fleet,
+            fleet.client() as client,
+            fleet.client(key=await fleet.key_of("stranger")) as stranger,
+        ):
             cls.fleet = fleet
-            yield harness(client)
+            yield harness(client, stranger)
             # Otherwise the coordinator has carried the data, and nobody noticed.
             carried, served = await exec_calls(fleet)
             assert served > 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
@@ -16,16 +16,22 @@ from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
 from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
+from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.edge.middleware import DEFAULT_HELD_BYTES, EdgeMiddleware, Gate
 from sandlot.api.edge.mounts import MountedApp
+from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
 from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, threads
+from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.service import SandboxHost
+
+if TYPE_CHECKING:
+    from sandlot.api.edge.oidc import OidcTokens
 
 
 def create_app(
@@ -33,6 +39,8 @@ def create_app(
     *,
     api_key: str | None = None,
     tokens: TokenCheck | None = None,
+    keys: KeyRing | None = None,
+    oidc: OidcTokens | None = None,
     access: AccessGrant | None = None,
     gate: Gate | None = None,
     fleet: coordinator.Fleet | None = None,
@@ -52,6 +60,9 @@ def create_app(
     loopback only.
 
     ``tokens``: checks bearer tokens, which then replace the key; the key opens only the metrics.
+    ``keys``: the keys of users, beside ``api_key``, which is then the administrator's; the caller opens and
+    closes the ring. With ``tokens`` they are only watched: requests with a token of an ended key end.
+    ``oidc``: admits callers with a token of an issuer; the caller opens and closes it.
     ``access``: returns a caller's direct access to a session's worker; each response about one session
     carries it. ``gate``: awaited before each admitted request; an error that it raises becomes the
     response. ``fleet``: what a coordinator's own routes show. ``routers``: additional routes.
@@ -69,15 +80,22 @@ def create_app(
     app.state.access = access
     app.state.fleet = fleet
     app.state.metrics = metrics
+    app.state.keys = None if tokens is not None else keys
+    open_requests = OpenRequests()
+    if keys is not None:
+        keys.on_end = open_requests.end
     app.state.stdin_writers = set()  # tasks that still write stdin to background execs
     edge: dict[str, Any] = {
-        "admission": Admission(api_key, allowed_hosts, tokens),
+        "admission": Admission(
+            api_key, allowed_hosts, tokens, [check for check in (keys, oidc) if check is not None]
+        ),
         "body_limits": BodyLimits(max_upload_bytes, body_timeout_s),
         "metrics": metrics,
         "gate": gate,
         "worker_id": worker_id,
         "budget": ByteBudget(max_held_bytes),
         "streams": StreamSlots(streams or StreamLimits()),
+        "open_requests": open_requests,
     }
     app.add_middleware(EdgeMiddleware, **edge)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
@@ -116,6 +134,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         files,
         threads,
         catalogue,
+        key_routes,
         operations,
         classic_routes,
         classic_e2b_routes,

@@ -36,6 +36,10 @@ _TAGS: dict[str, str] = {
     """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
     "catalogue": "What the server offers.",
+    "keys": """
+        API keys of users. A key belongs to a tenant, and its scopes say what its holder may do. These routes
+        need the scope `admin`, or `fleet:operate` for the keys of other tenants.
+    """,
     "operations": "For operators and load balancers.",
     "fleet": """
         For operators of a fleet. Only a coordinator serves these routes; any other server answers 404, and

@@ -7,9 +7,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, files, fleet, images, mcp, members, run, serve, sessions
+from sandlot.cli import bench, catalogue, files, images, mcp, run, serve, sessions
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
+from sandlot.cli.operators import fleet, keys, members
 from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
@@ -102,6 +103,7 @@ for name, group in (
     ("worker", members.worker_app),
     ("fleet", fleet.app),
     ("sessions", sessions.app),
+    ("keys", keys.app),
     ("files", files.app),
     ("env", catalogue.env_app),
     ("registry", catalogue.registry_app),

@@ -45,6 +45,25 @@ class FrontDoorSettings(BaseSettings):
             "combined with SANDLOT_API_KEY."
         ),
     )
+    oidc_issuer: str | None = Field(
+        None,
+        description=(
+            "URL of an OpenID Connect issuer whose tokens open the server, such as "
+            "https://login.example.com. Needs SANDLOT_API_KEY and SANDLOT_OIDC_AUDIENCE, and "
+            "`pip install 'sandlot[oidc]'`."
+        ),
+    )
+    oidc_audience: str | None = Field(
+        None, description="What the issuer's tokens must name as their audience (`aud`): this server."
+    )
+    oidc_tenant_claim: str = Field("tenant", description="The token's claim that names the caller's tenant.")
+    oidc_scope_claim: str = Field(
+        "scope",
+        description=(
+            "The token's claim with the caller's scopes: a list, or names with spaces between. Scopes "
+            "that Sandlot does not know are ignored."
+        ),
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description=(

@@ -263,6 +263,13 @@ class ServerSettings(CeilingSettings):
                 f"Refusing to listen on {self.host} without an API key: anyone who can reach it could run "
                 "commands. Set SANDLOT_API_KEY or SANDLOT_API_KEY_FILE, or listen on 127.0.0.1."
             )
+        if self.oidc_issuer is not None and (key is None or self.oidc_audience is None):
+            raise ValueError(
+                "SANDLOT_OIDC_ISSUER needs SANDLOT_API_KEY, the administrator's key, and "
+                "SANDLOT_OIDC_AUDIENCE. Without a key, the server would be open to everyone on its machine."
+            )
+        if self.oidc_issuer is None and self.oidc_audience is not None:
+            raise ValueError("SANDLOT_OIDC_AUDIENCE has no effect without SANDLOT_OIDC_ISSUER.")
         if self.exec_timeout_s > self.max_exec_timeout_s:
             raise ValueError("SANDLOT_EXEC_TIMEOUT_S must not be more than SANDLOT_MAX_EXEC_TIMEOUT_S.")
         return self

@@ -40,6 +40,8 @@ MAX_MEMBER_TOKENS: Final = 4096
 # The longest time that a coordinator relies on the last known state of a live worker.
 MAX_FRESH_S: Final = 2.0
 
+# The reason in a worker's refusal if the caller's key has ended, for the coordinator to pass on.
+KEY_ENDED: Final = "key_ended"
 _NOT_OURS: Final = (
     "Invalid token: this fleet did not sign it. Clients must use the coordinator's URL, not a worker's."
 )
@@ -211,7 +213,8 @@ class TokenGate:
     """Decides which tokens a worker admits. Implements the API's ``TokenCheck``.
 
     A member token must name ``worker_id``. ``generation_of`` returns the current generation of a
-    session on this worker, and None for other sessions. The gate admits requests for unknown
+    session on this worker, and None for other sessions. ``key_has_ended`` says whether the key with
+    which a caller got its token was revoked or has expired. The gate admits requests for unknown
     sessions, because the service itself answers that they do not exist.
     """
 
@@ -221,6 +224,7 @@ class TokenGate:
         *,
         worker_id: str,
         generation_of: Callable[[str], int | None],
+        key_has_ended: Callable[[str], bool] = lambda _: False,
         leeway_s: float = LEEWAY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -228,6 +232,7 @@ class TokenGate:
         self._worker_id = worker_id
         self._leeway_s = leeway_s
         self._generation_of = generation_of
+        self._key_has_ended = key_has_ended
         self._clock = clock
         self._verified: dict[bytes, Mapping[str, Any]] = {}
 
@@ -243,6 +248,10 @@ class TokenGate:
         expires_at = claims["exp"]
         if not _is_number(expires_at) or self._clock() > expires_at + self._leeway_s:
             return Unauthorized("This token has expired. Ask the coordinator for new access.")
+        if self._key_has_ended(str(claims.get("key", ""))):
+            return Unauthorized(
+                "The API key of this token was revoked or has expired.", details={"reason": KEY_ENDED}
+            )
         if claims["aud"] == MEMBER_AUDIENCE:
             if claims.get("sub") == self._worker_id:
                 return _caller(claims, default_tenant=DEFAULT_TENANT)

@@ -8,6 +8,7 @@ import structlog
 
 from sandlot import __version__
 from sandlot.api import create_app
+from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
 from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
@@ -20,7 +21,9 @@ from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
 from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.fleet.membership.membership import Membership
+from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
@@ -38,6 +41,16 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
         sentinel_password=fleet.sentinels_password,
         cell=fleet.cell,
         timings=Timings(lease_s=fleet.lease_s, lost_after_s=fleet.lost_after_s),
+    )
+
+
+def open_keys(fleet: FleetSettings) -> RedisKeys:
+    return RedisKeys.open(
+        fleet.redis,
+        sentinels=fleet.sentinels,
+        sentinel_name=fleet.sentinel_name,
+        sentinel_password=fleet.sentinels_password,
+        cell=fleet.cell,
     )
 
 
@@ -73,6 +86,8 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         keys=keys.fingerprints,
     )
     worker = await build_worker(settings, registrar=membership)
+    api_keys = open_keys(fleet)
+    ring = KeyRing(api_keys)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -80,8 +95,10 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             keys,
             worker_id=settings.worker_id,
             generation_of=worker.generation_of,
+            key_has_ended=ring.has_ended,
             leeway_s=token_times(fleet.lost_after_s).leeway_s,
         ),
+        keys=ring,
         worker_id=settings.worker_id,
         gate=membership.confirm,
         routers=[worker_routes(worker)],
@@ -98,6 +115,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
+        await ring.open()
         log.info("serving as a fleet worker", worker=settings.worker_id, url=url, redis=fleet.redis_for_logs)
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
@@ -105,6 +123,8 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             raise Conflict(f"{membership.problem} Give each worker its own --id.")
     finally:
         listener.close()
+        await ring.close()
+        await api_keys.close()
         await worker.close()
         await membership.close()
         await directory.close()
@@ -129,9 +149,13 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         ),
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
+    api_keys = open_keys(fleet)
+    callers = Callers(settings, api_keys)
     app = create_app(
         coordinator,
         api_key=settings.key,
+        keys=callers.ring,
+        oidc=callers.oidc,
         access=coordinator.access,
         fleet=coordinator.operations,
         allowed_hosts=allowed_hosts(settings),
@@ -151,12 +175,15 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             else ("all traffic goes through the coordinator"),
         )
         await coordinator.health()  # logs a warning if the directory is unreachable
+        await callers.open()
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, coordinator.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()
         listener.close()
+        await callers.close()
+        await api_keys.close()
         await coordinator.close()
         await directory.close()
 

@@ -11,10 +11,12 @@ from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.service import Catalogue, SandboxHost
 from sandlot.integrations.mcp.lazy_endpoint import LazyMcpEndpoint, mcp_is_installed
 from sandlot.wiring.announcing import announced
+from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
+from sandlot.worker.store.keys import SqliteKeys
 
 log = structlog.get_logger("sandlot.server")
 
@@ -33,9 +35,13 @@ async def serve(settings: ServerSettings) -> None:
     worker = await build_worker(settings)
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
+    keys = SqliteKeys(settings.data_dir.absolute())
+    callers = Callers(settings, keys)
     app = create_app(
         worker,
         api_key=settings.key,
+        keys=callers.ring,
+        oidc=callers.oidc,
         allowed_hosts=allowed_hosts(settings),
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
@@ -45,6 +51,9 @@ async def serve(settings: ServerSettings) -> None:
     try:
         with starting(settings):
             await worker.open()
+            if callers.ring is not None:
+                await keys.open()
+            await callers.open()
         for warning in await worker.warnings():
             log.warning(warning)
         log.info(
@@ -68,6 +77,8 @@ async def serve(settings: ServerSettings) -> None:
             await mcp.aclose()
         listener.close()
         await worker.close()
+        await callers.close()
+        await keys.close()
 
 
 def mcp_endpoint(host: SandboxHost, catalogue: Catalogue) -> LazyMcpEndpoint | None:

@@ -25,8 +25,10 @@ from schemathesis.specs.openapi.checks import (
 from tests.fleet.fakes import two_workers
 from tests.unit.api.conftest import KEY, living, serving
 
+from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.openapi import schema as published
 from sandlot.testing.fake import FakeService
+from sandlot.worker.store.keys import SqliteKeys
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HEADERS = {"X-API-Key": KEY}
@@ -41,21 +43,34 @@ class Server:
         session_id: str = created.json()["id"]
         return session_id
 
+    def key(self) -> str:
+        created = requests.post(f"{self.url}/v1/keys", json={"name": "x"}, headers=HEADERS, timeout=60)
+        key_id: str = created.json()["key"]["id"]
+        return key_id
+
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """In a thread: schemathesis waits for its answers."""
     ports: list[int] = []
     started, ending = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        service = FakeService()
-        async with two_workers() as scene, serving(service, fleet=scene.coordinator.operations) as port:
+        service, keys = FakeService(), SqliteKeys(tmp_path_factory.mktemp("keys"))
+        await keys.open()
+        ring = KeyRing(keys)
+        await ring.open()
+        async with (
+            two_workers() as scene,
+            serving(service, fleet=scene.coordinator.operations, keys=ring) as port,
+        ):
             ports.append(port)
             started.set()
             await ending.wait()
         await service.close()
+        await ring.close()
+        await keys.close()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
@@ -86,6 +101,9 @@ def test_every_answer_is_documented(case: schemathesis.Case, server: Server) -> 
     for part in (case.path_parameters, case.query, case.body):
         if isinstance(part, dict) and "session_id" in part:
             part["session_id"] = server.session()
+            aimed = True
+        elif isinstance(part, dict) and "key_id" in part:
+            part["key_id"] = server.key()
             aimed = True
         elif isinstance(part, dict) and "worker_id" in part:
             part["worker_id"] = "w2"

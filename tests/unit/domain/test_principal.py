@@ -120,5 +120,5 @@ def test_what_is_a_tenant() -> None:
 
 def test_scopes_are_parsed_strictly() -> None:
     assert parse_scopes(["exec", "files"]) == {Scope.EXEC, Scope.FILES}
-    with pytest.raises(InvalidRequest, match=r"Unknown scope 'execs'\. Scopes are: sessions:read, "):
+    with pytest.raises(InvalidRequest, match=r"Unknown scope 'execs'\. Did you mean 'exec'\? Scopes are: "):
         parse_scopes(["exec", "execs"])

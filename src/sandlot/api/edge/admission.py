@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sandlot.domain.callers.principal import MEMBER, NOBODY, OWNER, Principal
@@ -31,8 +31,11 @@ _NOT_FOR_CLIENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """``key``: a key or token that opens nothing yet. It may be newer than what this process knows."""
+
     status: int
     error: SandlotError
+    key: bytes = field(default=b"", repr=False)
 
 
 class TokenCheck(Protocol):
@@ -40,6 +43,18 @@ class TokenCheck(Protocol):
 
     def admit(self, token: bytes, path: str) -> Principal | SandlotError:
         """Whom the token was issued to, or why it does not open ``path``, which is decoded as for routing."""
+        ...
+
+
+class CallerCheck(Protocol):
+    """Decides which callers come in, beside the holder of the server's own key: by one kind of credential."""
+
+    def admit(self, text: bytes) -> Principal | SandlotError | None:
+        """Whose credential this is, or why it opens nothing. None if it is of another kind."""
+        ...
+
+    async def may_know_later(self, text: bytes) -> bool:
+        """Learn of new credentials. Returns whether it is worth asking ``admit`` again."""
         ...
 
 
@@ -56,9 +71,11 @@ class Admission:
         api_key: str | None,
         allowed_hosts: Collection[str] | None,
         tokens: TokenCheck | None = None,
+        callers: Sequence[CallerCheck] = (),
     ) -> None:
         self._key = None if api_key is None else _digest(api_key.encode())
         self._tokens = tokens
+        self._callers = callers
         self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
 
     def admit(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Refusal:
@@ -94,7 +111,21 @@ class Admission:
             return Refusal(
                 401, Unauthorized("Missing API key. Send Authorization: Bearer KEY, or X-API-Key: KEY.")
             )
-        return OWNER if self._is_key(key) else Refusal(401, Unauthorized("Invalid API key."))
+        if self._is_key(key):
+            return OWNER
+        for caller in self._callers:
+            admitted = caller.admit(key)
+            if isinstance(admitted, Principal):
+                return admitted
+            if admitted is not None:
+                return Refusal(status_of(admitted), admitted, key)
+        return Refusal(401, Unauthorized("Invalid API key."))
+
+    async def may_admit_later(self, refusal: Refusal) -> bool:
+        """Whether it is worth asking again: the key was unknown, and this process has learned of new ones."""
+        if not refusal.key:
+            return False
+        return any([await caller.may_know_later(refusal.key) for caller in self._callers])
 
     def _admit_token(
         self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str

@@ -22,11 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
 from sandlot.api.edge.error_responses import internal_error, problem_response
+from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.api.edge.request_body import BodyLimits, BoundedBody
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import Account, ByteBudget, current_account
-from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unavailable
+from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unauthorized, Unavailable
 from sandlot.wire.error_codes import status_of
 from sandlot.wire.http_bodies import WORKER_HEADER
 from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
@@ -39,6 +40,8 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 # Awaited before each admitted request. An error that it raises becomes the response.
 Gate = Callable[[], Awaitable[None]]
 
+# Seconds for telling a WebSocket why it is closed.
+CLOSE_WITHIN_S: Final = 2.0
 # Limit on the bytes of results and files that a server holds on their way to all clients together.
 DEFAULT_HELD_BYTES: Final = 160 * 1024 * 1024
 
@@ -56,6 +59,7 @@ class EdgeMiddleware:
         worker_id: str = "",
         streams: StreamSlots | None = None,
         budget: ByteBudget | None = None,
+        open_requests: OpenRequests | None = None,
     ) -> None:
         """``worker_id`` is sent in every response, so that clients can verify they reached this
         worker. ``budget`` limits the bytes that all requests together may hold.
@@ -68,6 +72,7 @@ class EdgeMiddleware:
         self._worker_id = worker_id
         self._streams = streams or StreamSlots(StreamLimits())
         self._budget = budget or ByteBudget(DEFAULT_HELD_BYTES)
+        self._open_requests = open_requests or OpenRequests()
         self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -81,12 +86,15 @@ class EdgeMiddleware:
         current_request_id.set(request_id)
         method = scope.get("method", "WEBSOCKET")
         admitted = self._admission.admit(method, scope["path"], scope["headers"])
+        if isinstance(admitted, Refusal) and await self._admission.may_admit_later(admitted):
+            admitted = self._admission.admit(method, scope["path"], scope["headers"])
         refusal = None
-        if isinstance(admitted, Refusal):
-            refusal = admitted
-        else:
-            scope["state"]["principal"] = admitted
         with contextlib.ExitStack() as stack:
+            if isinstance(admitted, Refusal):
+                refusal = admitted
+            else:
+                scope["state"]["principal"] = admitted
+                stack.enter_context(self._open_requests.registered(admitted))
             account = Account(self._budget)
             current_account.set(account)
             stack.callback(account.close)
@@ -103,11 +111,24 @@ class EdgeMiddleware:
             return
         if self._worker_id:
             send = _with_worker_header(send, self._worker_id)
-        refusal = refusal or await self._gate_refusal(scope)
-        if refusal is None:
-            await self._app(scope, receive, send)
-        else:
-            await _refuse_websocket(scope, receive, send, refusal)
+        try:
+            refusal = refusal or await self._gate_refusal(scope)
+            if refusal is None:
+                await self._app(scope, receive, send)
+            else:
+                await _refuse_websocket(scope, receive, send, refusal)
+        except asyncio.CancelledError:
+            if not self._ended_with_key(scope):
+                raise
+            # It may be closed already. A client that does not read must not hold up its end.
+            with contextlib.suppress(RuntimeError, TimeoutError):
+                async with asyncio.timeout(CLOSE_WITHIN_S):
+                    await send({"type": "websocket.close", "code": 1008, "reason": _key_ended().message})
+
+    def _ended_with_key(self, scope: Scope) -> bool:
+        """Whether this request was cancelled because its key ended. The cancellation is then over."""
+        principal = scope["state"].get("principal")
+        return principal is not None and self._open_requests.take_end(principal)
 
     async def _gate_refusal(self, scope: Scope) -> Refusal | None:
         if self._gate is None or scope["path"] in OPEN_PATHS:
@@ -135,11 +156,16 @@ class EdgeMiddleware:
         except ClientDisconnect:
             log.debug("client_gone", request_id=request_id)
         except asyncio.CancelledError:
-            # Only a server that shuts down cancels a request. Without a response the cancellation
-            # would count as a failure.
-            if sender.status:
+            # A request is cancelled when its key ends and when the server shuts down. Without a response
+            # the cancellation would count as a failure.
+            ended = self._ended_with_key(scope)
+            if not sender.status:
+                error = _key_ended() if ended else _shutting_down()
+                await problem_response(error, request_id)(scope, receive, sender.send)
+            elif not ended:
                 raise
-            await problem_response(_shutting_down(), request_id)(scope, receive, sender.send)
+            # Otherwise return without the rest: the server closes the connection, and the client sees
+            # that the response is not complete.
         except Exception as error:  # noqa: BLE001  last resort: log it in full, send its id
             _log_unexpected_error(scope, request_id, error)
             if not sender.status:
@@ -155,6 +181,13 @@ def _shutting_down() -> Unavailable:
         "keeps running: fetch its result by its exec id.",
         may_have_executed=True,
         retry_after_s=1.0,
+    )
+
+
+def _key_ended() -> Unauthorized:
+    return Unauthorized(
+        "This API key was revoked or has expired. A command that has started keeps running.",
+        may_have_executed=True,
     )
 
 

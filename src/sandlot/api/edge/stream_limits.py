@@ -5,19 +5,16 @@ Each may last for hours, and holds a connection, a reader in a sandbox and unsen
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from starlette.types import Scope
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity import client_limits
 from sandlot.domain.errors import Busy
-
-_KEYS: Final = (b"authorization", b"x-api-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,9 @@ def is_stream(scope: Scope) -> bool:
 
 
 def _key(scope: Scope) -> str:
-    """A hash of the client's key, since it is kept as long as the stream lasts."""
-    for name, value in scope["headers"]:
-        if name in _KEYS:
-            return hashlib.sha256(value).hexdigest()
-    return ""
+    """Names the caller, who may have many tokens and ways to write a key."""
+    caller = scope["state"].get("principal")
+    return f"{caller.tenant} {caller.key_id} {caller.subject}" if isinstance(caller, Principal) else ""
 
 
 def _address(scope: Scope) -> str:

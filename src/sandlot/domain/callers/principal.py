@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from sandlot.domain.errors import Forbidden, InvalidRequest
+from sandlot.domain.text.suggestions import did_you_mean
 
 DEFAULT_TENANT: Final = "default"
 _TENANT: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
@@ -56,12 +57,14 @@ class Principal:
     scopes: what the caller may do.
     key_id: the id of the caller's key; empty for the server's own key and for a program in local mode.
     subject: whom the credential was issued to, in the issuer's words.
+    expires_at: when the credential ends by itself; None for never.
     """
 
     tenant: str
     scopes: frozenset[Scope] = ALL_SCOPES
     key_id: str = ""
     subject: str = ""
+    expires_at: float | None = None
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
@@ -96,5 +99,7 @@ def parse_scopes(names: Collection[str]) -> frozenset[Scope]:
     known = {scope.value: scope for scope in Scope}
     for name in names:
         if name not in known:
-            raise InvalidRequest(f"Unknown scope {name!r:.80}. Scopes are: {', '.join(known)}.")
+            raise InvalidRequest(
+                f"Unknown scope {name!r:.80}.{did_you_mean(name[:80], known)} Scopes are: {', '.join(known)}."
+            )
     return frozenset(known[name] for name in names)

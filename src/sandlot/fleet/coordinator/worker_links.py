@@ -31,6 +31,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
+from sandlot.fleet.access import KEY_ENDED
 from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
 from sandlot.fleet.directory.contract import WorkerRef
 from sandlot.wire.fleet_bodies import EMPTY_BODY, AssignedCreateBody
@@ -183,6 +184,8 @@ def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
     that name the worker. The client cannot fix them and should retry. Other errors pass unchanged.
     """
     details = {"reason": "worker_unreachable", "worker_id": worker_id}
+    if isinstance(error, Unauthorized) and error.details.get("reason") == KEY_ENDED:
+        return error  # the worker has heard of it before this coordinator
     if isinstance(error, Unauthorized):
         # The token expired while the request waited, or keys or clocks differ. The worker did
         # nothing.

@@ -1,15 +1,11 @@
-"""Loads the directory's operations: Lua scripts, each one atomic call in Redis."""
+"""Loads operations from a folder of Lua scripts, each one atomic call in Redis."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-
-_FOLDER = Path(__file__).parent / "scripts"
-# A full Redis refuses only new places. Scripts that keep the fleet alive, free memory or record
-# existing sessions still run: if Redis refused reports, full memory would make workers look dead.
-_REFUSED_WHEN_FULL = frozenset({"place"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +15,17 @@ class Script:
     sha: str
 
 
-def load_scripts() -> dict[str, Script]:
-    prelude = (_FOLDER / "prelude.lua").read_text()
+def load_scripts(folder: Path, *, refused_when_full: Collection[str]) -> dict[str, Script]:
+    """The folder's scripts by name, each with the folder's prelude.
+
+    A Redis without free memory runs all but ``refused_when_full``.
+    """
+    prelude = (folder / "prelude.lua").read_text()
     scripts = {}
-    for path in sorted(_FOLDER.glob("*.lua")):
+    for path in sorted(folder.glob("*.lua")):
         if path.stem == "prelude":
             continue
-        flags = "" if path.stem in _REFUSED_WHEN_FULL else "allow-oom"
+        flags = "" if path.stem in refused_when_full else "allow-oom"
         text = f"#!lua flags={flags}\n{prelude}\n{path.read_text()}"
         scripts[path.stem] = Script(
             path.stem, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

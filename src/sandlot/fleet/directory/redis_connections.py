@@ -21,7 +21,15 @@ from sandlot.domain.errors import InvalidRequest
 MAX_CONNECTIONS: Final = 16
 
 
-def connect(url: str, deadline_s: float) -> Redis:
+def connect(
+    url: str,
+    deadline_s: float,
+    sentinels: Sequence[str] = (),
+    sentinel_name: str = "sandlot",
+    sentinel_password: str | None = None,
+) -> Redis:
+    if sentinels:
+        return _connect_by_sentinels(sentinels, sentinel_name, sentinel_password, url, deadline_s)
     with _url_errors():
         pool = ConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, **_options(deadline_s))
         # This opens nothing, but reports invalid options now and not in the first call.
@@ -29,7 +37,7 @@ def connect(url: str, deadline_s: float) -> Redis:
     return Redis.from_pool(pool)
 
 
-def connect_by_sentinels(
+def _connect_by_sentinels(
     sentinels: Sequence[str], name: str, password: str | None, url: str, deadline_s: float
 ) -> Redis:
     """Connect to the Redis that the Sentinels name.

@@ -10,7 +10,8 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
@@ -50,8 +51,12 @@ from sandlot.fleet.directory.encoding import (
 )
 from sandlot.fleet.directory.lua import load_scripts
 from sandlot.fleet.directory.redis_calls import ScriptCalls
-from sandlot.fleet.directory.redis_connections import connect, connect_by_sentinels
+from sandlot.fleet.directory.redis_connections import connect
 
+_SCRIPTS: Final = Path(__file__).parent / "scripts"
+# A full Redis refuses only new places. Scripts that keep the fleet alive, free memory or record
+# existing sessions still run: if Redis refused reports, full memory would make workers look dead.
+_REFUSED_WHEN_FULL: Final = frozenset({"place"})
 DEFAULT_DEADLINE_S = 1.0
 # Sessions per call. Redis serves no other call while a script runs, about 1 ms for this many.
 RECORDS_AT_ONCE = 50
@@ -78,7 +83,7 @@ class RedisDirectory:
                 "with a letter or digit."
             )
         self._timings = timings or Timings()
-        self._scripts = load_scripts()
+        self._scripts = load_scripts(_SCRIPTS, refused_when_full=_REFUSED_WHEN_FULL)
         self._calls = ScriptCalls(
             redis,
             "sandlot:{" + cell + "}:",
@@ -110,11 +115,7 @@ class RedisDirectory:
         timings: Timings | None = None,
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> RedisDirectory:
-        redis = (
-            connect_by_sentinels(sentinels, sentinel_name, sentinel_password, url, deadline_s)
-            if sentinels
-            else connect(url, deadline_s)
-        )
+        redis = connect(url, deadline_s, sentinels, sentinel_name, sentinel_password)
         return cls(redis, cell=cell, timings=timings, deadline_s=deadline_s)
 
     @property

@@ -80,6 +80,15 @@ class SessionLifecycle:
     async def report(self, live_session: LiveSession) -> None:
         await self._registrar.changed(live_session.session, live_session.record.idempotency_key)
 
+    @contextlib.asynccontextmanager
+    async def _reported_if_cancelled(self, live_session: LiveSession) -> AsyncIterator[None]:
+        """The fleet must hear of a change that is already made, even if its caller is cancelled."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            await self.report(live_session)
+            raise
+
     def timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
         return resolve_timeout(asked, configured, never_allowed=self._options.allow_never)
 
@@ -180,7 +189,8 @@ class SessionLifecycle:
             )
             # Started before the first await, so that a cancelled caller leaves no sandbox behind.
             self._removals.release(live_session.session.id, removing)
-            await self._transitions.save(live_session.record, removing)
+            async with self._reported_if_cancelled(live_session):
+                await self._transitions.save(live_session.record, removing)
             reached(Step.LOSS_RECORDED)
         await self.report(live_session)
 
@@ -205,11 +215,12 @@ class SessionLifecycle:
             self.table.add_ended(replace(live_session.record, env={}))
             tasks = live_session.stop_tasks()
             self._removals.release(live_session.session.id, removing)
-            await self._transitions.save(live_session.record, removing)
-            reached(Step.END_RECORDED)
-            log.info("session ended", session=live_session.session.id, reason=reason.value)
-            if tasks:
-                await asyncio.wait(tasks)
+            async with self._reported_if_cancelled(live_session):
+                await self._transitions.save(live_session.record, removing)
+                reached(Step.END_RECORDED)
+                log.info("session ended", session=live_session.session.id, reason=reason.value)
+                if tasks:
+                    await asyncio.wait(tasks)
         await self.report(live_session)
 
     def check_not_given_up(self, live_session: LiveSession) -> None:

@@ -1,0 +1,75 @@
+"""The contract of whatever keeps API keys: a server's SQLite file, or a fleet's Redis.
+
+``testing/key_suite.py`` runs against every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sandlot.domain.callers.keys import ApiKey, KeyPage
+from sandlot.domain.errors import Conflict
+
+# Of one tenant, ended ones included. Each process that admits callers keeps all keys in memory, about
+# 1 KB each.
+MAX_KEYS_OF_TENANT: Final = 1000
+# Keys in one answer of ``changes``, and uses in one call of ``record_use``.
+CHANGES_AT_ONCE: Final = 500
+# How long an ended key is listed.
+REMEMBER_ENDED_S: Final = 90 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """Keys that were added or ended since a mark.
+
+    keys: at most ``CHANGES_AT_ONCE``. If there are as many, there may be more: call again.
+    mark: pass it to the next call of ``changes``.
+    everything: whether this begins with the first key, because the store does not know the mark. It may
+        have lost its last writes.
+    """
+
+    keys: Sequence[ApiKey]
+    mark: str
+    everything: bool = False
+
+
+class KeyStore(Protocol):
+    async def add(self, key: ApiKey) -> None:
+        """Keep a new key. The same call again changes nothing.
+
+        If its tenant has ``MAX_KEYS_OF_TENANT``, the key of the tenant that ended first is forgotten. Raises
+        ``Conflict`` if all of them are active when the new key begins.
+        """
+        ...
+
+    async def get(self, key_id: str) -> ApiKey | None: ...
+
+    async def page(self, tenant: str | None, *, after: str | None = None, limit: int = 100) -> KeyPage:
+        """Keys in the order of their ids, active and ended ones. ``tenant`` None: of all tenants."""
+        ...
+
+    async def end(self, key_id: str, at: float, *, revoked: bool, replaced_by: str = "") -> ApiKey | None:
+        """End a key as ``keys.ended`` says. Returns it, or None if there is no such key."""
+        ...
+
+    async def record_use(self, used_at: Mapping[str, float]) -> None:
+        """Note when keys were last used. Unknown keys are skipped, and a time never moves back."""
+        ...
+
+    async def changes(self, mark: str = "") -> KeyChanges:
+        """Keys that changed after ``mark``. Uses do not count as changes."""
+        ...
+
+    async def forget_ended(self, before: float) -> int:
+        """Delete keys that ended before a time. Returns how many."""
+        ...
+
+
+def too_many_keys(tenant: str) -> Conflict:
+    return Conflict(
+        f"Tenant {tenant} has {MAX_KEYS_OF_TENANT} active keys, the most that one tenant may have. Revoke "
+        "some."
+    )

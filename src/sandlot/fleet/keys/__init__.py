@@ -1,0 +1,1 @@
+"""A fleet's API keys, in Redis."""

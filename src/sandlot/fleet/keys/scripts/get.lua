@@ -1,0 +1,1 @@
+return with_use({A.id}, {'ok'})

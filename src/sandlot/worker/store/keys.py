@@ -1,0 +1,137 @@
+"""A server's API keys, in a SQLite file of their own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sandlot.domain.callers import key_store
+from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys
+from sandlot.domain.callers.keys import ApiKey, KeyPage, ended
+from sandlot.domain.errors import Conflict, SandlotError
+from sandlot.domain.paging import check_page
+from sandlot.wire.stored_keys import decode_key, encode_key
+from sandlot.worker.store.sqlite_file import SqliteFile
+
+FILE_NAME = "keys.sqlite3"
+# ``change`` orders additions and ends. ``meta.name`` is random: a file that was replaced has another one.
+_KEYS = """
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, change INTEGER NOT NULL, ends_at REAL, used_at REAL,
+    key BLOB NOT NULL
+) STRICT;
+CREATE INDEX keys_of_tenant ON keys (tenant, id);
+CREATE UNIQUE INDEX changes ON keys (change);
+CREATE INDEX ends ON keys (ends_at) WHERE ends_at IS NOT NULL;
+CREATE TABLE meta (
+    only INTEGER PRIMARY KEY CHECK (only = 1), name TEXT NOT NULL, changes INTEGER NOT NULL
+) STRICT;
+INSERT INTO meta VALUES (1, lower(hex(randomblob(8))), 0);
+"""
+_OLDEST_ENDED = "SELECT id FROM keys WHERE tenant = ? AND ends_at <= ? ORDER BY ends_at LIMIT 1"
+
+
+class SqliteKeys(SqliteFile):
+    """Implements ``KeyStore``."""
+
+    # A revocation must survive a crash of the machine.
+    synchronous = "FULL"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / FILE_NAME, (_KEYS,))
+
+    async def add(self, key: ApiKey) -> None:
+        def work(database: sqlite3.Connection) -> None:
+            stored = encode_key(key)
+            if database.execute("SELECT key FROM keys WHERE id = ?", (key.id,)).fetchone() == (stored,):
+                return
+            count = database.execute("SELECT count(*) FROM keys WHERE tenant = ?", (key.tenant,)).fetchone()[
+                0
+            ]
+            if count >= key_store.MAX_KEYS_OF_TENANT:
+                oldest = database.execute(_OLDEST_ENDED, (key.tenant, key.created_at)).fetchone()
+                if oldest is None:
+                    raise too_many_keys(key.tenant)
+                database.execute("DELETE FROM keys WHERE id = ?", oldest)
+            database.execute(
+                "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)",
+                (key.id, key.tenant, _next_change(database), key.expires_at, key.last_used_at, stored),
+            )
+
+        await self._transaction(work)
+
+    async def get(self, key_id: str) -> ApiKey | None:
+        keys = await self._read("SELECT key, used_at FROM keys WHERE id = ?", key_id)
+        return keys[0] if keys else None
+
+    async def page(self, tenant: str | None, *, after: str | None = None, limit: int = 100) -> KeyPage:
+        check_page(limit)
+        keys = await self._read(
+            "SELECT key, used_at FROM keys WHERE id > ? AND (? IS NULL OR tenant = ?) ORDER BY id LIMIT ?",
+            *(after or "", tenant, tenant, limit + 1),
+        )
+        return KeyPage(keys[:limit], keys[limit - 1].id if len(keys) > limit else None)
+
+    async def end(self, key_id: str, at: float, *, revoked: bool, replaced_by: str = "") -> ApiKey | None:
+        def work(database: sqlite3.Connection) -> ApiKey | None:
+            row = database.execute("SELECT key, used_at FROM keys WHERE id = ?", (key_id,)).fetchone()
+            before = None if row is None else decode_key(*row)
+            if before is None:
+                return None
+            key = ended(before, at, revoked=revoked, replaced_by=replaced_by)
+            database.execute(
+                "UPDATE keys SET key = ?, ends_at = ?, change = ? WHERE id = ?",
+                (encode_key(key), key.expires_at, _next_change(database), key_id),
+            )
+            return key
+
+        return await self._transaction(work)
+
+    async def record_use(self, used_at: Mapping[str, float]) -> None:
+        await self._write(
+            [
+                ("UPDATE keys SET used_at = max(?, coalesce(used_at, 0)) WHERE id = ?", (at, key_id))
+                for key_id, at in used_at.items()
+            ]
+        )
+
+    async def changes(self, mark: str = "") -> KeyChanges:
+        known, _, number = mark.partition(":")
+
+        def work() -> KeyChanges:
+            [(name, last)] = self._rows("SELECT name, changes FROM meta")
+            since = int(number) if known == name and number.isdecimal() else -1
+            everything = since < 0 or since > last
+            rows = self._rows(
+                "SELECT key, used_at, change FROM keys WHERE change > ? ORDER BY change LIMIT ?",
+                (-1 if everything else since, CHANGES_AT_ONCE),
+            )
+            reached = rows[-1][2] if len(rows) == CHANGES_AT_ONCE else last
+            return KeyChanges(_keys(rows), f"{name}:{reached}", everything)
+
+        return await self._reading(work)
+
+    async def forget_ended(self, before: float) -> int:
+        def work(database: sqlite3.Connection) -> int:
+            return database.execute("DELETE FROM keys WHERE ends_at < ?", (before,)).rowcount
+
+        return await self._transaction(work)
+
+    async def _read(self, statement: str, *values: object) -> list[ApiKey]:
+        return await self._reading(lambda: _keys(self._rows(statement, values)))
+
+    def _duplicate(self, error: sqlite3.IntegrityError) -> SandlotError:
+        return Conflict("There is a key with this id already.")
+
+
+def _next_change(database: sqlite3.Connection) -> int:
+    database.execute("UPDATE meta SET changes = changes + 1")
+    change: int = database.execute("SELECT changes FROM meta").fetchone()[0]
+    return change
+
+
+def _keys(rows: list[tuple[Any, ...]]) -> list[ApiKey]:
+    keys = (decode_key(row[0], row[1]) for row in rows)
+    return [key for key in keys if key is not None]

@@ -1,0 +1,128 @@
+"""A key's end in a fleet: on every coordinator, and on the workers that clients reach straight."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from sandlot import AsyncClient, AsyncExec, AsyncSession, errors
+from sandlot.client.http.keys import KeyAdministrator
+from sandlot.testing.eventually import eventually
+from sandlot.wire.key_bodies import CreateKeyBody, NewKeyBody
+from tests.faults.rig import created_at_last
+from tests.fleet_faults.rig import KEY, Fleet
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+REVOKED_WITHIN_S = 5.0
+STREAMS = 20
+
+
+async def administrator(fleet: Fleet, stack: AsyncExitStack, number: int = 0) -> KeyAdministrator:
+    server = KeyAdministrator(fleet.coordinators[number].url, KEY)
+    stack.push_async_callback(server.close)
+    return server
+
+
+async def read_to_the_end(execution: AsyncExec) -> None:
+    async for _ in execution.events():
+        pass
+
+
+async def test_revoked_while_streams_are_open(fleet: Fleet) -> None:
+    """Twenty streams straight to workers and through a coordinator, revoked at the other coordinator."""
+    async with AsyncExitStack() as stack:
+        boss, other = await administrator(fleet, stack, 0), await administrator(fleet, stack, 1)
+        new = await boss.create_key(CreateKeyBody("of a stranger", tenant="stranger"))
+        clients = [
+            await stack.enter_async_context(fleet.client(0, key=new.secret)),
+            await stack.enter_async_context(fleet.client(1, straight=False, key=new.secret)),
+        ]
+        session = await created_at_last(clients[0], thread="revoked", certain=False)
+        assert fleet.worker_of(session)
+        # The tenant of the fleet's own key does not see it.
+        async with fleet.client() as owner:
+            with pytest.raises(errors.NotFound):
+                await owner.get(session.id)
+        execution = await session.start("echo begun; sleep 120", exec_id="watched")
+        readers = []
+        for number in range(STREAMS):
+            through = clients[number % 2]
+            readers.append(asyncio.create_task(watch(through, session)))
+        await asyncio.sleep(1.0)
+        assert not any(reader.done() for reader in readers)
+        began = time.monotonic()
+        assert (await other.revoke_key(new.key.id)).state == "revoked"
+        ended = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), REVOKED_WITHIN_S + 1)
+        took = time.monotonic() - began
+        print(f"{STREAMS} streams ended {took:.1f} s after their key was revoked")
+        assert took < REVOKED_WITHIN_S
+        assert all(isinstance(one, errors.Unauthorized) for one in ended), ended
+        for call in (
+            session.run("echo no"),
+            clients[1].get(session.id),
+            clients[0].create(),
+            execution.kill(),
+        ):
+            with pytest.raises(errors.Unauthorized):
+                await call
+        await remove(boss, fleet, stack, "stranger", session)
+    await fleet.settle()
+
+
+async def watch(client: AsyncClient, session: AsyncSession) -> None:
+    await read_to_the_end(await (await client.get(session.id)).exec("watched"))
+
+
+async def remove(
+    boss: KeyAdministrator, fleet: Fleet, stack: AsyncExitStack, tenant: str, *sessions: AsyncSession
+) -> None:
+    """With another key of their tenant: the first one no longer opens anything."""
+    key = await boss.create_key(CreateKeyBody("to clean up", tenant=tenant))
+    client = await stack.enter_async_context(AsyncClient(fleet.coordinators[1].url, api_key=key.secret))
+    for session in sessions:
+        await (await client.get(session.id)).delete()
+    await boss.revoke_key(key.key.id)
+
+
+async def test_redis_is_away_at_that_moment(fleet: Fleet) -> None:
+    """The revocation is refused and says so; known keys go on. Once Redis is back, it can be revoked."""
+    async with AsyncExitStack() as stack:
+        boss = await administrator(fleet, stack)
+        new: NewKeyBody = await boss.create_key(CreateKeyBody("of a stranger", tenant="stranger"))
+        client = await stack.enter_async_context(
+            AsyncClient(fleet.coordinators[0].url, api_key=new.secret, patience_s=0)
+        )
+        session = await created_at_last(client, certain=False)
+        fleet.redis.kill()
+        try:
+            with pytest.raises(errors.Unavailable) as refused:
+                await boss.revoke_key(new.key.id)
+            assert refused.value.retryable
+            assert "Redis" in refused.value.message
+            assert (await session.run("echo on")).output == "on\n"
+        finally:
+            fleet.redis.start()
+
+        async def revoked() -> bool:
+            try:
+                return (await boss.revoke_key(new.key.id)).state == "revoked"
+            except errors.Unavailable:
+                return False
+
+        await eventually(revoked, 30)
+        began = time.monotonic()
+
+        async def is_refused() -> bool:
+            try:
+                await session.run("echo no")
+            except errors.Unauthorized:
+                return True
+            return False
+
+        await eventually(is_refused, 30)
+        assert time.monotonic() - began < REVOKED_WITHIN_S
+        await remove(boss, fleet, stack, "stranger", session)
+    await fleet.settle()
