@@ -55,7 +55,7 @@ def test_seconds_are_those_of_the_code() -> None:
     fields = FleetSettings.model_fields
     lease_s, lost_after_s = fields["lease_s"].default, fields["lost_after_s"].default
     assert f"`SANDLOT_LEASE_S={lease_s:g}` and `SANDLOT_LOST_AFTER_S={lost_after_s:g}`" in text
-    assert f"Be back within {lost_after_s:g} s (`SANDLOT_LOST_AFTER_S`)" in text
+    assert f"Start the new process within {lost_after_s:g} s (`SANDLOT_LOST_AFTER_S`)" in text
     assert f"after {lease_s + lost_after_s:g} s as if it were gone" in text
     assert f"good for {token_times(lost_after_s).lifetime_s:g} s" in text
     assert f"and {LEEWAY_S:g} s longer" in text
