@@ -163,10 +163,7 @@ class Fleet:
 
     async def die(self, membership: Membership) -> None:
         """As a process that is killed: nothing is said, and the kernel takes the lock back."""
-        while running := [task for task in membership._tasks if not task.done()]:
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running, timeout=0.2)
+        await membership._background.cancel()
         membership._identity.release()
         self.started.remove(membership)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ from redis.asyncio import Redis
 from sandlot.domain.callers.key_store import KeyStore
 from sandlot.domain.callers.keys import parse_key
 from sandlot.domain.errors import Unavailable
+from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 from sandlot.testing.key_suite import NOW, KeySuite, a_key, added
@@ -25,18 +27,23 @@ def cell() -> str:
     return f"keys-{secrets.token_hex(4)}"
 
 
+@asynccontextmanager
+async def opened(url: str, cell: str, *, deadline_s: float = DEADLINE_S) -> AsyncIterator[RedisKeys]:
+    directory = RedisDirectory.open(url, cell=cell, deadline_s=deadline_s)
+    yield RedisKeys(directory.calls)
+    await directory.close()
+
+
 @pytest_asyncio.fixture
 async def store(redis: RedisServer, cell: str) -> AsyncIterator[RedisKeys]:
-    keys = RedisKeys.open(redis.url, cell=cell, deadline_s=DEADLINE_S)
-    yield keys
-    await keys.close()
+    async with opened(redis.url, cell) as keys:
+        yield keys
 
 
 @pytest_asyncio.fixture
 async def other(redis: RedisServer, cell: str) -> AsyncIterator[RedisKeys]:
-    keys = RedisKeys.open(redis.url, cell=cell, deadline_s=DEADLINE_S)
-    yield keys
-    await keys.close()
+    async with opened(redis.url, cell) as keys:
+        yield keys
 
 
 class TestRedis(KeySuite):
@@ -45,9 +52,8 @@ class TestRedis(KeySuite):
 
 async def test_another_fleet_has_other_keys(store: KeyStore, redis: RedisServer) -> None:
     [key] = await added(store)
-    elsewhere = RedisKeys.open(redis.url, cell="keys-elsewhere", deadline_s=DEADLINE_S)
-    assert await elsewhere.get(key.id) is None
-    await elsewhere.close()
+    async with opened(redis.url, "keys-elsewhere") as elsewhere:
+        assert await elsewhere.get(key.id) is None
 
 
 async def test_emptied(store: KeyStore, redis: RedisServer, cell: str) -> None:
@@ -65,17 +71,16 @@ async def test_emptied(store: KeyStore, redis: RedisServer, cell: str) -> None:
 async def test_a_redis_that_lost_its_last_writes() -> None:
     """Its numbers begin again where it was, so that a mark from before means nothing to its new process."""
     with redis_server("--appendonly", "yes", "--appendfsync", "always") as server:
-        keys = RedisKeys.open(server.url, deadline_s=DEADLINE_S)
-        [key] = await added(keys)
-        mark = (await keys.changes()).mark
-        assert not (await keys.changes(mark)).everything
-        server.kill()
-        server.start()
-        changes = await keys.changes(mark)
-        assert changes.everything
-        assert [found.id for found in changes.keys] == [key.id]
-        assert not (await keys.changes(changes.mark)).everything
-        await keys.close()
+        async with opened(server.url, "default") as keys:
+            [key] = await added(keys)
+            mark = (await keys.changes()).mark
+            assert not (await keys.changes(mark)).everything
+            server.kill()
+            server.start()
+            changes = await keys.changes(mark)
+            assert changes.everything
+            assert [found.id for found in changes.keys] == [key.id]
+            assert not (await keys.changes(changes.mark)).everything
 
 
 async def test_a_record_of_a_newer_version(store: RedisKeys, redis: RedisServer, cell: str) -> None:
@@ -118,7 +123,6 @@ async def test_no_secret_in_redis_and_nothing_left(store: KeyStore, redis: Redis
 
 
 async def test_away() -> None:
-    keys = RedisKeys.open("redis://127.0.0.1:1/0")
-    with pytest.raises(Unavailable, match="Redis cannot be reached"):
-        await keys.changes()
-    await keys.close()
+    async with opened("redis://127.0.0.1:1/0", "default", deadline_s=1.0) as keys:
+        with pytest.raises(Unavailable, match="Redis cannot be reached"):
+            await keys.changes()

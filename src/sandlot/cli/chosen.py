@@ -1,4 +1,4 @@
-"""Finds the session that a command is about, by its id or by its thread."""
+"""What a command is about: its session, by id or by thread, its variables and times."""
 
 from __future__ import annotations
 
@@ -44,3 +44,10 @@ def parse_variables(given: list[str] | None) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def parse_time(text: str) -> float | None:
+    """Parse 90 (seconds), 30m, 12h or 30d. None means never."""
+    from sandlot.config.recipes import seconds_of_duration
+
+    return seconds_of_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)

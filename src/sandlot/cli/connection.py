@@ -56,25 +56,34 @@ def server_module(name: str, needed_by: str = "this command") -> ModuleType:
     return import_extra(name, extra="server", needed_by=needed_by)
 
 
+async def server_url(options: ServerOptions, *, quiet: bool = False) -> str:
+    """Return the URL of the server that the options name, or that runs here."""
+    from sandlot.cli.discovery import find_server, unannounced_server
+
+    if options.url:
+        return options.url
+    found = await find_server(quiet=quiet)
+    if found is not None:
+        return found.url
+    advice = (
+        await unannounced_server() or "Start one with `sandlot serve`, or name one: sandlot --url URL COMMAND"
+    )
+    raise Unavailable(f"No server found on this machine. {advice}")
+
+
 async def _choose(
     options: ServerOptions, or_local: bool, quiet: bool
 ) -> AbstractAsyncContextManager[AsyncClient]:
     from sandlot.cli.discovery import find_server, unannounced_server
     from sandlot.cli.terminal.display import ago, note
 
-    if options.url:
-        return _server_client(options.url, options.api_key)
+    if options.url or not or_local:
+        return _server_client(await server_url(options, quiet=quiet), options.api_key)
     found = await find_server(quiet=quiet)
     if found is not None:
-        if or_local and not quiet:
+        if not quiet:
             note(f"Using the server at {found.url} (started {ago(found.started_at)}).")
         return _server_client(found.url, options.api_key)
-    if not or_local:
-        advice = (
-            await unannounced_server()
-            or "Start one with `sandlot serve`, or name one: sandlot --url URL COMMAND"
-        )
-        raise Unavailable(f"No server found on this machine. {advice}")
     server_module("sandlot.wiring", needed_by="No server was found, and running locally")
     if not quiet:
         note(f"No server found; running locally with Docker. {await unannounced_server()}".rstrip())

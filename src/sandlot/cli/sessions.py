@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandlot.cli.chosen import find_session
+from sandlot.cli.chosen import find_session, parse_time
 from sandlot.cli.connection import with_client
 
 if TYPE_CHECKING:
@@ -101,9 +101,7 @@ def extend(
 
     A time shorter than what is left ends it earlier.
     """
-    from sandlot.config.recipes import seconds_of_duration
-
-    seconds = seconds_of_duration(float(time) if time.replace(".", "", 1).isdecimal() else time)
+    seconds = parse_time(time)
     if not seconds:
         raise typer.BadParameter(
             "The time must be more than 0, and cannot be never. Use 90 (seconds), 30m or 2h."

@@ -44,16 +44,6 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
     )
 
 
-def open_keys(fleet: FleetSettings) -> RedisKeys:
-    return RedisKeys.open(
-        fleet.redis,
-        sentinels=fleet.sentinels,
-        sentinel_name=fleet.sentinel_name,
-        sentinel_password=fleet.sentinels_password,
-        cell=fleet.cell,
-    )
-
-
 def access_tokens(fleet: FleetSettings) -> AccessTokens:
     return AccessTokens(SigningKeys.parse(fleet.keys), lifetime_s=token_times(fleet.lost_after_s).lifetime_s)
 
@@ -86,8 +76,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         keys=keys.fingerprints,
     )
     worker = await build_worker(settings, registrar=membership)
-    api_keys = open_keys(fleet)
-    ring = KeyRing(api_keys)
+    ring = KeyRing(RedisKeys(directory.calls))
     app = create_app(
         worker,
         api_key=settings.key,
@@ -124,7 +113,6 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     finally:
         listener.close()
         await ring.close()
-        await api_keys.close()
         await worker.close()
         await membership.close()
         await directory.close()
@@ -149,8 +137,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         ),
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
-    api_keys = open_keys(fleet)
-    callers = Callers(settings, api_keys)
+    callers = Callers(settings, RedisKeys(directory.calls))
     app = create_app(
         coordinator,
         api_key=settings.key,
@@ -183,7 +170,6 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
             await mcp.aclose()
         listener.close()
         await callers.close()
-        await api_keys.close()
         await coordinator.close()
         await directory.close()
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, REMEMBER_ENDED_S, KeyStore
 from sandlot.domain.callers.keys import ApiKey, opens, parse_key
 from sandlot.domain.callers.principal import Principal
@@ -29,7 +30,6 @@ RECORD_USE_EVERY_S: Final = 30.0
 FORGET_EVERY_S: Final = 3600.0
 # For how long requests of an ended key are ended again, in case one has swallowed its cancellation.
 END_AGAIN_FOR_S: Final = 60.0
-CANCEL_AGAIN_S: Final = 0.2
 
 Work = Callable[[], Awaitable[None]]
 
@@ -53,7 +53,7 @@ class KeyRing:
         self._refreshing = asyncio.Lock()
         self._refreshed_at = 0.0
         self._used_at: dict[str, float] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = BackgroundTasks()
 
     async def open(self) -> None:
         """Load the keys and keep them fresh. If the store is unreachable, the keys come later."""
@@ -63,16 +63,10 @@ class KeyRing:
             ("record the use of", self._record_use, RECORD_USE_EVERY_S),
             ("forget ended", self._forget_ended, FORGET_EVERY_S),
         ):
-            self._tasks.append(
-                asyncio.create_task(self._repeat(name, work, seconds), name=f"{name} API keys")
-            )
+            self._background.start(self._repeat(name, work, seconds), f"{name} API keys")
 
     async def close(self) -> None:
-        while running := [task for task in self._tasks if not task.done()]:
-            # Repeat, because a Redis call that is just ending may swallow a cancellation.
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+        await self._background.cancel()
         with contextlib.suppress(SandlotError):
             await self._record_use()
 
@@ -194,6 +188,7 @@ class KeyRing:
             if key.state(now) == "active":
                 self._active[key.id] = key
                 self._ended.pop(key.id, None)
+                self._ended_lately.pop(key.id, None)
                 self._next_expiry = min(self._next_expiry, key.expires_at or math.inf)
             elif key.id not in self._ended:
                 self._note_end(key)

@@ -19,6 +19,7 @@ import jwt
 import msgspec
 import structlog
 
+from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.callers.principal import Principal, Scope, check_tenant
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized, Unavailable
 
@@ -63,17 +64,15 @@ class OidcTokens:
         self._loaded = False
         self._reading = asyncio.Lock()
         self._read_at = -REFRESH_AT_MOST_EVERY_S
-        self._refreshing: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def open(self) -> None:
         """Read the issuer's keys and keep them fresh. If the issuer is unreachable, they come later."""
         await self._read()
-        self._refreshing = asyncio.create_task(self._refresh(), name="keep the issuer's keys fresh")
+        self._background.start(self._refresh(), "keep the issuer's keys fresh")
 
     async def close(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self._background.cancel()
 
     # --- requests -----------------------------------------------------------------------------
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from sandlot.cli.chosen import parse_time
+from sandlot.cli.connection import server_url
+
 if TYPE_CHECKING:
     from sandlot.client.http.keys import KeyAdministrator
     from sandlot.wire.key_bodies import KeyBody, NewKeyBody
@@ -157,31 +160,18 @@ def _show_new(new: NewKeyBody, as_json: bool) -> None:
 
 
 def _seconds(text: str, *, none_allowed: bool = False) -> float:
-    from sandlot.config.recipes import seconds_of_duration
-
-    seconds = seconds_of_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    seconds = parse_time(text)
     if seconds is None or (seconds == 0 and not none_allowed):
         raise typer.BadParameter("The time must be more than 0. Use 90 (seconds), 30m, 12h or 30d.")
     return seconds
 
 
 def _with_administrator(ctx: typer.Context, work: Callable[[KeyAdministrator], Awaitable[T]]) -> T:
-    from sandlot.cli.discovery import find_server
     from sandlot.client.http.keys import KeyAdministrator
     from sandlot.config.client_settings import client_settings
-    from sandlot.domain.errors import Unavailable
 
     async def run() -> T:
-        url = ctx.obj.url
-        if not url:
-            found = await find_server()
-            if found is None:
-                raise Unavailable(
-                    "No server found on this machine. Start one with `sandlot serve`, or name one: "
-                    "sandlot --url URL keys COMMAND"
-                )
-            url = found.url
-        settings = client_settings(url, ctx.obj.api_key)
+        settings = client_settings(await server_url(ctx.obj), ctx.obj.api_key)
         server = KeyAdministrator(settings.url, settings.api_key)
         try:
             return await work(server)

@@ -84,7 +84,7 @@ class RedisDirectory:
             )
         self._timings = timings or Timings()
         self._scripts = load_scripts(_SCRIPTS, refused_when_full=_REFUSED_WHEN_FULL)
-        self._calls = ScriptCalls(
+        self.calls = ScriptCalls(
             redis,
             "sandlot:{" + cell + "}:",
             deadline_s,
@@ -123,7 +123,7 @@ class RedisDirectory:
         return self._timings
 
     async def close(self) -> None:
-        await self._calls.close()
+        await self.calls.close()
 
     # --- workers ------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class RedisDirectory:
 
     async def _run(self, name: str, **arguments: Any) -> list[Any]:
         # ``fresh`` becomes the generation if this call finds the directory empty.
-        answer = await self._calls(self._scripts[name], {"fresh": secrets.token_hex(8), **arguments})
+        answer = await self.calls(self._scripts[name], {"fresh": secrets.token_hex(8), **arguments})
         if answer[0] == b"unsettled":
             raise rules.unsettled(answer[1] / 1000)
         return answer

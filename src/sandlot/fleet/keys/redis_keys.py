@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-
-from redis.asyncio import Redis
 
 from sandlot.domain.callers import key_store
 from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys
@@ -17,10 +15,8 @@ from sandlot.domain.errors import Conflict, Unavailable
 from sandlot.domain.paging import check_page
 from sandlot.fleet.directory.lua import load_scripts
 from sandlot.fleet.directory.redis_calls import ScriptCalls
-from sandlot.fleet.directory.redis_connections import connect
 from sandlot.wire.stored_keys import decode_key, encode_key
 
-DEFAULT_DEADLINE_S: Final = 1.0
 _SCRIPTS: Final = Path(__file__).parent / "scripts"
 # Redis out of memory refuses new keys. It still accepts ends, and forgets keys.
 _REFUSED_WHEN_FULL: Final = frozenset({"add"})
@@ -30,30 +26,11 @@ MAX_TRIES: Final = 20
 
 
 class RedisKeys:
-    """Implements ``KeyStore``. ``cell`` names the fleet, as for the directory."""
+    """Implements ``KeyStore``. ``calls`` are the directory's: the keys are beside it, in the same Redis."""
 
-    def __init__(
-        self, redis: Redis, *, cell: str = "default", deadline_s: float = DEFAULT_DEADLINE_S
-    ) -> None:
-        self._calls = ScriptCalls(redis, "sandlot:{" + cell + "}:", deadline_s, {})
+    def __init__(self, calls: ScriptCalls) -> None:
+        self._calls = calls
         self._scripts = load_scripts(_SCRIPTS, refused_when_full=_REFUSED_WHEN_FULL)
-
-    @classmethod
-    def open(
-        cls,
-        url: str,
-        *,
-        sentinels: Sequence[str] = (),
-        sentinel_name: str = "sandlot",
-        sentinel_password: str | None = None,
-        cell: str = "default",
-        deadline_s: float = DEFAULT_DEADLINE_S,
-    ) -> RedisKeys:
-        redis = connect(url, deadline_s, sentinels, sentinel_name, sentinel_password)
-        return cls(redis, cell=cell, deadline_s=deadline_s)
-
-    async def close(self) -> None:
-        await self._calls.close()
 
     async def add(self, key: ApiKey) -> None:
         outcome, *_ = await self._run(

@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.errors import Conflict, SandlotError, Unavailable
 from sandlot.domain.session import Session
 from sandlot.fleet.directory.contract import (
@@ -55,7 +55,6 @@ MAX_PROBLEMS = 5
 MAX_PROBLEM_CHARS = 300
 # Seconds that closing waits for sessions that are not recorded yet.
 FLUSH_WITHIN_S = 2.0
-CANCEL_AGAIN_S = 0.2
 
 
 def boot_clock() -> float:
@@ -89,7 +88,7 @@ class Membership:
         self._clock = clock
         self._reported: WorkerReport | None = None
         self._reported_at = 0.0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = BackgroundTasks()
 
     @property
     def joined(self) -> bool:
@@ -121,13 +120,10 @@ class Membership:
         """
         self._recorder.member = member
         await self._join_first()
-        self._start_task(self._keep_lease(), "keep the lease")
-        self._start_task(self._recorder.run(), "record sessions")
-        self._start_task(self._sweep(), "sweep the directory")
-        self._start_task(self._report_activity(), "report used sessions")
-
-    def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
+        self._background.start(self._keep_lease(), "keep the lease")
+        self._background.start(self._recorder.run(), "record sessions")
+        self._background.start(self._sweep(), "sweep the directory")
+        self._background.start(self._report_activity(), "report used sessions")
 
     async def close(self) -> None:
         """Record what is left, and leave the fleet.
@@ -135,11 +131,7 @@ class Membership:
         The sessions stay recorded, because the worker may come back for them.
         """
         await self._recorder.flush(FLUSH_WITHIN_S)
-        while running := [task for task in self._tasks if not task.done()]:
-            # Repeat, because a Redis call that is just ending may swallow a cancellation.
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+        await self._background.cancel()
         lease = self._contact.lease
         if lease is not None:
             with contextlib.suppress(SandlotError):
