@@ -154,4 +154,4 @@ class TestRedis(DirectorySuite):
 
 def fleet_prefix(fleet: Fleet) -> str:
     assert isinstance(fleet.directory, RedisDirectory)
-    return fleet.directory._calls._prefix
+    return fleet.directory.calls._prefix

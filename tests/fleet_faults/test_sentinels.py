@@ -90,7 +90,7 @@ async def test_a_primary_that_was_replaced_hears_nothing_more(
     directory = directory_of(watched)
     try:
         await asyncio.gather(*(directory.workers() for _ in range(8)))
-        pool = directory._calls._redis.connection_pool
+        pool = directory.calls._redis.connection_pool
         idle = list(pool._available_connections)
         assert len(idle) > 1
         assert {connection.port for connection in idle if connection.is_connected} == {watched.primary.port}
