@@ -20,6 +20,7 @@ from statistics import median
 from redis.asyncio import Redis
 
 from bench.rig import p50, progress
+from sandlot.domain.callers.limits import Allowance, CallerLimits, tenant_holder
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.session import Session
 from sandlot.fleet.directory.contract import (
@@ -171,7 +172,7 @@ async def measure(fleet: Fleet, meter: Meter, calls: int) -> None:
     async def place() -> None:
         began = time.perf_counter()
         found = await fleet.directory.place(
-            PlacementRequest("tenant-007", "base", thread=str(uuid.uuid4()), max_sessions=10**9)
+            PlacementRequest("tenant-007", "base", thread=str(uuid.uuid4()), allowances=limited("tenant-007"))
         )
         fleet.latency_us.append((time.perf_counter() - began) * 1e6)
         assert isinstance(found, Place)
@@ -194,11 +195,17 @@ async def measure(fleet: Fleet, meter: Meter, calls: int) -> None:
     fleet.cpu_of_creates_us.append((await meter.cpu_us() - cpu) / calls)
 
 
+def limited(tenant: str) -> tuple[Allowance, ...]:
+    """All limits that there are, so that each is checked, and so high that none is reached."""
+    limits = CallerLimits(10**6, 10**6, 10**9, creates_per_s=10**5)
+    return (Allowance(tenant_holder(tenant), limits),)
+
+
 async def create_and_end(fleet: Fleet) -> None:
     """Makes all calls that a session's whole life costs the directory."""
     session = a_session(7)
     found = await fleet.directory.place(
-        PlacementRequest(session.tenant, "base", session.thread, max_sessions=10**9)
+        PlacementRequest(session.tenant, "base", session.thread, allowances=limited(session.tenant))
     )
     assert isinstance(found, Place)
     lease = fleet.leases[int(found.worker.id.rpartition("-")[2])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandlot.domain.callers.limits import AllowancesOf, no_allowances
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.service import Catalogue
 from sandlot.fleet.access import AccessTokens
@@ -29,6 +30,7 @@ class OwnCoordinator(CoordinatorHost, CoordinatorService):
         tokens: AccessTokens,
         catalogue: Catalogue,
         options: CoordinatorOptions | None = None,
+        allowances: AllowancesOf = no_allowances,
     ) -> None:
-        CoordinatorHost.__init__(self, directory, tokens, catalogue, options)
+        CoordinatorHost.__init__(self, directory, tokens, catalogue, options, allowances)
         CoordinatorService.__init__(self, OWNER, self._parts)

@@ -39,7 +39,7 @@ NO_NAMES = [
 async def fleet() -> AsyncIterator[Fleet]:
     fleet = Fleet(workers=1, coordinators=0, log_level="debug")
     fleet.coordinators = [
-        fleet.new_coordinator(log_level="debug", fleet_max_sessions=str(QUOTA)) for _ in range(2)
+        fleet.new_coordinator(log_level="debug", tenant_limits=f"sessions={QUOTA}") for _ in range(2)
     ]
     async with running(fleet):
         yield fleet

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
+from sandlot.domain.callers.limits import AllowancesOf, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Environment, Recipe
@@ -92,9 +93,14 @@ class Scene:
         self.coordinator = self.another()
 
     def another(
-        self, options: CoordinatorOptions | None = None, *, keys: SigningKeys = KEYS
+        self,
+        options: CoordinatorOptions | None = None,
+        *,
+        keys: SigningKeys = KEYS,
+        allowances: AllowancesOf = no_allowances,
     ) -> OwnCoordinator:
-        made = OwnCoordinator(self.directory, AccessTokens(keys, lifetime_s=60), CATALOGUE, options)
+        tokens = AccessTokens(keys, lifetime_s=60)
+        made = OwnCoordinator(self.directory, tokens, CATALOGUE, options, allowances)
         self._coordinators.append(made)
         return made
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from sandlot.domain.callers.limits import Allowance, CallerLimits, tenant_holder
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import (
@@ -143,11 +144,14 @@ async def test_an_unknown_environment_is_refused_here(scene: Scene) -> None:
         await scene.coordinator.create_session(CreateSession(environment="nope"))
 
 
-async def test_the_quota(scene: Scene) -> None:
-    strict = scene.another(CoordinatorOptions(max_sessions=1))
-    await strict.create_session(CreateSession())
+async def test_the_limits_of_a_tenant(scene: Scene) -> None:
+    one = Allowance(tenant_holder(OWNER.tenant), CallerLimits(sessions=1))
+    strict = scene.another(allowances=lambda _: [one])
+    opened = await strict.create_session(CreateSession(thread="t"))
     with pytest.raises(Busy):
         await strict.create_session(CreateSession())
+    assert (await strict.use(tenant_holder(OWNER.tenant))).sessions == 1
+    assert (await strict.create_session(CreateSession(thread="t"))).session.id == opened.session.id
 
 
 async def test_a_silent_worker_is_waited_for_then_its_sessions_are_lost(scene: Scene) -> None:

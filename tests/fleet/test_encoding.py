@@ -73,12 +73,19 @@ def test_from_a_newer_version() -> None:
     assert unpack_session(pack_id(session.id), value) == session
 
 
+def test_from_a_version_that_did_not_count() -> None:
+    session = a_session(thread="t", created_by="k")
+    parts = msgspec.msgpack.decode(pack_entry("w1", SessionEntry(session)), type=list[msgspec.Raw])
+    before = msgspec.msgpack.encode(parts[:8])
+    assert unpack_session(pack_id(session.id), before) == replace(session, created_by="")
+
+
 def _readable(value: bytes) -> bytes:
-    """With the last part as bytes, so that any reader of MessagePack takes it."""
+    """With the details as bytes, so that any reader of MessagePack takes them."""
     parts = msgspec.msgpack.decode(value, type=list[msgspec.Raw])
-    last = bytes(parts[7])
-    assert last[0] == 0xD9
-    return msgspec.msgpack.encode([*parts[:7], last[2:]])
+    details = bytes(parts[7])
+    assert details[0] == 0xD9
+    return msgspec.msgpack.encode([*parts[:7], details[2:], *parts[8:]])
 
 
 @pytest.mark.parametrize("size", [0, 31, 32, 255, 256, 65_535, 65_536])

@@ -18,7 +18,8 @@ from redis import Redis
 
 from sandlot import AsyncClient, AsyncSession
 from sandlot.client.http import HttpService
-from sandlot.client.http.keys import KeyAdministrator
+from sandlot.client.http.administrator import Administrator
+from sandlot.domain.callers.limits import tenant_holder
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
@@ -117,7 +118,7 @@ class Fleet:
 
     async def key_of(self, tenant: str) -> str:
         """A new key of this tenant, for everything with sandboxes and nothing else."""
-        administrator = KeyAdministrator(self.coordinators[0].url, KEY)
+        administrator = Administrator(self.coordinators[0].url, KEY)
         try:
             return (await administrator.create_key(CreateKeyBody("of the tests", tenant=tenant))).secret
         finally:
@@ -221,6 +222,13 @@ class Fleet:
         in_directory = [session_id for ids in held.values() for session_id in ids]
         if sorted(in_directory) != sorted(listed):
             found.append(f"the directory has {sorted(in_directory)}, listed are {sorted(listed)}")
+        async with self.directory() as directory:
+            reserved = (await directory.status()).reservations
+            used = (await directory.use(tenant_holder(OWNER.tenant))).sessions
+        if not len(listed) <= used <= len(listed) + reserved:
+            found.append(
+                f"{used} sessions count towards limits; {len(listed)} are listed, {reserved} reserved"
+            )
         for worker in self.workers:
             if worker.runs:
                 sessions = [listed[session_id] for session_id in held[worker.owner] if session_id in listed]

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from sandlot import AsyncClient, AsyncExec, AsyncSession, errors
-from sandlot.client.http.keys import KeyAdministrator
+from sandlot.client.http.administrator import Administrator
 from sandlot.testing.eventually import eventually
 from sandlot.wire.key_bodies import CreateKeyBody, NewKeyBody
 from tests.faults.rig import created_at_last
@@ -21,8 +21,8 @@ REVOKED_WITHIN_S = 5.0
 STREAMS = 20
 
 
-async def administrator(fleet: Fleet, stack: AsyncExitStack, number: int = 0) -> KeyAdministrator:
-    server = KeyAdministrator(fleet.coordinators[number].url, KEY)
+async def administrator(fleet: Fleet, stack: AsyncExitStack, number: int = 0) -> Administrator:
+    server = Administrator(fleet.coordinators[number].url, KEY)
     stack.push_async_callback(server.close)
     return server
 
@@ -81,7 +81,7 @@ async def watch(client: AsyncClient, session: AsyncSession) -> None:
 
 
 async def remove(
-    boss: KeyAdministrator, fleet: Fleet, stack: AsyncExitStack, tenant: str, *sessions: AsyncSession
+    boss: Administrator, fleet: Fleet, stack: AsyncExitStack, tenant: str, *sessions: AsyncSession
 ) -> None:
     """With another key of their tenant: the first one no longer opens anything."""
     key = await boss.create_key(CreateKeyBody("to clean up", tenant=tenant))

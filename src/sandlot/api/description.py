@@ -40,6 +40,10 @@ _TAGS: dict[str, str] = {
         API keys of users. A key belongs to a tenant, and its scopes say what its holder may do. These routes
         need the scope `admin`, or `fleet:operate` for the keys of other tenants.
     """,
+    "tenants": """
+        What tenants may use, and what they use now. Each caller sees its own tenant. Setting limits needs the
+        scope `fleet:operate`.
+    """,
     "operations": "For operators and load balancers.",
     "fleet": """
         For operators of a fleet. Only a coordinator serves these routes; any other server answers 404, and

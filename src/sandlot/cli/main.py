@@ -10,7 +10,7 @@ import typer
 from sandlot.cli import bench, catalogue, files, images, mcp, run, serve, sessions
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
-from sandlot.cli.operators import fleet, keys, members
+from sandlot.cli.operators import fleet, keys, members, tenants
 from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
@@ -104,6 +104,7 @@ for name, group in (
     ("fleet", fleet.app),
     ("sessions", sessions.app),
     ("keys", keys.app),
+    ("tenants", tenants.app),
     ("files", files.app),
     ("env", catalogue.env_app),
     ("registry", catalogue.registry_app),

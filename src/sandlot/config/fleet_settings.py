@@ -155,11 +155,6 @@ class FleetSettings(BaseSettings):
             "in the unit instead."
         ),
     )
-    fleet_max_sessions: int | None = Field(
-        None,
-        ge=1,
-        description="Maximum number of concurrent sessions in the fleet. None: as many as the workers hold.",
-    )
 
     @field_validator("sentinels", "expected_workers", mode="before")
     @classmethod

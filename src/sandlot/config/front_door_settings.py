@@ -9,7 +9,9 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sandlot.config.variable_names import PREFIX
+from sandlot.domain.callers.limits import CallerLimits, parse_limits
 from sandlot.domain.capacity import client_limits
+from sandlot.domain.errors import InvalidRequest
 
 
 class FrontDoorSettings(BaseSettings):
@@ -62,6 +64,14 @@ class FrontDoorSettings(BaseSettings):
         description=(
             "The token's claim with the caller's scopes: a list, or names with spaces between. Scopes "
             "that Sandlot does not know are ignored."
+        ),
+    )
+    tenant_limits: str = Field(
+        "",
+        description=(
+            "What each tenant may use, as in `sessions=10 cpus=8 memory_mb=16384 creates_per_s=2 "
+            "calls_per_s=50`. What is not named is not limited. `sandlot tenants limit` sets other limits "
+            "for one tenant. Needs SANDLOT_API_KEY. In a fleet, use the same value on all members."
         ),
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -135,6 +145,19 @@ class FrontDoorSettings(BaseSettings):
             "request cannot fill the disk."
         ),
     )
+
+    @field_validator("tenant_limits")
+    @classmethod
+    def _check_limits(cls, value: str) -> str:
+        try:
+            parse_limits(value)
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+        return value
+
+    @property
+    def shared_limits(self) -> CallerLimits:
+        return parse_limits(self.tenant_limits)
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

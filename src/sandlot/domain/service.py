@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
@@ -276,4 +277,8 @@ class SandboxHost(Protocol):
 
     async def health(self) -> ServiceHealth:
         """The state of the whole host, for its operator."""
+        ...
+
+    async def use(self, holder: str) -> Use:
+        """What a tenant or a key uses now (``domain.callers.limits``)."""
         ...

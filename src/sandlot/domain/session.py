@@ -16,6 +16,8 @@ from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_ENVIRONMENT = "base"
+# The reason in a worker's refusal of a create that the fleet must place anew.
+ENDED_MEANWHILE = "ended_meanwhile"
 DEFAULT_IDLE_TIMEOUT_S = 30 * 60.0
 DEFAULT_LIFETIME_S = 60 * 60.0
 # The longest timeout, in seconds, that a request may ask for, apart from "never": a year.
@@ -127,6 +129,7 @@ class Session:
     created_at: when it was created.
     last_active_at: when it was last used.
     tenant: whom it belongs to.
+    created_by: the id of the key that it was created with; empty for the server's own key.
     thread: the conversation that it belongs to, if any.
     state: where it is in its life.
     generation: 1 for the first sandbox; one more each time the session gets a new one.
@@ -160,6 +163,7 @@ class Session:
     predecessor: Predecessor | None = None
     end_reason: EndReason | None = None
     ended_at: float | None = None
+    created_by: str = ""
 
     @property
     def expires_at(self) -> float | None:
@@ -224,11 +228,14 @@ class Assignment:
     ``reservation``: the room reserved for the session; recording the session returns it.
     ``predecessor``: the thread's last session, perhaps on another worker.
     ``lost``: a session whose worker is gone; it gets a new sandbox here and keeps its id.
+    ``opens``: whether the worker may open a new session. It may not if the fleet sends the create to the
+    session that it knows here: nothing is reserved then, and no limit was checked.
     """
 
     reservation: str | None = None
     predecessor: Predecessor | None = None
     lost: Session | None = None
+    opens: bool = True
 
 
 @dataclass(frozen=True, slots=True)

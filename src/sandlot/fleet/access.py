@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jwt
@@ -254,7 +254,8 @@ class TokenGate:
             )
         if claims["aud"] == MEMBER_AUDIENCE:
             if claims.get("sub") == self._worker_id:
-                return _caller(claims, default_tenant=DEFAULT_TENANT)
+                caller = _caller(claims, default_tenant=DEFAULT_TENANT)
+                return replace(caller, forwarded=True) if isinstance(caller, Principal) else caller
             return Unauthorized("This token is for another worker.")
         if claims["aud"] != SESSION_AUDIENCE:  # such as a list of audiences, which we never sign
             return Unauthorized(_NOT_OURS)

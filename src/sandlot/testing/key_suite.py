@@ -12,6 +12,7 @@ import pytest
 from sandlot.domain.callers import key_store
 from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyStore
 from sandlot.domain.callers.keys import ApiKey, NewKey, issue, opens, parse_key
+from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.callers.principal import OWNER, Scope
 from sandlot.domain.errors import Conflict
 
@@ -38,6 +39,7 @@ class KeySuite:
             tenant="acme",
             scopes=frozenset({Scope.EXEC}),
             lifetime_s=60.5,
+            limits=CallerLimits(sessions=3, calls_per_s=0.5),
         )
         await store.add(new.key)
         assert await other.get(new.key.id) == new.key
@@ -161,7 +163,7 @@ class KeySuite:
             assert changes.everything is (answers == 0)
             found += changes.keys
             mark, answers = changes.mark, answers + 1
-            if len(changes.keys) < CHANGES_AT_ONCE:
+            if not changes.more:
                 break
         assert answers == 2
         assert sorted(key.id for key in found) == [key.id for key in keys]
@@ -192,3 +194,49 @@ class KeySuite:
         assert {key.id for key in (await store.page("acme")).keys} == {first.id, new.id, newer.id}
         with pytest.raises(Conflict, match="3 active keys"):
             await store.add(a_key().key)
+
+    async def test_limits_of_tenants(self, store: KeyStore, other: KeyStore) -> None:
+        nothing = await other.changes()
+        limits = CallerLimits(sessions=3, cpus=1.5, memory_mb=2048, creates_per_s=0.5, calls_per_s=20)
+        [key] = await added(store)
+        await store.set_limits("acme", limits)
+        changes = await other.changes(nothing.mark)
+        assert ([found.id for found in changes.keys], changes.limits) == ([key.id], {"acme": limits})
+        assert (await other.changes(changes.mark)).limits == {}
+        await store.set_limits("acme", NO_LIMITS)
+        await store.set_limits("b", CallerLimits(sessions=0))
+        later = await other.changes(changes.mark)
+        assert later.limits == {"acme": NO_LIMITS, "b": CallerLimits(sessions=0)}
+        assert later.keys == []
+        # Whoever asks for everything gets the limits too.
+        everything = await store.changes("a-mark-of:7")
+        assert everything.everything
+        assert everything.limits == later.limits
+
+    async def test_keys_and_limits_in_several_answers(self, store: KeyStore, other: KeyStore) -> None:
+        names = [f"t{number}" for number in range(CHANGES_AT_ONCE)]
+        keys = await added(store, 10)
+        for name in names:
+            await store.set_limits(name, CallerLimits(sessions=1))
+        ids: list[str] = []
+        limited: dict[str, CallerLimits] = {}
+        mark = ""
+        while True:
+            changes = await other.changes(mark)
+            ids += [key.id for key in changes.keys]
+            limited |= changes.limits
+            mark = changes.mark
+            if not changes.more:
+                break
+        assert sorted(ids) == [key.id for key in keys]
+        assert sorted(limited) == sorted(names)
+
+    async def test_too_many_tenants_with_limits(
+        self, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(key_store, "MAX_TENANTS_WITH_LIMITS", 2)
+        for name in ("a", "b", "a"):
+            await store.set_limits(name, CallerLimits(sessions=1))
+        with pytest.raises(Conflict, match="2 tenants have limits of their own"):
+            await store.set_limits("c", CallerLimits(sessions=1))
+        assert set((await store.changes()).limits) == {"a", "b"}

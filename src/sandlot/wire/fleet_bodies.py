@@ -19,6 +19,7 @@ class AssignedCreateBody:
     reservation: str | None = None
     predecessor: Predecessor | None = None
     lost: SessionBody | None = None
+    opens: bool = True
 
     @classmethod
     def of(cls, request: CreateSession, assignment: Assignment) -> AssignedCreateBody:
@@ -28,6 +29,7 @@ class AssignedCreateBody:
             reservation=assignment.reservation,
             predecessor=assignment.predecessor,
             lost=None if assignment.lost is None else SessionBody.of(assignment.lost),
+            opens=assignment.opens,
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -41,6 +43,7 @@ class AssignedCreateBody:
             reservation=self.reservation,
             predecessor=self.predecessor,
             lost=None if self.lost is None else self.lost.to_domain(),
+            opens=self.opens,
         )
 
 

@@ -168,6 +168,7 @@ class SessionBody:
     end_reason: why it ended, if it has.
     ended_at: when it ended.
     tenant: whom it belongs to.
+    created_by: the id of the key that it was created with; empty for the server's own key.
     access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
@@ -189,6 +190,7 @@ class SessionBody:
     end_reason: EndReason | None = None
     ended_at: float | None = None
     tenant: str = "default"
+    created_by: str = ""
     access: Access | None = None
 
     @classmethod
@@ -212,6 +214,7 @@ class SessionBody:
             end_reason=session.end_reason,
             ended_at=session.ended_at,
             tenant=session.tenant,
+            created_by=session.created_by,
             access=access,
         )
 
@@ -234,6 +237,7 @@ class SessionBody:
             predecessor=self.predecessor,
             end_reason=self.end_reason,
             ended_at=self.ended_at,
+            created_by=self.created_by,
         )
 
 

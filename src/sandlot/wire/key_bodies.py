@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from sandlot.domain.callers.keys import ApiKey, KeyPage
 from sandlot.wire.http_bodies import STRICT
+from sandlot.wire.tenant_bodies import LimitsBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class CreateKeyBody:
     scopes: what its holder may do; null for everything with sandboxes: ``sessions:read``, ``sessions:write``,
         ``exec``, ``files`` and ``network``. You cannot give a scope that your own key lacks.
     expires_in_s: seconds until it expires; null for never.
+    limits: on what its holder may use, beside the tenant's own; null for none.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -26,6 +28,7 @@ class CreateKeyBody:
     tenant: str | None = None
     scopes: list[str] | None = None
     expires_in_s: float | None = None
+    limits: LimitsBody | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class KeyBody:
     revoked_at: when it was revoked; null if it was not.
     replaced_by: the id of the key that a rotation put in its place; empty if there is none.
     last_used_at: when it was last used, to within a minute; null if never.
+    limits: on what its holder may use, beside the tenant's own.
     """
 
     id: str
@@ -70,6 +74,7 @@ class KeyBody:
     revoked_at: float | None = None
     replaced_by: str = ""
     last_used_at: float | None = None
+    limits: LimitsBody = LimitsBody()  # noqa: RUF009  frozen
 
     @classmethod
     def of(cls, key: ApiKey, now: float) -> KeyBody:
@@ -86,6 +91,7 @@ class KeyBody:
             revoked_at=key.revoked_at,
             replaced_by=key.replaced_by,
             last_used_at=key.last_used_at,
+            limits=LimitsBody.of(key.limits),
         )
 
 

@@ -8,6 +8,8 @@ from sandlot.api.edge.key_ring import KeyRing
 from sandlot.client.extras import import_extra
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.callers.key_store import KeyStore
+from sandlot.domain.callers.limits import NO_LIMITS, AllowancesOf, no_allowances
+from sandlot.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from sandlot.api.edge.oidc import OidcTokens
@@ -17,8 +19,16 @@ class Callers:
     """Both are None on a server without a key, which is open to its machine: nobody needs one."""
 
     def __init__(self, settings: ServerSettings, store: KeyStore) -> None:
-        self.ring = None if settings.key is None else KeyRing(store)
+        if settings.key is None and settings.shared_limits != NO_LIMITS:
+            raise InvalidRequest(
+                "SANDLOT_TENANT_LIMITS needs SANDLOT_API_KEY. Without keys, a server has one tenant."
+            )
+        self.ring = None if settings.key is None else KeyRing(store, shared_limits=settings.shared_limits)
         self.oidc = None if settings.key is None else _oidc(settings)
+
+    @property
+    def allowances(self) -> AllowancesOf:
+        return no_allowances if self.ring is None else self.ring.allowances
 
     async def open(self) -> None:
         if self.ring is not None:

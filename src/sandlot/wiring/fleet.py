@@ -23,6 +23,7 @@ from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.fleet.membership.membership import Membership
+from sandlot.fleet.rates.redis_rates import RedisRates
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
@@ -76,7 +77,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         keys=keys.fingerprints,
     )
     worker = await build_worker(settings, registrar=membership)
-    ring = KeyRing(RedisKeys(directory.calls))
+    ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -96,6 +97,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
+        rates=RedisRates(directory.calls),
     )
     try:
         with starting(settings):
@@ -123,21 +125,21 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     listener = listen(settings)
     directory = open_directory(fleet)
+    callers = Callers(settings, RedisKeys(directory.calls))
     coordinator = CoordinatorHost(
         directory,
         access_tokens(fleet),
         registry.catalogue,
         CoordinatorOptions(
             coordinator_id=f"coordinator:{socket.gethostname()}:{settings.port}",
-            max_sessions=fleet.fleet_max_sessions,
             direct=fleet.direct,
             expected=fleet.expected_workers,
             max_exec_timeout_s=settings.max_exec_timeout_s,
             exec_grace_s=settings.exec_grace_s,
         ),
+        callers.allowances,
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
-    callers = Callers(settings, RedisKeys(directory.calls))
     app = create_app(
         coordinator,
         api_key=settings.key,
@@ -150,6 +152,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
+        rates=RedisRates(directory.calls),
     )
     try:
         log.info(

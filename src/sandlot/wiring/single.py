@@ -32,11 +32,11 @@ async def serve(settings: ServerSettings) -> None:
     listener = listen(settings)
     settings = named_by_folder(settings)
     log.info("starting: connecting to Docker", data_dir=str(settings.data_dir.absolute()))
-    worker = await build_worker(settings)
-    catalogue = await worker.acting_for(OWNER).catalogue()
-    mcp = mcp_endpoint(worker, catalogue)
     keys = SqliteKeys(settings.data_dir.absolute())
     callers = Callers(settings, keys)
+    worker = await build_worker(settings, allowances=callers.allowances)
+    catalogue = await worker.acting_for(OWNER).catalogue()
+    mcp = mcp_endpoint(worker, catalogue)
     app = create_app(
         worker,
         api_key=settings.key,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
@@ -13,6 +14,7 @@ from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
+from sandlot.worker.quotas import Quotas
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.creates import Creates
 from sandlot.worker.sessions.fleet_moves import FleetMoves
@@ -38,6 +40,7 @@ class WorkerParts:
     creates: Creates
     disk: Disk
     capacity: Capacity
+    quotas: Quotas
     reaper: Reaper
 
 
@@ -47,6 +50,7 @@ def assemble(
     recipes: Mapping[str, Recipe],
     options: WorkerOptions,
     registrar: Registrar,
+    allowances: AllowancesOf,
 ) -> WorkerParts:
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
@@ -63,6 +67,7 @@ def assemble(
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
+    quotas = Quotas(sessions.table, allowances)
     opening = Opening(
         sessions,
         provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
@@ -70,6 +75,7 @@ def assemble(
         sandboxes=sandboxes,
         recipes=recipes,
         capacity=capacity,
+        quotas=quotas,
         registrar=registrar,
     )
     return WorkerParts(
@@ -83,5 +89,6 @@ def assemble(
         creates=Creates(opening, registrar, options.queue_timeout_s),
         disk=disk,
         capacity=capacity,
+        quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
     )

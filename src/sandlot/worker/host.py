@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.machine import Condition
@@ -47,12 +48,13 @@ class WorkerHost:
         catalogue: Catalogue,
         options: WorkerOptions | None = None,
         registrar: Registrar | None = None,
+        allowances: AllowancesOf = no_allowances,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         recipes, registrar = dict(recipes), registrar or Unregistered()
-        self._parts = parts = assemble(provider, database, recipes, self._options, registrar)
+        self._parts = parts = assemble(provider, database, recipes, self._options, registrar, allowances)
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
         self._sandboxes = parts.sandboxes
@@ -196,3 +198,6 @@ class WorkerHost:
 
     async def health(self) -> ServiceHealth:
         return self._status.health()
+
+    async def use(self, holder: str) -> Use:
+        return self._parts.quotas.use(holder)

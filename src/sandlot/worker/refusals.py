@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandlot.domain.errors import Unavailable
+from sandlot.domain.session import ENDED_MEANWHILE
 
 
 def stopping() -> Unavailable:
@@ -18,6 +19,14 @@ def no_room_on_disk(problem: str) -> Unavailable:
         f"This worker accepts no new sessions: {problem.removesuffix('.')}. Free some space there.",
         retry_after_s=5.0,
         details={"reason": "storage_full"},
+    )
+
+
+def ended_meanwhile() -> Unavailable:
+    return Unavailable(
+        "The session ended while this request was on its way to it. Retry.",
+        retry_after_s=0.2,
+        details={"reason": ENDED_MEANWHILE},
     )
 
 

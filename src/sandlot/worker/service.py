@@ -48,7 +48,7 @@ class WorkerService:
     async def create_session(self, request: CreateSession, assignment: Assignment = NO_ASSIGNMENT) -> Opened:
         """``assignment``: what a fleet adds to the request."""
         refusal = await self._status.check_creates()
-        return await self._creates.get_or_create(self._tenant, request, assignment, refusal)
+        return await self._creates.get_or_create(self._principal, request, assignment, refusal)
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).client_view

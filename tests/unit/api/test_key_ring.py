@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_a_store_that_begins_anew(keyed: Keyed, monkeypatch: pytest.Monkey
     keys = [issue(OWNER, keyed.ring.clock(), name="x", tenant=f"t{number % 3}") for number in range(520)]
     for new in keys:
         await keyed.store.add(new.key)
-    await keyed.ring._refresh()
+    await keyed.ring.refresh()
     gone, revoked = keys[7], keys[505]
     await keyed.ring.end(revoked.key.id, keyed.ring.clock(), revoked=True)
     ended: set[str] = set()
@@ -102,7 +103,7 @@ async def test_a_store_that_begins_anew(keyed: Keyed, monkeypatch: pytest.Monkey
         database.execute("UPDATE meta SET name = 'another'")
 
     await keyed.store._transaction(lose)
-    await keyed.ring._refresh()
+    await keyed.ring.refresh()
     assert ended == {gone.key.id, revoked.key.id}
     for new in keys:
         admitted = keyed.ring.admit(new.text.encode())
@@ -123,12 +124,12 @@ async def test_a_key_that_comes_back_is_left_alone(keyed: Keyed) -> None:
 
     await keyed.store._write([("DELETE FROM keys", ())])
     await keyed.store._transaction(rename)
-    await keyed.ring._refresh()
+    await keyed.ring.refresh()
     assert keyed.ring.has_ended(new.key.id)
     ended: set[str] = set()
     keyed.ring.on_end = ended.update
     await keyed.store.add(new.key)
-    await keyed.ring._refresh()
+    await keyed.ring.refresh()
     assert not keyed.ring.has_ended(new.key.id)
     assert isinstance(keyed.ring.admit(new.text.encode()), Principal)
     assert ended == set()
@@ -142,7 +143,7 @@ async def test_a_key_that_this_process_never_knew(keyed: Keyed) -> None:
     assert not keyed.ring.has_ended(new.key.id)
     await keyed.store.add(new.key)
     await keyed.store.end(new.key.id, keyed.ring.clock(), revoked=True)
-    await keyed.ring._refresh()
+    await keyed.ring.refresh()
     assert ended == {new.key.id}
     assert keyed.ring.has_ended(new.key.id)
 
@@ -159,7 +160,7 @@ async def test_keys_expire_without_their_store(keyed: Keyed, monkeypatch: pytest
     now = keyed.ring.clock
     keyed.ring.clock = lambda: now() + 61
     with pytest.raises(Unavailable):
-        await keyed.ring._refresh()
+        await keyed.ring.refresh()
     assert ended == {created["key"]["id"]}
 
 
@@ -231,7 +232,7 @@ def test_a_token_of_an_ended_key_opens_no_worker() -> None:
     caller = Principal("acme", USER_SCOPES, "kkkkkkkkkkkk")
     tokens = AccessTokens(keys, lifetime_s=60)
     token = tokens.for_member("w1", caller).encode()
-    assert gate.admit(token, "/v1/sessions") == caller
+    assert gate.admit(token, "/v1/sessions") == replace(caller, forwarded=True)
     ended.add("kkkkkkkkkkkk")
     refused = gate.admit(token, "/v1/sessions")
     assert isinstance(refused, Unauthorized)

@@ -22,10 +22,11 @@ KEY = "key-of-the-administrator"
 @pytest_asyncio.fixture
 async def at(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """The variables of an administrator."""
-    service, store = FakeService(), SqliteKeys(tmp_path)
+    store = SqliteKeys(tmp_path)
     await store.open()
     ring = KeyRing(store)
     await ring.open()
+    service = FakeService(allowances=ring.allowances)
     async with served(service, api_key=KEY, keys=ring) as url:
         yield {"SANDLOT_URL": url, "SANDLOT_API_KEY": KEY}
     await service.close()

@@ -17,6 +17,7 @@ from sandlot.client.http.retries import creates as opening
 from sandlot.client.http.retries import results as until_result
 from sandlot.client.http.retries.creates import Patience
 from sandlot.client.http.transport.connection import Connection
+from sandlot.domain.callers.limits import Allowance, CallerLimits, Use, limit_reached
 from sandlot.domain.errors import (
     Busy,
     EngineTimeout,
@@ -107,7 +108,7 @@ async def test_a_server_that_does_not_heal_is_given_up_after_half_a_minute(
 @pytest.mark.parametrize(
     "error",
     [
-        rules.quota_reached("acme", 5),
+        limit_reached(Allowance("t:acme", CallerLimits(sessions=5)), "sessions", Use(1)),
         rules.no_room("base", offered=True),
         Unavailable("the queue is full", retry_after_s=3, details={"reason": "queue"}),
         Unavailable("closed", retryable=False),

@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import traceback
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -437,7 +438,7 @@ def test_a_worker_learns_who_is_calling(caller: Principal) -> None:
     member = tokens().for_member(WORKER, caller)
     if caller.tenant:  # a session's token names its tenant
         assert gate().admit(given.token.encode(), OWN) == caller
-    assert gate().admit(member.encode(), "/v1/sessions") == caller
+    assert gate().admit(member.encode(), "/v1/sessions") == replace(caller, forwarded=True)
 
 
 def test_tokens_of_two_callers_are_two() -> None:
@@ -448,7 +449,7 @@ def test_tokens_of_two_callers_are_two() -> None:
 
 def test_a_member_of_0_1_acts_for_the_only_tenant_it_knows() -> None:
     token = signed({"aud": MEMBER_AUDIENCE, "sub": WORKER, "exp": NOW + LIFETIME_S})
-    assert gate().admit(token, "/v1/sessions") == OWNER
+    assert gate().admit(token, "/v1/sessions") == replace(OWNER, forwarded=True)
 
 
 def test_a_scope_of_a_newer_version_is_left_out() -> None:

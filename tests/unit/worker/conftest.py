@@ -14,6 +14,7 @@ import pytest
 from tests.owned import OwnWorker
 from tests.unit.worker.scripted import Engine
 
+from sandlot.domain.callers.limits import AllowancesOf, no_allowances
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.service import Catalogue
@@ -50,6 +51,7 @@ class Scene:
         pool: PoolPolicy | None = None,
         recipe: dict[str, Any] | None = None,
         registrar: Registrar | None = None,
+        allowances: AllowancesOf = no_allowances,
         **options: Any,
     ) -> OwnWorker:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
@@ -60,6 +62,7 @@ class Scene:
             catalogue=Catalogue(()),
             options=WorkerOptions(**options),
             registrar=registrar,
+            allowances=allowances,
         )
         self.lives.append(worker)
         return worker

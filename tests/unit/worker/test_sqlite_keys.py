@@ -11,9 +11,12 @@ import pytest_asyncio
 
 from sandlot.domain.callers.key_store import KeyStore
 from sandlot.domain.callers.keys import parse_key
+from sandlot.domain.callers.limits import CallerLimits
 from sandlot.domain.errors import EngineProblem
 from sandlot.testing.key_suite import KeySuite, a_key
-from sandlot.worker.store.keys import FILE_NAME, SqliteKeys
+from sandlot.wire.stored_keys import encode_key
+from sandlot.worker.store.keys import _KEYS, FILE_NAME, SqliteKeys
+from sandlot.worker.store.sqlite_file import SqliteFile
 
 
 class TestSqlite(KeySuite):
@@ -54,6 +57,21 @@ async def test_a_file_for_its_owner_alone_without_the_secret(tmp_path: Path) -> 
     parsed = parse_key(new.text)
     assert parsed is not None
     assert parsed[1].encode() not in file.read_bytes()
+
+
+async def test_a_file_from_before_tenants_had_limits(tmp_path: Path) -> None:
+    before, new = SqliteFile(tmp_path / FILE_NAME, (_KEYS,)), a_key()
+    await before.open()
+    await before._write(
+        [("INSERT INTO keys VALUES (?, 'acme', 1, NULL, NULL, ?)", (new.key.id, encode_key(new.key)))]
+    )
+    await before.close()
+    keys = SqliteKeys(tmp_path)
+    await keys.open()
+    await keys.set_limits("acme", CallerLimits(sessions=1))
+    assert await keys.get(new.key.id) == new.key
+    assert (await keys.changes()).limits == {"acme": CallerLimits(sessions=1)}
+    await keys.close()
 
 
 async def test_a_file_of_a_newer_version(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""All active keys of a ``KeyStore`` in memory, so that no request waits for the store.
+"""All active keys and limits of a ``KeyStore`` in memory, so that no request waits for the store.
 
 A background task asks the store for changes every second. So a key that was revoked anywhere is refused here
 a second later. While the store cannot be reached, the known keys go on working until they expire.
@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import structlog
 
 from sandlot.domain.background_tasks import BackgroundTasks
-from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, REMEMBER_ENDED_S, KeyStore
+from sandlot.domain.callers.key_store import REMEMBER_ENDED_S, KeyStore
 from sandlot.domain.callers.keys import ApiKey, opens, parse_key
+from sandlot.domain.callers.limits import NO_LIMITS, Allowance, CallerLimits, key_holder, tenant_holder
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import SandlotError, Unauthorized, Unavailable
 
@@ -36,11 +37,19 @@ Work = Callable[[], Awaitable[None]]
 
 class KeyRing:
     """Open it before use. ``on_end`` is called with the ids of keys that were revoked or have expired, more
-    than once for each.
+    than once for each. ``shared_limits``: of each tenant, where it has none of its own.
     """
 
-    def __init__(self, store: KeyStore, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: KeyStore,
+        *,
+        shared_limits: CallerLimits = NO_LIMITS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.store = store
+        self.shared_limits = shared_limits
+        self.limits: dict[str, CallerLimits] = {}  # of tenants that have some of their own
         self.on_end: Callable[[Collection[str]], None] = lambda _: None
         self.clock = clock
         self._active: dict[str, ApiKey] = {}
@@ -57,9 +66,9 @@ class KeyRing:
 
     async def open(self) -> None:
         """Load the keys and keep them fresh. If the store is unreachable, the keys come later."""
-        await self._try("read", self._refresh)
+        await self._try("read", self.refresh)
         for name, work, seconds in (
-            ("read", self._refresh, REFRESH_EVERY_S),
+            ("read", self.refresh, REFRESH_EVERY_S),
             ("record the use of", self._record_use, RECORD_USE_EVERY_S),
             ("forget ended", self._forget_ended, FORGET_EVERY_S),
         ):
@@ -111,6 +120,21 @@ class KeyRing:
         key = self._active.get(key_id)
         return key_id in self._ended if key is None else key.state(self.clock()) != "active"
 
+    def allowances(self, principal: Principal) -> tuple[Allowance, ...]:
+        """The caller's allowances: of its tenant and of its key, if they are limited."""
+        limits = self.limits_of(principal.tenant)
+        found = () if limits == NO_LIMITS else (Allowance(tenant_holder(principal.tenant), limits),)
+        own = self.key_limits(principal.key_id)
+        return found if own == NO_LIMITS else (*found, Allowance(key_holder(principal.key_id), own))
+
+    def key_limits(self, key_id: str) -> CallerLimits:
+        key = self._active.get(key_id)
+        return NO_LIMITS if key is None else key.limits
+
+    def limits_of(self, tenant: str) -> CallerLimits:
+        own = self.limits.get(tenant)
+        return self.shared_limits if own is None else own.or_else(self.shared_limits)
+
     # --- changes ------------------------------------------------------------------------------
 
     async def add(self, key: ApiKey) -> None:
@@ -130,6 +154,11 @@ class KeyRing:
                 self._tell()
         return key
 
+    async def set_limits(self, tenant: str, limits: CallerLimits) -> None:
+        async with self._refreshing:
+            await self.store.set_limits(tenant, limits)
+            self._take_limits({tenant: limits})
+
     # --- the store ----------------------------------------------------------------------------
 
     async def _refresh_soon(self) -> None:
@@ -140,7 +169,8 @@ class KeyRing:
             await asyncio.sleep(self._refreshed_at + REFRESH_AT_MOST_EVERY_S - time.monotonic())
             await self._load()
 
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
+        """Learn of all changes now."""
         async with self._refreshing:
             await self._load()
 
@@ -155,20 +185,24 @@ class KeyRing:
 
     async def _load_changes(self) -> None:
         keys: list[ApiKey] = []
+        limits: dict[str, CallerLimits] = {}
         mark, everything = self._mark, False
         while True:
             changes = await self.store.changes(mark)
             if changes.everything:
-                keys, everything = [], True
+                keys, limits, everything = [], {}, True
             keys += changes.keys
+            limits |= changes.limits
             mark = changes.mark
-            if len(changes.keys) < CHANGES_AT_ONCE:
+            if not changes.more:
                 break
         if everything:
             await self._revoke_again(keys)
             for key_id in self._active.keys() - {key.id for key in keys}:
                 self._note_end(self._active[key_id])
+            self.limits = {}
         self._take(keys)
+        self._take_limits(limits)
         self._mark, self._loaded = mark, True
 
     async def _revoke_again(self, keys: list[ApiKey]) -> None:
@@ -194,6 +228,13 @@ class KeyRing:
                 self._note_end(key)
             else:
                 self._ended[key.id] = key
+
+    def _take_limits(self, limits: Mapping[str, CallerLimits]) -> None:
+        for tenant, own in limits.items():
+            if own == NO_LIMITS:
+                self.limits.pop(tenant, None)
+            else:
+                self.limits[tenant] = own
 
     def _note_end(self, key: ApiKey) -> None:
         """Also for a key that was never active here: a worker admits tokens of keys that it does not know."""

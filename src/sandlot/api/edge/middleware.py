@@ -21,11 +21,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
+from sandlot.api.edge.call_limits import CallLimits, Headers
 from sandlot.api.edge.error_responses import internal_error, problem_response
 from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.api.edge.request_body import BodyLimits, BoundedBody
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
 from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.domain.callers.limits import no_allowances
+from sandlot.domain.callers.rates import RatesInMemory
 from sandlot.domain.capacity.budget import Account, ByteBudget, current_account
 from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unauthorized, Unavailable
 from sandlot.wire.error_codes import status_of
@@ -60,6 +63,7 @@ class EdgeMiddleware:
         streams: StreamSlots | None = None,
         budget: ByteBudget | None = None,
         open_requests: OpenRequests | None = None,
+        call_limits: CallLimits | None = None,
     ) -> None:
         """``worker_id`` is sent in every response, so that clients can verify they reached this
         worker. ``budget`` limits the bytes that all requests together may hold.
@@ -73,6 +77,7 @@ class EdgeMiddleware:
         self._streams = streams or StreamSlots(StreamLimits())
         self._budget = budget or ByteBudget(DEFAULT_HELD_BYTES)
         self._open_requests = open_requests or OpenRequests()
+        self._call_limits = call_limits or CallLimits(no_allowances, RatesInMemory())
         self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -105,6 +110,12 @@ class EdgeMiddleware:
                     refusal = Refusal(status_of(error), error)
             await self._serve(scope, receive, send, refusal)
 
+    async def _too_many_calls(self, scope: Scope, headers: Headers) -> Refusal | None:
+        """Count the call against its caller's rate. ``headers`` then say what is left of it."""
+        left, error = await self._call_limits.count(scope["state"]["principal"])
+        headers += left
+        return None if error is None else Refusal(status_of(error), error)
+
     async def _serve(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
         if scope["type"] == "http":
             await self._http(scope, receive, send, refusal)
@@ -112,7 +123,7 @@ class EdgeMiddleware:
         if self._worker_id:
             send = _with_worker_header(send, self._worker_id)
         try:
-            refusal = refusal or await self._gate_refusal(scope)
+            refusal = refusal or await self._too_many_calls(scope, []) or await self._gate_refusal(scope)
             if refusal is None:
                 await self._app(scope, receive, send)
             else:
@@ -144,10 +155,15 @@ class EdgeMiddleware:
         limit = self._body_limits.limit(scope["method"], scope["path"])
         body = BoundedBody(receive, limit, self._body_limits.timeout_s)
         began = time.perf_counter()
-        sender = _ResponseSender(send, [(_REQUEST_ID_NAME, request_id.encode()), *self._fixed_headers], body)
+        headers = [(_REQUEST_ID_NAME, request_id.encode()), *self._fixed_headers]
+        sender = _ResponseSender(send, headers, body)
         try:
             if refusal is None:
-                refusal = _declared_too_large(scope, body) or await self._gate_refusal(scope)
+                refusal = (
+                    await self._too_many_calls(scope, headers)
+                    or _declared_too_large(scope, body)
+                    or await self._gate_refusal(scope)
+                )
             if refusal is None:
                 await self._app(scope, body.receive, sender.send)
             else:

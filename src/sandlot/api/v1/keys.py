@@ -23,6 +23,7 @@ from sandlot.domain.callers.keys import (
     reissue,
     visible_to,
 )
+from sandlot.domain.callers.limits import NO_LIMITS
 from sandlot.domain.callers.principal import Principal, Scope, check_tenant, parse_scopes
 from sandlot.domain.errors import Conflict, InvalidRequest
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
@@ -60,6 +61,10 @@ async def create_key(ring: Ring, caller: Caller, body: CreateKeyBody) -> Respons
         tenant=body.tenant,
         scopes=None if body.scopes is None else parse_scopes(body.scopes),
         lifetime_s=body.expires_in_s,
+        # No key gives more than its creator has.
+        limits=(NO_LIMITS if body.limits is None else body.limits.to_domain()).tightened(
+            ring.key_limits(caller.key_id)
+        ),
     )
     await ring.add(new.key)
     return _shown_once(ring, new)
@@ -111,7 +116,7 @@ async def rotate_key(
     key_id: str,
     body: Annotated[RotateKeyBody, Body(default_factory=RotateKeyBody)],
 ) -> Response:
-    """Create a key with the same tenant, name and scopes, and end the old one after a grace period."""
+    """Create a key with the same tenant, name, scopes and limits. The old one ends after a grace period."""
     if not 0 <= body.grace_s <= MAX_GRACE_S:
         raise InvalidRequest(f"grace_s must be between 0 and {MAX_GRACE_S:.0f}.")
     key = await _managed(ring, caller, key_id)

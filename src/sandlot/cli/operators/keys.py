@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sandlot.cli.chosen import parse_time
-from sandlot.cli.connection import server_url
+from sandlot.cli.operators.administration import with_administrator
 
 if TYPE_CHECKING:
-    from sandlot.client.http.keys import KeyAdministrator
+    from sandlot.client.http.administrator import Administrator
     from sandlot.wire.key_bodies import KeyBody, NewKeyBody
-
-T = TypeVar("T")
 
 app = typer.Typer(
     help="Create and manage API keys.\n\nThe server needs SANDLOT_API_KEY, the administrator's key. Pass "
@@ -54,16 +50,30 @@ def create(
         str | None,
         typer.Option(metavar="TIME", help="When the key ends: 12h, 30d.", show_default="never"),
     ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="LIMIT=NUMBER",
+            help="Limit what the key's holder may use, beside the tenant's limits: sessions=N, cpus=N, "
+            "memory_mb=N, creates_per_s=N or calls_per_s=N. Can be repeated.",
+            show_default="none",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a key and print it.
 
     The key is shown once. The server keeps only a digest of it.
     """
+    from sandlot.domain.callers.limits import parse_limits
     from sandlot.wire.key_bodies import CreateKeyBody
+    from sandlot.wire.tenant_bodies import LimitsBody
 
-    body = CreateKeyBody(name, tenant, scopes or None, None if expires is None else _seconds(expires))
-    _show_new(_with_administrator(ctx, lambda server: server.create_key(body)), as_json)
+    expires_in_s = None if expires is None else _seconds(expires)
+    asked = None if limits is None else LimitsBody.of(parse_limits(" ".join(limits)))
+    body = CreateKeyBody(name, tenant, scopes or None, expires_in_s, asked)
+    _show_new(with_administrator(ctx, lambda server: server.create_key(body)), as_json)
 
 
 @app.command("list")
@@ -77,10 +87,10 @@ def list_keys(
     """List the keys that you manage."""
     from sandlot.cli.terminal import display
 
-    async def work(server: KeyAdministrator) -> list[KeyBody]:
+    async def work(server: Administrator) -> list[KeyBody]:
         return [key async for key in server.keys(tenant)]
 
-    keys = _with_administrator(ctx, work)
+    keys = with_administrator(ctx, work)
     if as_json:
         display.print_json(keys)
         return
@@ -114,11 +124,11 @@ def revoke(
     All servers refuse them within 5 seconds, and close the connections that use them.
     """
 
-    async def work(server: KeyAdministrator) -> None:
+    async def work(server: Administrator) -> None:
         for key in keys:
             print(f"{(await server.revoke_key(_key_id(key))).id} is revoked")
 
-    _with_administrator(ctx, work)
+    with_administrator(ctx, work)
 
 
 @app.command()
@@ -135,7 +145,7 @@ def rotate(
     The new key may do the same. Without --grace, the old key ends at once.
     """
     seconds = _seconds(grace, none_allowed=True)
-    _show_new(_with_administrator(ctx, lambda server: server.rotate_key(_key_id(key), seconds)), as_json)
+    _show_new(with_administrator(ctx, lambda server: server.rotate_key(_key_id(key), seconds)), as_json)
 
 
 def _key_id(text: str) -> str:
@@ -164,18 +174,3 @@ def _seconds(text: str, *, none_allowed: bool = False) -> float:
     if seconds is None or (seconds == 0 and not none_allowed):
         raise typer.BadParameter("The time must be more than 0. Use 90 (seconds), 30m, 12h or 30d.")
     return seconds
-
-
-def _with_administrator(ctx: typer.Context, work: Callable[[KeyAdministrator], Awaitable[T]]) -> T:
-    from sandlot.client.http.keys import KeyAdministrator
-    from sandlot.config.client_settings import client_settings
-
-    async def run() -> T:
-        settings = client_settings(await server_url(ctx.obj), ctx.obj.api_key)
-        server = KeyAdministrator(settings.url, settings.api_key)
-        try:
-            return await work(server)
-        finally:
-            await server.close()
-
-    return asyncio.run(run())

@@ -1,4 +1,4 @@
-"""The contract of whatever keeps API keys: a server's SQLite file, or a fleet's Redis.
+"""The contract of whatever keeps API keys and tenants' limits: a server's SQLite file, or a fleet's Redis.
 
 ``testing/key_suite.py`` runs against every implementation.
 """
@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sandlot.domain.callers.keys import ApiKey, KeyPage
+from sandlot.domain.callers.limits import CallerLimits
 from sandlot.domain.errors import Conflict
 
 # Of one tenant, ended ones included. Each process that admits callers keeps all keys in memory, about
 # 1 KB each.
 MAX_KEYS_OF_TENANT: Final = 1000
-# Keys in one answer of ``changes``, and uses in one call of ``record_use``.
+# Tenants with limits of their own. Each process that admits callers keeps all of them in memory.
+MAX_TENANTS_WITH_LIMITS: Final = 10_000
+# Changes in one answer of ``changes``, and uses in one call of ``record_use``.
 CHANGES_AT_ONCE: Final = 500
 # How long an ended key is listed.
 REMEMBER_ENDED_S: Final = 90 * 24 * 3600.0
@@ -23,17 +26,21 @@ REMEMBER_ENDED_S: Final = 90 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """Keys that were added or ended since a mark.
+    """What changed since a mark.
 
-    keys: at most ``CHANGES_AT_ONCE``. If there are as many, there may be more: call again.
+    keys: that were added or have ended.
     mark: pass it to the next call of ``changes``.
-    everything: whether this begins with the first key, because the store does not know the mark. It may
+    everything: whether this begins with the first change, because the store does not know the mark. It may
         have lost its last writes.
+    limits: of tenants, if they were set.
+    more: whether there are more changes than ``CHANGES_AT_ONCE``: call again.
     """
 
     keys: Sequence[ApiKey]
     mark: str
     everything: bool = False
+    limits: Mapping[str, CallerLimits] = field(default_factory=dict)
+    more: bool = False
 
 
 class KeyStore(Protocol):
@@ -59,8 +66,12 @@ class KeyStore(Protocol):
         """Note when keys were last used. Unknown keys are skipped, and a time never moves back."""
         ...
 
+    async def set_limits(self, tenant: str, limits: CallerLimits) -> None:
+        """Set a tenant's limits. ``NO_LIMITS`` takes them away."""
+        ...
+
     async def changes(self, mark: str = "") -> KeyChanges:
-        """Keys that changed after ``mark``. Uses do not count as changes."""
+        """Keys and limits that changed after ``mark``. Uses do not count as changes."""
         ...
 
     async def forget_ended(self, before: float) -> int:
@@ -72,4 +83,11 @@ def too_many_keys(tenant: str) -> Conflict:
     return Conflict(
         f"Tenant {tenant} has {MAX_KEYS_OF_TENANT} active keys, the most that one tenant may have. Revoke "
         "some."
+    )
+
+
+def too_many_tenants() -> Conflict:
+    return Conflict(
+        f"{MAX_TENANTS_WITH_LIMITS} tenants have limits of their own, the most that there may be. Set the "
+        "limits that most tenants share with SANDLOT_TENANT_LIMITS."
     )

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope, check_tenant
 from sandlot.domain.errors import Forbidden, InvalidRequest, NotFound
 
@@ -55,6 +56,7 @@ class ApiKey:
     revoked_at: when it was revoked; None if it was not.
     replaced_by: the id of the key that a rotation put in its place; empty if there is none.
     last_used_at: when it was last used, to within a minute; None if never.
+    limits: on what its holder may use, beside the tenant's own.
     """
 
     id: str
@@ -69,6 +71,7 @@ class ApiKey:
     revoked_at: float | None = None
     replaced_by: str = ""
     last_used_at: float | None = None
+    limits: CallerLimits = NO_LIMITS
 
     def state(self, now: float) -> KeyState:
         if self.revoked_at is not None:
@@ -104,6 +107,7 @@ def issue(
     tenant: str | None = None,
     scopes: frozenset[Scope] | None = None,
     lifetime_s: float | None = None,
+    limits: CallerLimits = NO_LIMITS,
 ) -> NewKey:
     """A new key in the creator's name. Without ``scopes``, it may use sandboxes and nothing else.
 
@@ -142,19 +146,28 @@ def issue(
             created_at=now,
             created_by=creator.key_id or creator.subject,
             expires_at=expires_at,
+            limits=limits,
         ),
         text,
     )
 
 
 def reissue(creator: Principal, key: ApiKey, now: float) -> NewKey:
-    """A new key to put in the place of ``key``: the same tenant, name, scopes and lifetime."""
+    """A new key to put in the place of ``key``: the same tenant, name, scopes, lifetime and limits."""
     if key.state(now) != "active":
         raise InvalidRequest(f"Key {key.id} is {key.state(now)}. Create a new one instead.")
     if key.replaced_by:
         raise InvalidRequest(f"Key {key.id} was replaced by {key.replaced_by}. Rotate that one.")
     lifetime_s = None if key.expires_at is None else min(key.expires_at - key.created_at, MAX_LIFETIME_S)
-    return issue(creator, now, name=key.name, tenant=key.tenant, scopes=key.scopes, lifetime_s=lifetime_s)
+    return issue(
+        creator,
+        now,
+        name=key.name,
+        tenant=key.tenant,
+        scopes=key.scopes,
+        lifetime_s=lifetime_s,
+        limits=key.limits,
+    )
 
 
 def ended(key: ApiKey, at: float, *, revoked: bool, replaced_by: str = "") -> ApiKey:

@@ -58,6 +58,7 @@ class Principal:
     key_id: the id of the caller's key; empty for the server's own key and for a program in local mode.
     subject: whom the credential was issued to, in the issuer's words.
     expires_at: when the credential ends by itself; None for never.
+    forwarded: whether a coordinator passes the call on, which has counted it already.
     """
 
     tenant: str
@@ -65,6 +66,7 @@ class Principal:
     key_id: str = ""
     subject: str = ""
     expires_at: float | None = None
+    forwarded: bool = False
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Final
 
+from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
@@ -33,6 +34,7 @@ class CoordinatorHost:
         tokens: AccessTokens,
         catalogue: Catalogue,
         options: CoordinatorOptions | None = None,
+        allowances: AllowancesOf = no_allowances,
     ) -> None:
         self._tokens = tokens
         options = options or CoordinatorOptions()
@@ -44,6 +46,7 @@ class CoordinatorHost:
             links,
             SessionLocations(directory, links),
             FleetHealth(directory, options.coordinator_id, options.expected, tokens.signed_with),
+            allowances,
         )
         self.operations = FleetOperations(directory, links, tokens)
 
@@ -65,6 +68,9 @@ class CoordinatorHost:
 
     async def health(self) -> ServiceHealth:
         return await self._parts.health()
+
+    async def use(self, holder: str) -> Use:
+        return await self._parts.directory.use(holder)
 
     async def stop(self) -> None:
         """Take no new sessions, and wait up to ``STOP_WITHIN_S`` for calls in progress.

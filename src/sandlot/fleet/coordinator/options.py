@@ -14,8 +14,6 @@ HOP_S: Final = 5.0
 @dataclass(frozen=True, slots=True)
 class CoordinatorOptions:
     coordinator_id: str = "coordinator"
-    # The most sessions that one tenant may have. None: as many as the workers hold.
-    max_sessions: int | None = None
     # Whether clients get an address and a token to call the workers directly.
     direct: bool = True
     # URLs of the workers that should have joined. Health lists those that have not.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.coordinator.health import FleetHealth
@@ -23,6 +24,7 @@ class CoordinatorParts:
     links: WorkerLinks
     locations: SessionLocations
     fleet_health: FleetHealth
+    allowances: AllowancesOf
     calls: int = 0
 
     async def health(self) -> ServiceHealth:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from sandlot.domain.callers.limits import Allowance
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import Limits, grant_limits
 from sandlot.domain.capacity.machine import units
 from sandlot.domain.environment import unknown_environment_error
@@ -13,7 +16,7 @@ from sandlot.fleet.directory.contract import PlacementRequest
 
 
 def placement_request(
-    catalogue: Catalogue, tenant: str, request: CreateSession, max_sessions: int | None
+    catalogue: Catalogue, principal: Principal, request: CreateSession, allowances: Sequence[Allowance]
 ) -> PlacementRequest:
     name = request.environment or DEFAULT_ENVIRONMENT
     environment = next((known for known in catalogue.environments if known.name == name), None)
@@ -26,11 +29,13 @@ def placement_request(
     else:
         limits = grant_limits(request.limits, defaults, environment.ceilings, name)
     return PlacementRequest(
-        tenant,
+        principal.tenant,
         name,
         thread=request.thread,
         idempotency_key=request.idempotency_key,
-        max_sessions=max_sessions,
+        created_by=principal.key_id,
+        limits=limits,
+        allowances=tuple(allowances),
         units=units(limits, defaults),
     )
 

@@ -39,6 +39,7 @@ from sandlot.domain.service import (
     ThreadRun,
 )
 from sandlot.domain.session import (
+    ENDED_MEANWHILE,
     Assignment,
     CreateSession,
     EndReason,
@@ -69,6 +70,9 @@ log = structlog.get_logger("sandlot.coordinator")
 
 # Workers to try for one create, one after the other, if they are unreachable or turn out full.
 MAX_WORKERS_TRIED: Final = 4
+# How often, and with how many seconds between, a create is placed again whose session has just ended.
+PLACED_AGAIN: Final = 20
+PLACED_AGAIN_EVERY_S: Final = 0.1
 # Seconds to give a reservation back. If this fails, the reservation expires by itself.
 GIVE_BACK_WITHIN_S: Final = 2.0
 
@@ -95,10 +99,12 @@ class CoordinatorService:
         # Without a key from the client, use a random one. Whatever fails on the way to the worker,
         # a repeated request then makes no second session.
         keyed = replace(request, idempotency_key=request.idempotency_key or secrets.token_hex(16))
-        original = placement_request(self._catalogue, self._tenant, keyed, self._options.max_sessions)
+        allowances = self._parts.allowances(self._principal)
+        original = placement_request(self._catalogue, self._principal, keyed, allowances)
         wanted = original
         lost: Session | None = None
         last_error: SandlotError | None = None
+        ended_meanwhile = 0
         while True:
             asked_at = self._locations.now()
             try:
@@ -124,6 +130,11 @@ class CoordinatorService:
             try:
                 return await self._create_at(place, keyed, lost, asked_at)
             except SandlotError as error:
+                if error.details.get("reason") == ENDED_MEANWHILE and ended_meanwhile < PLACED_AGAIN:
+                    # The directory hears of the end any moment.
+                    ended_meanwhile += 1
+                    await asyncio.sleep(PLACED_AGAIN_EVERY_S)
+                    continue
                 if not _can_try_elsewhere(place, error) or len(wanted.avoid) + 1 >= MAX_WORKERS_TRIED:
                     raise
                 log.warning("worker failed; trying another", worker=place.worker.id, error=error.message)
@@ -144,6 +155,7 @@ class CoordinatorService:
             lost=None
             if place.lost is None
             else lost or mark_worker_lost(place.lost, place.lost.last_active_at),
+            opens=not place.known or place.reservation is not None,
         )
         self._parts.calls += 1
         try:

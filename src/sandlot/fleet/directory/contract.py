@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from sandlot.domain.callers.limits import Allowance, Use
+from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.machine import MachineUse
 from sandlot.domain.errors import Conflict, InvalidRequest
 from sandlot.domain.session import Session
@@ -171,7 +173,8 @@ class WorkerStatus:
 class PlacementRequest:
     """A create's request for a place.
 
-    ``max_sessions`` is the tenant's quota. Sessions in creation count towards it.
+    ``limits`` are those of the sandbox, and ``created_by`` the caller's key: they count towards the limits of
+    ``allowances``, from here until the session ends. Sessions in creation count too.
     ``units`` is the size of the sandbox, in default sandboxes of the environment. Room is counted
     in the same unit.
     ``takes_over`` is a session whose worker is gone. It gets a new sandbox on another worker.
@@ -183,7 +186,9 @@ class PlacementRequest:
     environment: str
     thread: str | None = None
     idempotency_key: str | None = None
-    max_sessions: int | None = None
+    created_by: str = ""
+    limits: Limits = field(default_factory=Limits)
+    allowances: tuple[Allowance, ...] = ()
     takes_over: str | None = None
     avoid: tuple[str, ...] = ()
     units: int = 1
@@ -306,7 +311,7 @@ class Directory(Protocol):
     async def place(self, want: PlacementRequest) -> Place | LostPlace:
         """Choose a worker for a create. Concurrent requests for one thread or key get one worker.
 
-        Raises ``Busy`` at the tenant's quota, and ``NotFound`` for an unknown ``takes_over``.
+        Raises ``Busy`` at the end of an allowance, and ``NotFound`` for an unknown ``takes_over``.
         Raises ``Unavailable`` while no worker has room, while the session's worker is late, and
         while the directory is unsettled and cannot know the answer.
         """
@@ -367,6 +372,10 @@ class Directory(Protocol):
 
     async def status(self, tenant: str | None = None) -> DirectoryStatus:
         """``tenant``: count only the sessions of this one."""
+        ...
+
+    async def use(self, holder: str) -> Use:
+        """What a tenant or a key uses: live and lost sessions, and sessions in creation."""
         ...
 
     async def sweep(self, limit: int = 100) -> int:

@@ -1,9 +1,9 @@
 """Compact encoding of sessions. One Redis may hold a million of them in memory.
 
-An entry is a MessagePack array. The first elements are those that the scripts read, at the
-positions named in ``scripts/prelude.lua``. The last element holds the other fields as bytes that
-only this module reads. Ids take 16 bytes and default values are omitted. Unknown field names are
-ignored, so that two versions can share a directory.
+An entry is a MessagePack array. The scripts read its elements at the positions named in
+``scripts/prelude.lua``, except ``details``: the other fields, as bytes that only this module reads. Ids
+take 16 bytes and default values are omitted. Unknown field names and additional elements at the end
+are ignored, so that two versions can share a directory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import astuple
 
 import msgspec
 
+from sandlot.domain.callers.limits import use_of
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_sandbox_id, is_session_id
@@ -78,6 +79,8 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
     # Rounded as in the cursor of a page.
     created: float
     details: msgspec.Raw
+    # What counts towards limits: the key that created the session, cores in thousandths, MiB of memory.
+    counts: tuple[str, int, int] | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -117,7 +120,7 @@ def unpack_id(raw: bytes) -> str:
 
 def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
     session = entry.session
-    sandbox = session.sandbox_id
+    sandbox, use = session.sandbox_id, use_of(session.limits)
     details = _Details(
         environment=session.environment,
         created_at=session.created_at,
@@ -144,6 +147,7 @@ def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
             key=entry.idempotency_key,
             created=round(session.created_at, 6),
             details=as_text(_ENCODER.encode(details)),
+            counts=(session.created_by, use.millicpus, use.memory_mb),
         )
     )
 
@@ -169,6 +173,7 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         predecessor=details.predecessor,
         end_reason=details.end_reason,
         ended_at=details.ended_at,
+        created_by="" if entry.counts is None else entry.counts[0],
     )
 
 

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
+from sandlot.domain.callers.limits import Use
 from sandlot.domain.paging import check_page, cursor, parse_cursor
 from sandlot.domain.session import Session
 from sandlot.fleet.directory import rules
@@ -202,6 +203,10 @@ class MemoryDirectory:
         )
         reservations = sum(found.until > now for found in state.reservations.values())
         return DirectoryStatus(state.generation, now >= state.settles, sessions, reservations)
+
+    async def use(self, holder: str) -> Use:
+        state, _ = self._state_and_time()
+        return state.use(holder)
 
     async def sweep(self, limit: int = 100) -> int:
         state, now = self._state_and_time()

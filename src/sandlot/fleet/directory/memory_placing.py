@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sandlot.domain.callers.limits import check_room, too_many_creates, use_of
+from sandlot.domain.callers.rates import take
 from sandlot.domain.session import Session
 from sandlot.domain.session_states import no_session_error
 from sandlot.fleet.directory import rules
@@ -28,13 +30,29 @@ def place(state: State, now: float, request: PlacementRequest) -> Place | LostPl
             known = _existing_place(state, now, request, key, include_ended=True)
     if known is not None:
         return known
-    if request.thread is not None or request.idempotency_key is not None or request.max_sessions is not None:
+    if request.thread is not None or request.idempotency_key is not None or request.allowances:
         state.check_settled(now)
-    if request.max_sessions is not None and request.takes_over is None:
-        counted = len(state.of_tenant(request.tenant)) + state.reserved(request.tenant)
-        if counted >= request.max_sessions:
-            raise rules.quota_reached(request.tenant, request.max_sessions)
-    return _reserve(state, now, request, lost)
+    due = {}
+    if request.takes_over is None:
+        for allowance in request.allowances:
+            check_room(allowance, state.use(allowance.holder), use_of(request.limits))
+        due = _due_after_create(state, now, request)
+    place = _reserve(state, now, request, lost)
+    state.due.update(due)
+    return place
+
+
+def _due_after_create(state: State, now: float, request: PlacementRequest) -> dict[str, float]:
+    """The due times of the rates that this create counts towards, which it passes."""
+    due = {}
+    for allowance in request.allowances:
+        rate = allowance.creates
+        # A create that tries its next worker has passed its rate before.
+        if rate is not None and not request.avoid:
+            due[rate.name], taken = take(rate, state.due.get(rate.name, now), now)
+            if taken.wait_s:
+                raise too_many_creates(allowance, taken.wait_s)
+    return due
 
 
 def _existing_place(
@@ -43,7 +61,7 @@ def _existing_place(
     if mark is None:
         return None
     if mark.reservation is not None:
-        return _join_reservation(state, now, mark.reservation)
+        return _join_reservation(state, now, mark.reservation, request)
     assert mark.session is not None
     entry = state.sessions.get(mark.session)
     if entry is None or entry.session.tenant != request.tenant or (entry.ended and not include_ended):
@@ -56,13 +74,13 @@ def _existing_place(
     if entry.ended:
         return None
     takeover = state.takeovers.get(mark.session)
-    joined = _join_reservation(state, now, takeover) if takeover else None
+    joined = _join_reservation(state, now, takeover, request) if takeover else None
     if joined is None and request.takes_over != mark.session:
         return LostPlace(entry.session, at)
     return joined
 
 
-def _join_reservation(state: State, now: float, reservation: str) -> Place | None:
+def _join_reservation(state: State, now: float, reservation: str, request: PlacementRequest) -> Place | None:
     found = state.reservations.get(reservation)
     if found is None:
         return None
@@ -72,6 +90,13 @@ def _join_reservation(state: State, now: float, reservation: str) -> Place | Non
         return None
     if at.state is not WorkerState.ALIVE:
         raise state.late(found.worker, now)
+    # The worker may serve this request first, and its limits were not checked.
+    first = found.request
+    if first.takes_over is None and (first.created_by, use_of(first.limits)) != (
+        request.created_by,
+        use_of(request.limits),
+    ):
+        raise rules.opening()
     found.holders += 1
     previous = state.sessions.get(found.previous or "")
     lost = state.sessions.get(found.request.takes_over or "")

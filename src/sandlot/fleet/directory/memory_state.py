@@ -6,6 +6,7 @@ import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sandlot.domain.callers.limits import Use, holders_of, total_use, use_of
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.directory import rules
@@ -89,6 +90,8 @@ class State:
     takeovers: dict[str, str] = field(default_factory=dict)
     # By environment: the turn of the last create.
     turns: dict[str, float] = field(default_factory=dict)
+    # By rate: when the creates of the past have used it up (``domain.callers.rates``).
+    due: dict[str, float] = field(default_factory=dict)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -118,12 +121,14 @@ class State:
             entry for entry in self.sessions.values() if entry.session.tenant == tenant and not entry.ended
         ]
 
-    def reserved(self, tenant: str) -> int:
-        """Count reservations for the quota. The session of a take-over is already counted."""
-        return sum(
-            found.request.tenant == tenant and found.request.takes_over is None
-            for found in self.reservations.values()
-        )
+    def use(self, holder: str) -> Use:
+        """Of sessions and reservations. The session of a take-over is already counted."""
+        total = total_use(holder, (entry.session for entry in self.sessions.values() if not entry.ended))
+        for found in self.reservations.values():
+            request = found.request
+            if request.takes_over is None and holder in holders_of(request.tenant, request.created_by):
+                total += use_of(request.limits)
+        return total
 
     def promised(self, worker_id: str) -> Promised:
         promised = Promised()

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
+from sandlot.domain.callers.limits import Allowance, Use, limit_reached, too_many_creates, use_of
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_name, is_session_id
 from sandlot.domain.paging import check_page, cursor, parse_cursor
@@ -49,9 +50,9 @@ from sandlot.fleet.directory.encoding import (
     unpack_report,
     unpack_session,
 )
-from sandlot.fleet.directory.lua import load_scripts
-from sandlot.fleet.directory.redis_calls import ScriptCalls
-from sandlot.fleet.directory.redis_connections import connect
+from sandlot.fleet.redis.calls import ScriptCalls
+from sandlot.fleet.redis.connections import connect
+from sandlot.fleet.redis.lua import GCRA, load_scripts, pack_rate
 
 _SCRIPTS: Final = Path(__file__).parent / "scripts"
 # A full Redis refuses only new places. Scripts that keep the fleet alive, free memory or record
@@ -83,7 +84,7 @@ class RedisDirectory:
                 "with a letter or digit."
             )
         self._timings = timings or Timings()
-        self._scripts = load_scripts(_SCRIPTS, refused_when_full=_REFUSED_WHEN_FULL)
+        self._scripts = load_scripts(_SCRIPTS, before=GCRA, refused_when_full=_REFUSED_WHEN_FULL)
         self.calls = ScriptCalls(
             redis,
             "sandlot:{" + cell + "}:",
@@ -178,14 +179,18 @@ class RedisDirectory:
         optional = {
             "thread": want.thread,
             "key": want.idempotency_key,
-            "max": want.max_sessions,
+            "allowances": [_pack_allowance(allowance) for allowance in want.allowances] or None,
             "avoid": want.avoid or None,
             "units": want.units if want.units > 1 else None,
             "takes_over": None if want.takes_over is None else as_text(pack_id(want.takes_over)),
         }
+        use = use_of(want.limits)
         outcome, *answer = await self._run(
             "place",
             tenant=want.tenant,
+            by=want.created_by,
+            cpus=use.millicpus,
+            memory=use.memory_mb,
             environment=want.environment,
             reservation=secrets.token_hex(16),
             reservation_time=_ms(self._timings.reservation_s),
@@ -194,11 +199,14 @@ class RedisDirectory:
         match outcome:
             case b"late":
                 raise rules.late(answer[0].decode(), answer[1] / 1000)
+            case b"opening":
+                raise rules.opening()
             case b"full":
                 raise rules.no_room(want.environment, offered=answer[0] > 0)
-            case b"quota":
-                assert want.max_sessions is not None
-                raise rules.quota_reached(want.tenant, want.max_sessions)
+            case b"limit":
+                raise limit_reached(want.allowances[answer[0] - 1], answer[1].decode(), use)
+            case b"rate":
+                raise too_many_creates(want.allowances[answer[0] - 1], answer[1] / 1e6)
             case b"nothing":
                 assert want.takes_over is not None
                 raise no_session_error(want.takes_over)
@@ -288,6 +296,10 @@ class RedisDirectory:
         _, generation, settled, sessions, reservations = await self._run("status", **arguments)
         return DirectoryStatus(generation.decode(), bool(settled), sessions, reservations)
 
+    async def use(self, holder: str) -> Use:
+        _, *use = await self._run("use", holder=holder)
+        return Use(*use)
+
     async def sweep(self, limit: int = 100) -> int:
         _, swept = await self._run("sweep", limit=limit, remember_lost=_ms(self._timings.remember_lost_s))
         return int(swept)
@@ -343,3 +355,14 @@ def _found(row: list[Any]) -> FoundSession:
 
 def _session(pair: list[bytes]) -> Session | None:
     return unpack_session(*pair) if pair else None
+
+
+def _pack_allowance(allowance: Allowance) -> tuple[Any, ...]:
+    limits, rate = allowance.limits, allowance.creates
+    return (
+        allowance.holder,
+        False if limits.sessions is None else limits.sessions,
+        False if limits.cpus is None else int(limits.cpus * 1000 + 1e-6),
+        False if limits.memory_mb is None else limits.memory_mb,
+        False if rate is None else pack_rate(rate),
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from sandlot.domain.errors import Busy, Conflict, InvalidRequest, Unavailable, Unsupported
+from sandlot.domain.errors import Conflict, InvalidRequest, Unavailable, Unsupported
 from sandlot.fleet.directory.contract import Fenced, WorkerState
 
 # A worker that never finishes recording keeps the directory unsettled for at most this many leases
@@ -106,20 +106,21 @@ def late(worker_id: str, seconds: float) -> Unavailable:
     )
 
 
+def opening() -> Unavailable:
+    return Unavailable(
+        "Another request is creating a session for the same thread or idempotency key, with other limits or "
+        "another API key. Retry.",
+        retry_after_s=0.2,
+        details={"reason": "opening"},
+    )
+
+
 def no_room(environment: str, *, offered: bool) -> Unavailable:
     what = "all workers are full" if offered else "no live worker offers it"
     return Unavailable(
         f"No capacity for environment {environment}: {what}. Retry, or add workers.",
         retry_after_s=2.0,
         details={"reason": "capacity" if offered else "no_worker"},
-    )
-
-
-def quota_reached(tenant: str, maximum: int) -> Busy:
-    return Busy(
-        f"Tenant {tenant} has reached its limit of {maximum} sessions. Delete some.",
-        retry_after_s=5.0,
-        details={"reason": "quota", "max_sessions": maximum},
     )
 
 

@@ -1,4 +1,7 @@
-"""A fleet's API keys in Redis. Each operation is one script (``scripts/prelude.lua`` describes the keys)."""
+"""A fleet's API keys and the limits of its tenants, in Redis.
+
+Each operation is one script. ``scripts/prelude.lua`` describes the keys.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandlot.domain.callers import key_store
-from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys
+from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys, too_many_tenants
 from sandlot.domain.callers.keys import ApiKey, KeyPage, ended
+from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.errors import Conflict, Unavailable
 from sandlot.domain.paging import check_page
-from sandlot.fleet.directory.lua import load_scripts
-from sandlot.fleet.directory.redis_calls import ScriptCalls
-from sandlot.wire.stored_keys import decode_key, encode_key
+from sandlot.fleet.redis.calls import ScriptCalls
+from sandlot.fleet.redis.lua import load_scripts
+from sandlot.wire.stored_keys import decode_key, encode_key, encode_limits, readable_limits
 
 _SCRIPTS: Final = Path(__file__).parent / "scripts"
-# Redis out of memory refuses new keys. It still accepts ends, and forgets keys.
-_REFUSED_WHEN_FULL: Final = frozenset({"add"})
+# Redis out of memory refuses new keys and limits. It still accepts ends, and forgets keys.
+_REFUSED_WHEN_FULL: Final = frozenset({"add", "limit"})
 FORGET_AT_ONCE: Final = 100
 # How often to try to end a key that others change at the same time.
 MAX_TRIES: Final = 20
@@ -83,13 +87,29 @@ class RedisKeys:
         while batch := dict(itertools.islice(items, CHANGES_AT_ONCE)):
             await self._run("use", used=batch)
 
+    async def set_limits(self, tenant: str, limits: CallerLimits) -> None:
+        outcome, *_ = await self._run(
+            "limit",
+            tenant=tenant,
+            limits="" if limits == NO_LIMITS else encode_limits(limits).decode(),
+            max=key_store.MAX_TENANTS_WITH_LIMITS,
+        )
+        if outcome == b"full":
+            raise too_many_tenants()
+
     async def changes(self, mark: str = "") -> KeyChanges:
         name, _, number = mark.rpartition(":")
         since = int(number) if number.isdecimal() else -1
-        _, found_name, last, everything, *rows = await self._run(
+        _, found_name, last, everything, more, keys, limits = await self._run(
             "changes", known=name, since=since, limit=CHANGES_AT_ONCE
         )
-        return KeyChanges(_keys(rows), f"{found_name.decode()}:{last}", everything=bool(everything))
+        return KeyChanges(
+            _keys(keys),
+            f"{found_name.decode()}:{last}",
+            bool(everything),
+            readable_limits((tenant.decode(), stored) for tenant, stored in limits),
+            bool(more),
+        )
 
     async def forget_ended(self, before: float) -> int:
         forgotten = 0

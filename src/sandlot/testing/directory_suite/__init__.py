@@ -9,8 +9,9 @@ a new, empty directory for each case. Pytest then runs every case::
 """
 
 from sandlot.testing.directory_suite.harness import DirectoryHarness
+from sandlot.testing.directory_suite.limits import LimitCases
 from sandlot.testing.directory_suite.losses import LossCases
-from sandlot.testing.directory_suite.placing import PlacingCases, QuotaCases
+from sandlot.testing.directory_suite.placing import PlacingCases
 from sandlot.testing.directory_suite.sessions import PageCases, SessionCases
 from sandlot.testing.directory_suite.settling import SettlingCases
 from sandlot.testing.directory_suite.threads import ThreadCases
@@ -20,7 +21,7 @@ from sandlot.testing.directory_suite.workers import WorkerCases
 class DirectorySuite(
     WorkerCases,
     PlacingCases,
-    QuotaCases,
+    LimitCases,
     ThreadCases,
     SessionCases,
     PageCases,

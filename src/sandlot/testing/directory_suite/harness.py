@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
+from sandlot.domain.callers.limits import NO_LIMITS, Allowance, CallerLimits, tenant_holder
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.session import EndReason, Session
@@ -91,12 +93,18 @@ class Fleet:
             self.leases[place.worker.id], [SessionEntry(session, place.reservation, key)]
         )
 
-    async def create(self, **options: object) -> tuple[Session, Place]:
+    async def create(self, **options: Any) -> tuple[Session, Place]:
         """Runs a whole create that succeeds."""
         request = placement_request(**options)
         place = await self.directory.place(request)
         assert isinstance(place, Place)
-        session = a_session(tenant=request.tenant, thread=request.thread, environment=request.environment)
+        session = a_session(
+            tenant=request.tenant,
+            thread=request.thread,
+            environment=request.environment,
+            created_by=request.created_by,
+            limits=request.limits,
+        )
         assert await self.record(place, session, request.idempotency_key) == frozenset()
         return session, place
 
@@ -104,7 +112,7 @@ class Fleet:
         """Counts the live and lost sessions of ``acme`` on one page."""
         return len((await self.directory.page("acme")).found)
 
-    async def place(self, **options: object) -> Place:
+    async def place(self, **options: Any) -> Place:
         place = await self.directory.place(placement_request(**options))
         assert isinstance(place, Place)
         return place
@@ -116,8 +124,13 @@ class Cases:
         return Fleet(directory_harness)
 
 
-def placement_request(**options: object) -> PlacementRequest:
-    return PlacementRequest(**({"tenant": "acme", "environment": "base"} | options))  # type: ignore[arg-type]
+def placement_request(**options: Any) -> PlacementRequest:
+    """``at_most``: limits of the tenant. ``max_sessions``: one of them."""
+    values = {"tenant": "acme", "environment": "base"} | options
+    limits = values.pop("at_most", CallerLimits(sessions=values.pop("max_sessions", None)))
+    if limits != NO_LIMITS:
+        values["allowances"] = (Allowance(tenant_holder(values["tenant"]), limits),)
+    return PlacementRequest(**values)
 
 
 def a_session(*, tenant: str = "acme", age: float = 0.0, **fields: object) -> Session:

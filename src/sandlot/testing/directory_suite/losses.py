@@ -89,7 +89,7 @@ class LossCases(Cases):
         session = await session_of_gone_worker(fleet, thread=thread)
         await fleet.offer("w3", warm=5)
         # The quota counts the lost session already.
-        want = PlacementRequest("acme", "base", thread, max_sessions=1, takes_over=session.id)
+        want = placement_request(thread=thread, max_sessions=1, takes_over=session.id)
         clients = (fleet.directory, fleet.harness.other)
         places = await asyncio.gather(*(clients[number % 2].place(want) for number in range(20)))
         first = next(place for place in places if isinstance(place, Place) and not place.known)

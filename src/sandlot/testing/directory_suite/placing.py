@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from sandlot.domain.errors import Busy
 from sandlot.fleet.directory.contract import Place, PlacementRequest, Room, SessionEntry, WorkerReport
 from sandlot.testing.directory_suite.harness import (
     MARGIN_S,
@@ -15,7 +14,6 @@ from sandlot.testing.directory_suite.harness import (
     Cases,
     Fleet,
     a_session,
-    ended,
     refused,
 )
 
@@ -244,55 +242,3 @@ class PlacingCases(Cases):
         even = places / workers
         assert sum(sessions.values()) == places
         assert all(abs(sessions[name] - even) <= tolerance * even for name in names), sessions
-
-
-class QuotaCases(Cases):
-    async def test_never_over_it(self, fleet: Fleet) -> None:
-        """Sessions that are being created count too."""
-        await fleet.offer("w1")
-        await fleet.settle()
-        await fleet.create(max_sessions=3)
-        await fleet.place(max_sessions=3)
-        await fleet.place(max_sessions=3)
-        with pytest.raises(Busy) as caught:
-            await fleet.place(max_sessions=3)
-        assert caught.value.details["max_sessions"] == 3
-        assert (await fleet.place(tenant="other", max_sessions=3)).worker.id == "w1"
-        assert (await fleet.place()).worker.id == "w1"
-
-    async def test_at_once(self, fleet: Fleet) -> None:
-        await fleet.offer("w1")
-        await fleet.settle()
-        clients = (fleet.directory, fleet.harness.other)
-        calls = [
-            clients[number % 2].place(PlacementRequest("acme", "base", max_sessions=7))
-            for number in range(40)
-        ]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert sum(isinstance(answer, Place) for answer in answers) == 7
-        assert sum(isinstance(answer, Busy) for answer in answers) == 33
-
-    async def test_a_known_thread_needs_none(self, fleet: Fleet) -> None:
-        await fleet.offer("w1")
-        await fleet.settle()
-        await fleet.create(thread="t", max_sessions=1)
-        assert (await fleet.place(thread="t", max_sessions=1)).known
-
-    async def test_comes_back(self, fleet: Fleet) -> None:
-        lease = await fleet.offer("w1")
-        await fleet.settle()
-        session, _ = await fleet.create(max_sessions=2)
-        place = await fleet.place(max_sessions=2)
-        assert place.reservation is not None
-        with pytest.raises(Busy):
-            await fleet.place(max_sessions=2)
-        await fleet.directory.give_back(place.reservation)
-        other, _ = await fleet.create(max_sessions=2)
-        await fleet.directory.forget(lease, [session.id])
-        third, _ = await fleet.create(max_sessions=2)
-        with pytest.raises(Busy):
-            await fleet.place(max_sessions=2)
-        await fleet.record(Place(place.worker, known=True), ended(third))
-        await fleet.create(max_sessions=2)
-        assert await fleet.count() == 2
-        assert await fleet.directory.find(other.id) is not None

@@ -8,7 +8,15 @@ from sandlot.domain.errors import NotFound
 from sandlot.domain.ids import new_session_id
 from sandlot.fleet.directory.contract import Fenced, PlacementRequest, SessionEntry, WorkerReport
 from sandlot.fleet.directory.rules import MAX_SETTLING_LEASES
-from sandlot.testing.directory_suite.harness import MARGIN_S, TIMINGS, Cases, Fleet, a_session, refused
+from sandlot.testing.directory_suite.harness import (
+    MARGIN_S,
+    TIMINGS,
+    Cases,
+    Fleet,
+    a_session,
+    placement_request,
+    refused,
+)
 
 
 class SettlingCases(Cases):
@@ -24,7 +32,7 @@ class SettlingCases(Cases):
             lambda: directory.place(PlacementRequest("acme", "base", idempotency_key="k")),
             lambda: directory.place(PlacementRequest("acme", "base", takes_over=new_session_id())),
             # The directory cannot enforce a quota before it knows all sessions.
-            lambda: directory.place(PlacementRequest("acme", "base", max_sessions=5)),
+            lambda: directory.place(placement_request(max_sessions=5)),
         ):
             await refused(call(), "unsettled")
         assert not (await directory.status()).settled

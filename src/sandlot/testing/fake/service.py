@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
+from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allowances, total_use, use_of
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.limits import grant_limits
@@ -78,6 +79,7 @@ class FakeService:
         clock: Callable[[], float] = time.time,
         max_execs: int = 32,
         allow_never: bool = True,
+        allowances: AllowancesOf = no_allowances,
     ) -> None:
         self._principal = OWNER
         self.scripts = Scripts()
@@ -86,6 +88,7 @@ class FakeService:
         self._clock = clock
         self._max_execs = max_execs
         self._allow_never = allow_never
+        self._allowances = allowances
         self._records: dict[str, Record] = {}
         self._threads: dict[tuple[str, str], Record] = {}
         self._keys: dict[tuple[str, str], Record] = {}
@@ -136,6 +139,7 @@ class FakeService:
             created_at=now,
             last_active_at=now,
             tenant=self._principal.tenant,
+            created_by=self._principal.key_id,
             thread=request.thread,
             idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
@@ -145,6 +149,8 @@ class FakeService:
             if request.thread
             else None,
         )
+        for allowance in self._allowances(self._principal):
+            check_room(allowance, self._use(allowance.holder), use_of(session.limits))
         record = Record(session, request, None)
         self._provision(record)
         record.session = replace(session, sandbox_id=record.computer.id if record.computer else None)
@@ -308,6 +314,13 @@ class FakeService:
 
     async def catalogue(self) -> Catalogue:
         return Catalogue(tuple(EnvironmentInfo.of(recipe) for recipe in self._recipes.values()))
+
+    async def use(self, holder: str) -> Use:
+        return self._use(holder)
+
+    def _use(self, holder: str) -> Use:
+        alive = (record.session for record in self._records.values() if not self._expire(record))
+        return total_use(holder, alive)
 
     async def health(self) -> ServiceHealth:
         live = [record for record in self._records.values() if not self._expire(record)]

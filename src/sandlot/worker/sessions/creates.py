@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.service import Opened
 from sandlot.domain.session import KEPT_WITHOUT_A_WORKER, Assignment, CreateSession, SessionState
 from sandlot.domain.session_states import ended_error, expiry_reason, no_session_error
 from sandlot.domain.thread_options import check_thread_options
+from sandlot.worker.refusals import ended_meanwhile
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.opening import Opening
@@ -37,13 +39,18 @@ class Creates:
         self._in_flight: dict[SharedName, asyncio.Task[LiveSession]] = {}
 
     async def get_or_create(
-        self, tenant: str, request: CreateSession, assignment: Assignment, refusal: Unavailable | None
+        self,
+        principal: Principal,
+        request: CreateSession,
+        assignment: Assignment,
+        refusal: Unavailable | None,
     ) -> Opened:
         """Return the tenant's existing session for this request, or open a new one.
 
         ``refusal``: the error for new sessions if the worker takes none. Existing ones are still
         found.
         """
+        tenant = principal.tenant
         if assignment.lost is not None and assignment.lost.tenant != tenant:
             raise no_session_error(assignment.lost.id)
         digest = _digest(request)
@@ -71,7 +78,9 @@ class Creates:
                 )
         if refusal is not None:
             raise refusal
-        live_session = await self._open(tenant, request, digest, names, assignment)
+        if not assignment.opens:
+            raise ended_meanwhile()
+        live_session = await self._open(principal, request, digest, names, assignment)
         return Opened(live_session.session, created=assignment.lost is None)
 
     @property
@@ -85,14 +94,14 @@ class Creates:
 
     async def _open(
         self,
-        tenant: str,
+        principal: Principal,
         request: CreateSession,
         digest: str,
         names: list[SharedName],
         assignment: Assignment,
     ) -> LiveSession:
         # A separate task: the first caller may leave while others wait for the same session.
-        task = asyncio.create_task(self._opening.open(tenant, request, digest, assignment))
+        task = asyncio.create_task(self._opening.open(principal, request, digest, assignment))
         self._open_tasks.add(task)
         self._in_flight.update(dict.fromkeys(names, task))
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.environment import Recipe, unknown_environment_error
 from sandlot.domain.errors import SandlotError, StorageFull, Unavailable, Unsupported
@@ -35,6 +37,7 @@ from sandlot.domain.session_states import (
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.capacity import Capacity
+from sandlot.worker.quotas import Quotas
 from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
@@ -57,6 +60,7 @@ class Opening:
         sandboxes: Sandboxes,
         recipes: Mapping[str, Recipe],
         capacity: Capacity,
+        quotas: Quotas,
         registrar: Registrar,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -67,18 +71,21 @@ class Opening:
         self._sandboxes = sandboxes
         self._recipes = recipes
         self._capacity = capacity
+        self._quotas = quotas
         self._registrar = registrar
         self._clock = clock
 
     async def open(
-        self, tenant: str, request: CreateSession, digest: str, assignment: Assignment
+        self, principal: Principal, request: CreateSession, digest: str, assignment: Assignment
     ) -> LiveSession:
         self._capacity.check_session_count()
         session_id = new_session_id() if assignment.lost is None else assignment.lost.id
-        self._table.opening[session_id] = tenant
+        self._table.opening[session_id] = principal.tenant
         try:
+            counted: AbstractContextManager[None] = nullcontext()
             if assignment.lost is None:
-                session = self._new_session(session_id, tenant, request, assignment)
+                session = self._new_session(session_id, principal, request, assignment)
+                counted = self._quotas.counted(principal, session)
                 provision = self._provision_new
             else:
                 session, provision = await self._take_over(assignment.lost), self._provision_taken_over
@@ -86,7 +93,7 @@ class Opening:
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
             # Added to the table last: no client may find a session that could still fail to open.
             opening = self._registrar.opening(session_id, new=assignment.lost is None)
-            with self._capacity.reserved(session), opening:
+            with counted, self._capacity.reserved(session), opening:
                 try:
                     record, sandbox = await provision(
                         record, recipe, partial(self._register, assignment.reservation)
@@ -128,7 +135,7 @@ class Opening:
             raise Unavailable("The session could not be recorded. Retry.", retry_after_s=1.0) from error
 
     def _new_session(
-        self, session_id: str, tenant: str, request: CreateSession, assignment: Assignment
+        self, session_id: str, principal: Principal, request: CreateSession, assignment: Assignment
     ) -> Session:
         recipe = self._recipe(request.environment)
         now = self._clock()
@@ -137,7 +144,8 @@ class Opening:
             environment=recipe.environment.name,
             created_at=now,
             last_active_at=now,
-            tenant=tenant,
+            tenant=principal.tenant,
+            created_by=principal.key_id,
             thread=request.thread,
             idle_timeout_s=self.sessions.timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self.sessions.timeout(request.lifetime_s, recipe.lifetime_s),
@@ -146,7 +154,7 @@ class Opening:
             ),
             metadata=dict(request.metadata),
             predecessor=latest_predecessor(
-                self._table.last_ended_in_thread(tenant, request.thread), assignment.predecessor
+                self._table.last_ended_in_thread(principal.tenant, request.thread), assignment.predecessor
             ),
         )
 

@@ -1,4 +1,4 @@
-"""A server's API keys, in a SQLite file of their own."""
+"""A server's API keys and the limits of its tenants, in a SQLite file of their own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.domain.callers import key_store
-from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys
+from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys, too_many_tenants
 from sandlot.domain.callers.keys import ApiKey, KeyPage, ended
+from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.errors import Conflict, SandlotError
 from sandlot.domain.paging import check_page
-from sandlot.wire.stored_keys import decode_key, encode_key
+from sandlot.wire.stored_keys import decode_key, encode_key, encode_limits, readable_limits
 from sandlot.worker.store.sqlite_file import SqliteFile
 
 FILE_NAME = "keys.sqlite3"
@@ -30,6 +31,15 @@ CREATE TABLE meta (
 ) STRICT;
 INSERT INTO meta VALUES (1, lower(hex(randomblob(8))), 0);
 """
+_TENANTS = """
+CREATE TABLE tenants (name TEXT PRIMARY KEY, change INTEGER NOT NULL, limits BLOB NOT NULL) STRICT;
+CREATE UNIQUE INDEX changes_of_tenants ON tenants (change);
+"""
+_CHANGES = """
+SELECT change, key, used_at, NULL FROM keys WHERE change > ?1
+UNION ALL SELECT change, limits, NULL, name FROM tenants WHERE change > ?1
+ORDER BY change LIMIT ?2
+"""
 _OLDEST_ENDED = "SELECT id FROM keys WHERE tenant = ? AND ends_at <= ? ORDER BY ends_at LIMIT 1"
 
 
@@ -40,7 +50,7 @@ class SqliteKeys(SqliteFile):
     synchronous = "FULL"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / FILE_NAME, (_KEYS,))
+        super().__init__(folder / FILE_NAME, (_KEYS, _TENANTS))
 
     async def add(self, key: ApiKey) -> None:
         def work(database: sqlite3.Connection) -> None:
@@ -97,6 +107,22 @@ class SqliteKeys(SqliteFile):
             ]
         )
 
+    async def set_limits(self, tenant: str, limits: CallerLimits) -> None:
+        def work(database: sqlite3.Connection) -> None:
+            # A row stays where limits were taken away, so that others learn of it.
+            [count] = database.execute(
+                "SELECT count(*) FROM tenants WHERE name != ? AND limits != ?",
+                (tenant, encode_limits(NO_LIMITS)),
+            ).fetchone()
+            if limits != NO_LIMITS and count >= key_store.MAX_TENANTS_WITH_LIMITS:
+                raise too_many_tenants()
+            database.execute(
+                "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)",
+                (tenant, _next_change(database), encode_limits(limits)),
+            )
+
+        await self._transaction(work)
+
     async def changes(self, mark: str = "") -> KeyChanges:
         known, _, number = mark.partition(":")
 
@@ -104,12 +130,15 @@ class SqliteKeys(SqliteFile):
             [(name, last)] = self._rows("SELECT name, changes FROM meta")
             since = int(number) if known == name and number.isdecimal() else -1
             everything = since < 0 or since > last
-            rows = self._rows(
-                "SELECT key, used_at, change FROM keys WHERE change > ? ORDER BY change LIMIT ?",
-                (-1 if everything else since, CHANGES_AT_ONCE),
+            rows = self._rows(_CHANGES, (-1 if everything else since, CHANGES_AT_ONCE))
+            more = len(rows) == CHANGES_AT_ONCE
+            return KeyChanges(
+                _keys([row[1:3] for row in rows if row[3] is None]),
+                f"{name}:{rows[-1][0] if more else last}",
+                everything,
+                readable_limits((row[3], row[1]) for row in rows if row[3] is not None),
+                more,
             )
-            reached = rows[-1][2] if len(rows) == CHANGES_AT_ONCE else last
-            return KeyChanges(_keys(rows), f"{name}:{reached}", everything)
 
         return await self._reading(work)
 

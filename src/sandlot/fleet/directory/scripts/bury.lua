@@ -9,6 +9,7 @@ if worker(entry[WORKER]).state ~= 'gone' or call('HEXISTS', P .. 'takeovers', A.
 end
 local _, keys = marks(entry[TENANT])
 unmark(keys, entry[KEY], 's' .. A.id)
+count_entry(-1, entry)
 call('HSET', P .. 's', A.id, A.ended)
 call('SREM', P .. 'w:' .. entry[WORKER] .. ':s', A.id)
 call('ZREM', P .. 't:' .. entry[TENANT] .. ':s', A.id)

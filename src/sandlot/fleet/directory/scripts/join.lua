@@ -1,4 +1,5 @@
--- Our keys have no TTL, so only the allkeys policies can evict one, and no member would notice.
+-- None of our keys has a TTL, except for rates, which may be lost. So only the allkeys policies can
+-- evict one, and no member would notice.
 local policy = string.match(call('INFO', 'memory'), 'maxmemory_policy:(%S+)') or ''
 if string.sub(policy, 1, 7) == 'allkeys' then return {'evicting', policy} end
 notice_restart()

@@ -1,5 +1,7 @@
 expire()
 local threads, keys = marks(A.tenant)
+local RECOUNT_EVERY = 10000 -- milliseconds
+local RECOUNT_AT_MOST = 5000 -- sessions, about 10 ms
 local LOOKED_AT = 16 -- workers that a create considers before it takes the one with most room
 -- The lookups below set these: the thread's last session, and the session to take over.
 local before, lost = {}, {}
@@ -21,9 +23,10 @@ local function named(id)
 end
 
 -- While a session is in creation, other requests for it go to the same worker. They carry
--- everything that the first request carried, because the first one may never have arrived.
+-- everything that the first request carried, because the first one may never have arrived. A request
+-- of another size or key waits: the worker may serve it first, and its limits were not checked.
 local function follow(id)
-  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'before', 'takes_over')
+  local r = call('HMGET', P .. 'r:' .. id, 'worker', 'until', 'before', 'takes_over', 'by', 'cpus', 'memory')
   if not r[1] then return nil end
   local w = worker(r[1])
   if tonumber(r[2]) <= now or w.state == 'gone' then
@@ -31,6 +34,8 @@ local function follow(id)
     return nil
   end
   if w.state ~= 'alive' then return late(w) end
+  local same = r[5] == A.by and tonumber(r[6]) == A.cpus and tonumber(r[7]) == A.memory
+  if r[6] and r[4] == '' and not same then return {'opening'} end
   call('HINCRBY', P .. 'r:' .. id, 'holders', 1)
   before, lost = named(r[3]), named(r[4])
   return at('known', w, id)
@@ -90,12 +95,55 @@ else
     or A.key and look(call('HGET', keys, A.key), true)
 end
 if known then return known end
--- An unsettled directory does not know all sessions, so it cannot check a quota either.
-local refusal = (A.thread or A.key or A.max) and unsettled()
+local function limit_reached(holder, sessions, cpus, memory)
+  local use = call('HMGET', P .. 'use:' .. holder, 'n', 'c', 'm')
+  if sessions and (tonumber(use[1]) or 0) + 1 > sessions then return 'sessions' end
+  if cpus and (tonumber(use[2]) or 0) + A.cpus > cpus then return 'cpus' end
+  if memory and (tonumber(use[3]) or 0) + A.memory > memory then return 'memory_mb' end
+  return nil
+end
+
+-- Count a holder's use again, now and then before it is refused: members of an earlier version, in the
+-- middle of an upgrade, end sessions and reservations without counting.
+local function recount(holder)
+  local key, sessions = P .. 'use:' .. holder, P .. 't:' .. A.tenant .. ':s'
+  if now < (tonumber(call('HGET', key, 'again')) or 0) or call('ZCARD', sessions) > RECOUNT_AT_MOST then
+    return false
+  end
+  local n, c, m = 0, 0, 0
+  local function add(by, cpus, memory)
+    if holder == 't:' .. A.tenant or holder == 'k:' .. by then n, c, m = n + 1, c + cpus, m + memory end
+  end
+  for _, id in ipairs(call('ZRANGE', sessions, 0, -1)) do
+    local entry = call('HGET', P .. 's', id)
+    local counts = entry and cmsgpack.unpack(entry)[COUNTS]
+    if counts then add(counts[1], counts[2], counts[3]) end
+  end
+  for _, id in ipairs(call('ZRANGE', P .. 'r', 0, RECOUNT_AT_MOST)) do
+    local r = call('HMGET', P .. 'r:' .. id, 'tenant', 'counts', 'by', 'cpus', 'memory')
+    if r[1] == A.tenant and r[2] == '1' and r[4] then add(r[3], tonumber(r[4]), tonumber(r[5])) end
+  end
+  call('HSET', key, 'n', n, 'c', c, 'm', m, 'again', now + RECOUNT_EVERY)
+  return true
+end
+
+-- An unsettled directory does not know all sessions, so it cannot check a limit either.
+local refusal = (A.thread or A.key or A.allowances) and unsettled()
 if refusal then return refusal end
-if A.max and not A.takes_over then
-  local counted = call('ZCARD', P .. 't:' .. A.tenant .. ':s') + (tonumber(call('HGET', P .. 'q', A.tenant)) or 0)
-  if counted >= A.max then return {'quota'} end
+-- A limit is false if there is none. A create that tries its next worker has passed its rate before.
+local counted_at, due = rate_time(), {}
+if not A.takes_over then
+  for i, allowance in ipairs(A.allowances or {}) do
+    local holder, sessions, cpus, memory, rate = unpack(allowance)
+    local reached = limit_reached(holder, sessions, cpus, memory)
+    if reached and recount(holder) then reached = limit_reached(holder, sessions, cpus, memory) end
+    if reached then return {'limit', i, reached} end
+    if rate and not A.avoid then
+      local after, wait = gcra(rate[1], rate[2], rate[3], counted_at)
+      if wait > 0 then return {'rate', i, math.ceil(wait * 1000)} end
+      due[rate[1]] = after
+    end
+  end
 end
 
 local units = A.units or 1
@@ -159,12 +207,13 @@ call('ZADD', turns, turn + 1 / room, w.id)
 shift(A.environment, w.id, -1, units, is_warm == 1)
 call('HINCRBY', promised, 'f:' .. A.environment, units)
 if is_warm == 1 then call('HINCRBY', promised, 'w:' .. A.environment, 1) end
-if not A.takes_over then call('HINCRBY', P .. 'q', A.tenant, 1) end
+if not A.takes_over then count(1, A.tenant, A.by, A.cpus, A.memory) end
+for name, after in pairs(due) do keep_due(name, after, counted_at) end
 call(
   'HSET', P .. 'r:' .. id, 'worker', w.id, 'environment', A.environment, 'warm', is_warm, 'tenant', A.tenant,
   'thread', A.thread or '', 'key', A.key or '', 'counts', A.takes_over and 0 or 1,
   'takes_over', A.takes_over or '', 'before', before[1] or '', 'holders', 1, 'until', now + A.reservation_time,
-  'units', units
+  'units', units, 'by', A.by, 'cpus', A.cpus, 'memory', A.memory
 )
 call('ZADD', P .. 'r', now + A.reservation_time, id)
 if A.takes_over then

@@ -19,14 +19,16 @@
 -- <prefix>ended              sorted set: ended session -> when to forget it
 -- <prefix>t:<tenant>:s       sorted set: live and lost sessions by age
 -- <prefix>t:<tenant>:th, :k  hashes: thread, idempotency key -> mark: 's' session or 'r' reservation
--- <prefix>q                  hash: tenant -> reserved places that count towards its quota
+-- <prefix>use:<holder>       hash: what a tenant (t:<tenant>) or a key (k:<key>) uses, with reserved places:
+--                            n sessions, c cores in thousandths, m MiB of memory; again: when they may
+--                            be counted again
 -- <prefix>r:<reservation>    hash;  <prefix>r  sorted set: reservation -> its end
 -- <prefix>takeovers          hash: lost session -> reservation for its new sandbox
 local P = KEYS[1]
 local A = cmsgpack.unpack(ARGV[1])
 local call = redis.call
 -- Positions in an entry.
-local WORKER, GENERATION, ENDED, TENANT, THREAD, KEY, CREATED = 1, 2, 3, 4, 5, 6, 7
+local WORKER, GENERATION, ENDED, TENANT, THREAD, KEY, CREATED, COUNTS = 1, 2, 3, 4, 5, 6, 7, 9
 local CLOCK_STEP = 50 -- milliseconds; the clock is not saved more often than this
 local EXPIRE_AT_ONCE = 5 -- expired items that one call cleans up, so that no call pays for all of them
 
@@ -121,6 +123,26 @@ local function lower(key, field, by)
   if call('HINCRBY', key, field, -(by or 1)) <= 0 then call('HDEL', key, field) end
 end
 
+-- Count one session (by = 1), or no longer count it (by = -1), for its tenant and its key.
+local function count(by, tenant, key, cpus, memory)
+  for _, holder in ipairs({'t:' .. tenant, key ~= '' and 'k:' .. key or nil}) do
+    local use = P .. 'use:' .. holder
+    if call('HINCRBY', use, 'n', by) <= 0 then
+      call('DEL', use)
+    else
+      call('HINCRBY', use, 'c', by * cpus)
+      call('HINCRBY', use, 'm', by * memory)
+    end
+  end
+end
+
+-- The same for a session's entry. An ended session uses nothing, and entries of an earlier version were
+-- never counted.
+local function count_entry(by, entry)
+  local counts = entry and not entry[ENDED] and entry[COUNTS]
+  if counts then count(by, entry[TENANT], counts[1], counts[2], counts[3]) end
+end
+
 local function turn_of_last(environment)
   return tonumber(call('HGET', P .. 'turns', environment)) or 0
 end
@@ -185,6 +207,7 @@ local function unmark(key, field, mark)
 end
 
 local function drop(id, entry)
+  count_entry(-1, entry)
   local threads, keys = marks(entry[TENANT])
   call('HDEL', P .. 's', id)
   call('SREM', P .. 'w:' .. entry[WORKER] .. ':s', id)
@@ -198,7 +221,8 @@ end
 local function release(id, refund)
   local key = P .. 'r:' .. id
   local r = call(
-    'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before', 'units'
+    'HMGET', key, 'worker', 'environment', 'warm', 'tenant', 'thread', 'key', 'counts', 'takes_over', 'before', 'units',
+    'by', 'cpus', 'memory'
   )
   call('DEL', key)
   call('ZREM', P .. 'r', id)
@@ -208,7 +232,13 @@ local function release(id, refund)
   lower(promised, 'f:' .. r[2], units)
   if r[3] == '1' then lower(promised, 'w:' .. r[2]) end
   if refund then shift(r[2], r[1], 1, units, r[3] == '1') end
-  if r[7] == '1' then lower(P .. 'q', r[4]) end
+  if r[7] == '1' then
+    if r[12] then
+      count(-1, r[4], r[11], tonumber(r[12]), tonumber(r[13]))
+    else
+      lower(P .. 'q', r[4]) -- a coordinator of version 0.2 made it, and counts there
+    end
+  end
   local threads, keys = marks(r[4])
   unmark(threads, r[5], 'r' .. id)
   unmark(keys, r[6], 'r' .. id)

@@ -41,6 +41,8 @@ local function thread_has_younger(mark, id, created)
 end
 
 local function write(id, value, entry, old)
+  count_entry(-1, old)
+  count_entry(1, entry)
   local threads, keys = marks(entry[TENANT])
   local of_worker, of_tenant = P .. 'w:' .. A.worker .. ':s', P .. 't:' .. entry[TENANT] .. ':s'
   call('HSET', P .. 's', id, value)

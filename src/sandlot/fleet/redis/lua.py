@@ -6,6 +6,12 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+
+from sandlot.domain.callers.rates import Rate
+
+# Where scripts that count events against a rate begin.
+GCRA: Final = Path(__file__).parent / "gcra.lua"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +21,15 @@ class Script:
     sha: str
 
 
-def load_scripts(folder: Path, *, refused_when_full: Collection[str]) -> dict[str, Script]:
-    """The folder's scripts by name, each with the folder's prelude.
+def load_scripts(
+    folder: Path, *, refused_when_full: Collection[str], before: Path | None = None
+) -> dict[str, Script]:
+    """The folder's scripts by name, each with the folder's prelude, and with the file ``before`` ahead of it.
 
     A Redis without free memory runs all but ``refused_when_full``.
     """
-    prelude = (folder / "prelude.lua").read_text()
+    shared = "" if before is None else before.read_text() + "\n"
+    prelude = shared + (folder / "prelude.lua").read_text()
     scripts = {}
     for path in sorted(folder.glob("*.lua")):
         if path.stem == "prelude":
@@ -31,3 +40,8 @@ def load_scripts(folder: Path, *, refused_when_full: Collection[str]) -> dict[st
             path.stem, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         )
     return scripts
+
+
+def pack_rate(rate: Rate) -> tuple[Any, ...]:
+    """A rate as ``gcra.lua`` reads it."""
+    return rate.name, rate.interval_s * 1000, rate.burst

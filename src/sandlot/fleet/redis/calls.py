@@ -10,8 +10,8 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from sandlot.domain.errors import SandlotError, Unavailable
-from sandlot.fleet.directory.lua import Script
-from sandlot.fleet.directory.redis_connections import MAX_CONNECTIONS
+from sandlot.fleet.redis.connections import MAX_CONNECTIONS
+from sandlot.fleet.redis.lua import Script
 
 RETRY_AFTER_S: Final = 1.0
 # Error codes of temporary Redis errors, and what they mean.

@@ -1,0 +1,1 @@
+"""What keys, tenants and limits cost, and what they protect."""

@@ -1,0 +1,1 @@
+"""Rates that all processes of a fleet share, in Redis."""

@@ -1,0 +1,1 @@
+"""How the fleet calls Redis: connections, scripts, and one deadline per call."""

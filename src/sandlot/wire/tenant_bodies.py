@@ -1,0 +1,82 @@
+"""HTTP bodies for tenants and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sandlot.domain.callers.limits import CallerLimits, Use
+from sandlot.wire.http_bodies import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsBody:
+    """The most that a tenant, or the holder of one key, may use. ``null``: no limit.
+
+    sessions: sessions at once. Lost ones count until they are deleted.
+    cpus: processor cores of all their sandboxes together; may be a fraction.
+    memory_mb: memory of all their sandboxes together, in MiB.
+    creates_per_s: new sessions per second; may be a fraction.
+    calls_per_s: calls per second; may be a fraction.
+    """
+
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    sessions: int | None = None
+    cpus: float | None = None
+    memory_mb: int | None = None
+    creates_per_s: float | None = None
+    calls_per_s: float | None = None
+
+    @classmethod
+    def of(cls, limits: CallerLimits) -> LimitsBody:
+        return cls(limits.sessions, limits.cpus, limits.memory_mb, limits.creates_per_s, limits.calls_per_s)
+
+    def to_domain(self) -> CallerLimits:
+        return CallerLimits(self.sessions, self.cpus, self.memory_mb, self.creates_per_s, self.calls_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class UseBody:
+    """What a tenant uses now.
+
+    sessions: how many sessions, lost ones and sessions in creation included.
+    cpus: processor cores of their sandboxes.
+    memory_mb: memory of their sandboxes, in MiB.
+    """
+
+    sessions: int
+    cpus: float
+    memory_mb: int
+
+    @classmethod
+    def of(cls, use: Use) -> UseBody:
+        return cls(use.sessions, use.millicpus / 1000, use.memory_mb)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantBody:
+    """A tenant.
+
+    tenant: its name.
+    limits: that apply to it: its own, and for the rest those that the server's settings give to all tenants.
+    own_limits: those that were set for it alone.
+    use: what it uses now.
+    """
+
+    tenant: str
+    limits: LimitsBody
+    own_limits: LimitsBody
+    use: UseBody
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPageBody:
+    """One page of tenants.
+
+    tenants: those that have limits of their own, by name.
+    next: send it as ``after`` to get the next page; null on the last one.
+    """
+
+    tenants: list[TenantBody]
+    next: str | None = None
