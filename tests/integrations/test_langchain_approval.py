@@ -21,7 +21,10 @@ from pydantic import ValidationError
 
 from sandlot import Client
 from sandlot.bash.budget import Budget
+from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.integrations.langchain import ApprovalPolicy, SandboxMiddleware, sandbox_tools
+from sandlot.testing import FakeService
 from tests.faults.rig import ServerProcess
 from tests.integrations.langchain_runs import ask, bash, config, in_another_process
 from tests.integrations.scripted import by_conversation, calls, results
@@ -168,6 +171,46 @@ def test_a_denied_command_is_refused_without_a_question(asynchronously: bool) ->
     assert "rm x" in refused.text
     assert "no-rm" in refused.text
     assert "Use mv." in refused.text
+
+
+ASKING = {"name": "a", "rules": [{"name": "touch", "ruling": "ask", "program": "touch", "reason": "creates"}]}
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+def test_an_approved_command_passes_the_servers_policy_too(asynchronously: bool) -> None:
+    """Without the person's approval the server refuses it, and the model reads why."""
+    recipe = Recipe(Environment("base", "sandlot/base"), policy=CommandPolicy.of(ASKING))
+    with Client(service=FakeService(recipes=[recipe])) as client:
+        graph = StateGraph(MessagesState)
+        review = ApprovalPolicy(ASKING).middleware()
+        reviewed = ToolNode(
+            sandbox_tools(client),
+            wrap_tool_call=review.wrap_tool_call,
+            awrap_tool_call=review.awrap_tool_call,
+        )
+        graph.add_node("tools", reviewed)
+        graph.add_edge(START, "tools")
+        agent = graph.compile(checkpointer=InMemorySaver())
+
+        def step(given: Any) -> Any:
+            if asynchronously:
+                return asyncio.run(agent.ainvoke(given, config("one")))
+            return agent.invoke(given, config("one"))
+
+        assert "__interrupt__" in step({"messages": [bash("touch made")]})
+        state = step(Command(resume={"type": "approve"}))
+        assert state["messages"][-1].status == "success", state["messages"][-1].text
+        assert client.thread("one").files.exists("made")
+
+        unasked = ToolNode(sandbox_tools(client))
+        graph = StateGraph(MessagesState)
+        graph.add_node("tools", unasked)
+        graph.add_edge(START, "tools")
+        agent = graph.compile()
+        refused = step({"messages": [bash("touch other")]})["messages"][-1]
+        assert refused.status == "error"
+        assert "rule touch" in refused.text
+        assert not client.thread("one").files.exists("other")
 
 
 # --- in an agent --------------------------------------------------------------------------------

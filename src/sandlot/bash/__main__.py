@@ -5,14 +5,15 @@ It ends when its stdin does.
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import sys
 from typing import BinaryIO
 
 from sandlot.bash.parsing import load_parser
-from sandlot.bash.reading import read_arguments, read_text
-from sandlot.domain.policy.deciding import Decision, decide
+from sandlot.bash.reading import read_request
+from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.policy import CommandPolicy
 
 
@@ -26,20 +27,18 @@ def write_frame(stream: BinaryIO, content: bytes) -> None:
     stream.flush()
 
 
-def decide_here(policy: CommandPolicy, command: str | None, argv: list[str] | None) -> Decision:
-    return decide(policy, read_text(command) if command is not None else read_arguments(argv or ()))
-
-
 def main() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     first = read_frame(requests)
     assert first is not None
     policy: CommandPolicy = pickle.loads(first)  # noqa: S301 (from the process that started this one)
     load_parser()
+    gc.freeze()  # what is here now stays; collecting it again and again would cost a tenth of the time
     write_frame(answers, b"{}")
     while (request := read_frame(requests)) is not None:
         asked = json.loads(request)
-        write_frame(answers, decide_here(policy, asked["command"], asked["argv"]).to_json())
+        reading = read_request(asked["command"], asked["argv"], asked["variables"])
+        write_frame(answers, decide(policy, reading).to_json())
 
 
 if __name__ == "__main__":

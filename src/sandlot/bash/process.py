@@ -42,12 +42,18 @@ class PolicyProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def decide(self, command: str | None, argv: Sequence[str] | None = None) -> Decision:
-        """Decide about a command line, or about a program with its arguments."""
-        size = sum(len(text) for text in ((command,) if command is not None else argv or ()))
+    def decide(
+        self, command: str | None, argv: Sequence[str] | None = None, variables: Sequence[str] = ()
+    ) -> Decision:
+        """Decide about a command line, or about a program with its arguments.
+
+        ``variables``: the names of variables that are set for it.
+        """
+        size = sum(len(text) for text in (command or "", *(argv or ()), *variables))
         if size > Budget.MAX_BYTES:
             return self._not_understood(f"is longer than {Budget.MAX_BYTES} bytes")
-        request = json.dumps({"command": command, "argv": None if argv is None else list(argv)}).encode()
+        asked = {"command": command, "argv": list(argv or ()), "variables": list(variables)}
+        request = json.dumps(asked).encode()
         with self._lock:
             process = self._process or self._start()
             answer = self._exchange(process, request, MAX_WAIT_S)

@@ -7,13 +7,14 @@ does not look into files, and it knows no other language than bash.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sandlot.bash.budget import Budget, OverBudget
 from sandlot.bash.parsing import CONTROLS, SHOWN_CHARACTERS
 from sandlot.bash.walk import Walk
-from sandlot.domain.policy.commands import Reading, Unclear, Word
+from sandlot.domain.policy.commands import Assignment, Reading, Unclear, Word
 
 # Have a meaning in ``Word.text``.
 _MARKS: Final = re.compile(r"[\x00-\x05]")
@@ -27,6 +28,12 @@ def read_text(text: str) -> Reading:
 def read_arguments(argv: Sequence[str]) -> Reading:
     """Everything that a program with these arguments would do. Nothing in them is replaced."""
     return _read(None, argv)
+
+
+def read_request(command: str | None, argv: Sequence[str] | None, variables: Iterable[str] = ()) -> Reading:
+    """Everything that a command line or a program would do. ``variables``: names that are set for it."""
+    reading = read_text(command) if command is not None else read_arguments(argv or ())
+    return replace(reading, steps=(*(Assignment(name) for name in variables), *reading.steps))
 
 
 def _read(text: str | None, argv: Sequence[str] | None) -> Reading:

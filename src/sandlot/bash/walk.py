@@ -214,17 +214,16 @@ class Walk:
             return ()
         self._budget.count_words(len(words))
         program = words[0]
-        shown = tuple(word.source for word in words)
         if program.many or UNKNOWN in program.text or WILDCARD in program.text:
-            self.unclear.append(Unclear(shown, NOT_IN_TEXT))
+            self.unclear.append(Unclear(_sources(words), NOT_IN_TEXT))
             return ()
         if not program.text:
             return ()
         if program.text in _RESERVED and program.source == program.text:
-            self.unclear.append(Unclear(shown, "has syntax that the parser does not read"))
+            self.unclear.append(Unclear(_sources(words), "has syntax that the parser does not read"))
             return self._run(words[1:], inputs, upstream)
         arguments = tuple(words[1:])
-        known_inputs = tuple(word for word in inputs if word is not None)
+        known_inputs = tuple(word for word in inputs if word is not None) if inputs else ()
         name = program.text.rpartition("/")[2]
         self._add(Command(program.text, arguments, known_inputs, upstream, tuple(self._folders)))
         if name in _CHANGES_FOLDER:
@@ -233,7 +232,7 @@ class Walk:
         programs: Programs = (program.text,)
         if runs is not NOTHING:
             self._budget.enter()
-            programs += self._runs(runs, shown, inputs, upstream)
+            programs += self._runs(runs, _sources(words), inputs, upstream)
             self._budget.leave()
         return programs
 
@@ -356,3 +355,7 @@ class Walk:
     def _doubt(self, node: Node, why: str) -> None:
         if len(self.unclear) < self._budget.MAX_DOUBTS:
             self.unclear.append(Unclear((node_text(node)[:200],), why))
+
+
+def _sources(words: Sequence[Word]) -> tuple[str, ...]:
+    return tuple(word.source for word in words)

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
+from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
@@ -39,6 +40,7 @@ class WorkerParts:
     disk: Disk
     capacity: Capacity
     reaper: Reaper
+    policies: CommandPolicies
 
 
 def assemble(
@@ -84,4 +86,5 @@ def assemble(
         disk=disk,
         capacity=capacity,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
+        policies=CommandPolicies(recipes),
     )

@@ -64,6 +64,7 @@ class WorkerHost:
         self._creates = parts.creates
         self._disk = parts.disk
         self._reaper = parts.reaper
+        self._policies = parts.policies
 
     def acting_for(self, principal: Principal) -> SandboxService:
         return scoped(self._service_of(principal), principal)
@@ -75,6 +76,7 @@ class WorkerHost:
 
     async def open(self) -> None:
         """Recover the sessions and sandboxes of an earlier process, and start to fill the pools."""
+        await self._policies.open()
         await self._provider.open()
         await self._store.open()
         await self._disk.check()
@@ -109,6 +111,7 @@ class WorkerHost:
         self._status.closed = True
         self._one_off.close()
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
+            steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)

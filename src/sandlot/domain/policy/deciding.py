@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandlot.domain.policy.commands import Assignment, Command, Reading, Step, Unclear, Write
-from sandlot.domain.policy.matching import base_name, match_rule
+from sandlot.domain.policy.matching import match_rule
 from sandlot.domain.policy.patterns import Match
 from sandlot.domain.policy.policy import CommandPolicy, Rule, Ruling
 
@@ -107,10 +107,9 @@ def _about(policy: CommandPolicy, step: Step) -> Finding | None:
 
 
 def _candidates(policy: CommandPolicy, step: Step) -> tuple[Rule, ...]:
-    if not isinstance(step, Command):
-        return policy.rules
-    by_program = policy.by_program
-    return by_program.get(base_name(step.program), by_program[None])
+    if isinstance(step, Command):
+        return policy.rules_for(step.program)
+    return policy.write_rules if isinstance(step, Write) else policy.assign_rules
 
 
 def _settle(

@@ -9,9 +9,6 @@ from sandlot.domain.policy.commands import UNKNOWN, Assignment, Command, Word, W
 from sandlot.domain.policy.patterns import Match, Pattern
 from sandlot.domain.policy.policy import Rule
 
-# A program given with a path is its namesake in these folders. Elsewhere it may be anything, so a rule
-# that allows the name does not allow it.
-SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 # Options before a subcommand that take the next word as their value.
 VALUE_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "git": frozenset(
@@ -27,8 +24,9 @@ PLAIN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def match_rule(rule: Rule, step: Command | Write | Assignment) -> Match:
+    """``rule`` is about the same as ``step``: about its program, about files or about variables."""
     if isinstance(step, Command):
-        return _match_command(rule, step) if rule.program else Match.NO
+        return _match_command(rule, step)
     if isinstance(step, Write):
         return _of_all_folders(rule.writes, step.target, step.folders, rule.allows)
     return _any(rule.assigns, step.name)
@@ -39,8 +37,8 @@ def base_name(program: str) -> str:
 
 
 def _match_command(rule: Rule, command: Command) -> Match:
-    result = _match_program(rule, command.program)
-    if result and rule.subcommand:
+    result = Match.YES
+    if rule.subcommand:
         result = min(result, max(_match_subcommand(words, command) for words in rule.subcommand))
     if result and rule.input_from:
         names = (_any(rule.input_from, base_name(program)) for program in command.input_from)
@@ -50,13 +48,6 @@ def _match_command(rule: Rule, command: Command) -> Match:
     if result and rule.arguments:
         result = min(result, _match_arguments(rule, command))
     return result
-
-
-def _match_program(rule: Rule, program: str) -> Match:
-    folder, slash, name = program.rpartition("/")
-    if slash and rule.allows and folder not in SYSTEM_FOLDERS:
-        return max(pattern.match(program) if "/" in pattern.source else Match.NO for pattern in rule.program)
-    return max(pattern.match(program if "/" in pattern.source else name) for pattern in rule.program)
 
 
 def _any(patterns: Iterable[Pattern], text: str) -> Match:

@@ -21,6 +21,8 @@ MAX_COMPARED_CHARACTERS: Final = 4000
 
 _PART: Final = re.compile(r"\*\*|\*|\?|[^*?]+")
 _PATH: Final = re.compile(r"[\w.-]*=(?=/)|(?=/)")
+# The first characters of words that may mean an absolute path, or lead to one by ``..``.
+_MAY_BE_ABSOLUTE: Final = ("/", ".", UNKNOWN, WILDCARD)
 _TO_RESOLVE: Final = re.compile(rf"/\.|//|/{UNKNOWN}/|\A\.|/\Z")
 _ANY_TEXT: Final = "**"
 _ANY_NAME: Final = "*"
@@ -54,6 +56,8 @@ class Pattern:
         if not self.is_path:
             # Bash replaces only a ~ that is written as such.
             return Match.NO if self.source[0] == "~" != text[:1] else self._match(text)
+        if not self._key and not folders and text[:1] not in _MAY_BE_ABSOLUTE and ".." not in text:
+            return Match.NO
         if not text.startswith(self._key):
             # An unknown start may become the key and anything behind it.
             return Match.MAYBE if UNKNOWN in text[: len(self._key) + 1] else Match.NO

@@ -12,6 +12,10 @@ from sandlot.domain.policy.patterns import MAX_PATTERN_CHARACTERS, Pattern
 from sandlot.domain.text.suggestions import did_you_mean
 
 MAX_RULES: Final = 500
+MAX_KNOWN_PROGRAMS: Final = 1000
+# A program given with a path is its namesake in these folders. Elsewhere it may be anything, so a rule
+# that allows the name does not allow it.
+SYSTEM_FOLDERS: Final = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 MAX_PATTERNS: Final = 200  # of one condition
 MAX_TEXT_CHARACTERS: Final = 500
 
@@ -79,6 +83,17 @@ class Rule:
     def allows(self) -> bool:
         return self.ruling is Ruling.ALLOW
 
+    def is_about(self, program: str) -> bool:
+        """Whether the rule is about this program, which is given by its name or with a path."""
+        folder, slash, name = program.rpartition("/")
+        elsewhere = bool(slash) and self.allows and folder not in SYSTEM_FOLDERS
+        return any(
+            bool(pattern.match(program))
+            if "/" in pattern.source
+            else not elsewhere and bool(pattern.match(name))
+            for pattern in self.program
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CommandPolicy:
@@ -93,8 +108,10 @@ class CommandPolicy:
     otherwise: Ruling = Ruling.ALLOW
     not_understood: Ruling = Ruling.ASK
     description: str = ""
-    # Rules by the exact program names that they list; rules with other patterns are under None.
-    by_program: Mapping[str | None, tuple[Rule, ...]] = field(init=False, repr=False, compare=False)
+    # The rules about files and about variables; those about a program are looked up by ``rules_for``.
+    write_rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
+    assign_rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
+    _known: dict[str, tuple[Rule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.not_understood is Ruling.ALLOW:
@@ -102,22 +119,18 @@ class CommandPolicy:
                 f"Policy {self.name}: not_understood must be ask or deny. A policy that allows what it does "
                 "not understand allows everything."
             )
-        exact = {
-            pattern.source
-            for rule in self.rules
-            for pattern in rule.program
-            if not set(pattern.source) & set("*?/")
-        }
-        index: dict[str | None, tuple[Rule, ...]] = {
-            name: tuple(
-                rule for rule in self.rules if any("/" in p.source or p.match(name) for p in rule.program)
-            )
-            for name in exact
-        }
-        index[None] = tuple(
-            rule for rule in self.rules if any(pattern.source not in exact for pattern in rule.program)
-        )
-        object.__setattr__(self, "by_program", index)
+        object.__setattr__(self, "write_rules", tuple(rule for rule in self.rules if rule.writes))
+        object.__setattr__(self, "assign_rules", tuple(rule for rule in self.rules if rule.assigns))
+
+    def rules_for(self, program: str) -> tuple[Rule, ...]:
+        """The rules about this program. Most commands use a few programs, so the answers are kept."""
+        known = self._known.get(program)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN_PROGRAMS:
+                self._known.clear()
+            known = tuple(rule for rule in self.rules if rule.is_about(program))
+            self._known[program] = known
+        return known
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> CommandPolicy:

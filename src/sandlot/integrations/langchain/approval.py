@@ -9,7 +9,8 @@ that a model may take with a person's consent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware, InterruptOnConfig, ToolCallRequest
@@ -20,6 +21,7 @@ from sandlot.bash.process import PolicyProcess
 from sandlot.config.policies import shipped_policy
 from sandlot.domain.policy.deciding import Decision
 from sandlot.domain.policy.policy import CommandPolicy, Ruling
+from sandlot.integrations.langchain.call import APPROVED
 from sandlot.integrations.model_text import shorten
 
 ToolOutput = ToolMessage | Command[Any]
@@ -95,17 +97,29 @@ class _PolicyMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Handler) -> ToolOutput:
         def checked(final: ToolCallRequest) -> ToolOutput:
-            return self._refusal(final) or handler(final)
+            with self._marked(request):
+                return self._refusal(final) or handler(final)
 
         return self._refusal(request) or super().wrap_tool_call(request, checked)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: AsyncHandler) -> ToolOutput:
         async def checked(final: ToolCallRequest) -> ToolOutput:
-            return await asyncio.to_thread(self._refusal, final) or await handler(final)
+            with self._marked(request):
+                return await asyncio.to_thread(self._refusal, final) or await handler(final)
 
         # In a thread, because it waits for another process. The questions below find it decided.
         refusal = await asyncio.to_thread(self._refusal, request)
         return refusal or await super().awrap_tool_call(request, checked)
+
+    @contextlib.contextmanager
+    def _marked(self, request: ToolCallRequest) -> Iterator[None]:
+        """Tell the tool, and so the server's own policy, if a person has agreed to this call."""
+        asked = request.tool_call["name"] == self._tool and self._policy.why(_command(request)) is not None
+        token = APPROVED.set(asked)
+        try:
+            yield
+        finally:
+            APPROVED.reset(token)
 
     def _refusal(self, request: ToolCallRequest) -> ToolMessage | None:
         """What the model reads instead of a result; None if the command is not denied."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
+from sandlot.bash.reading import read_request
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.limits import grant_limits
@@ -27,6 +28,8 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.paging import page_of
+from sandlot.domain.policy.deciding import decide
+from sandlot.domain.policy.refusals import check_decision
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
@@ -261,6 +264,10 @@ class FakeService:
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
         computer = self._computer(session_id, starts_work=True)
+        policy = self._recipes[self._record(session_id).session.environment].policy
+        if policy is not None:
+            decision = decide(policy, read_request(request.command, request.argv, request.env))
+            check_decision(decision, policy, approved=request.approved)
         new = not computer.has_exec(request.exec_id)
         reader = computer.start(request, offset=offset)
         if new:
