@@ -122,8 +122,9 @@ ROOMS = {
     "providers": ["what makes sandboxes: Docker,", "and the link to the agent"],
     "api": ["`create_app(host)`: routes,", "streams, problems"],
     "client": ["the SDK: `AsyncClient`, `Client`,", "the way to a server"],
-    "wire": ["HTTP bodies, error codes, agent frames"],
+    "wire": ["HTTP bodies, error codes,", "agent frames"],
     "config": ["settings; the registry's YAML"],
+    "bash": ["reads commands with a parser,", "for policies"],
     "domain": ["values, rules, errors and the contract; standard library only"],
 }
 # Room, class, and how it keeps the contract.
@@ -141,7 +142,7 @@ def floors() -> Canvas:
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     levels = [re.findall(r"\w+", layer) for layer in layers]
     c = Canvas(
-        864,
+        880,
         "The floors of src/sandlot, and its one contract",
         "From top to bottom: "
         + "; ".join(", ".join(rooms) for rooms in levels)

@@ -72,6 +72,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_api.py",
         "tests/attacks/test_fleet.py",
     ),
+    "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (
         CONFORMANCE,

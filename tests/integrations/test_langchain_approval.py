@@ -20,13 +20,11 @@ from langgraph.types import Command
 from pydantic import ValidationError
 
 from sandlot import Client
-from sandlot.integrations.langchain import (
-    DEFAULT_PATTERNS,
-    ApprovalPolicy,
-    SandboxMiddleware,
-    sandbox_tools,
-)
-from sandlot.integrations.langchain.approval import MAX_SCANNED_CHARACTERS
+from sandlot.bash.budget import Budget
+from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.integrations.langchain import ApprovalPolicy, SandboxMiddleware, sandbox_tools
+from sandlot.testing import FakeService
 from tests.faults.rig import ServerProcess
 from tests.integrations.langchain_runs import ask, bash, config, in_another_process
 from tests.integrations.scripted import by_conversation, calls, results
@@ -91,59 +89,56 @@ NOT_ASKED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def policy() -> ApprovalPolicy:
+    return ApprovalPolicy()
+
+
 @pytest.mark.parametrize("command", ASKED)
-def test_asked_about(command: str) -> None:
-    assert ApprovalPolicy().why(command)
+def test_asked_about(policy: ApprovalPolicy, command: str) -> None:
+    assert policy.why(command)
 
 
 @pytest.mark.parametrize("command", NOT_ASKED)
-def test_not_asked_about(command: str) -> None:
-    assert ApprovalPolicy().why(command) is None
+def test_not_asked_about(policy: ApprovalPolicy, command: str) -> None:
+    assert policy.why(command) is None
 
 
-def test_patterns_of_ones_own() -> None:
-    policy = ApprovalPolicy({**DEFAULT_PATTERNS, r"\bterraform apply\b": "changes servers"})
-    assert policy.why("terraform apply && rm -r x") == "deletes folders and their contents; changes servers"
-    assert ApprovalPolicy({}).why("rm -rf /") is None
-    assert ApprovalPolicy({"": "runs a command"}).why("ls") == "runs a command"
+TERRAFORM = {
+    "name": "mine",
+    "rules": [
+        {"name": "delete", "ruling": "ask", "program": "rm", "reason": "deletes files"},
+        {
+            "name": "apply",
+            "ruling": "ask",
+            "program": "terraform",
+            "subcommand": "apply",
+            "reason": "changes servers",
+        },
+    ],
+}
 
 
-SLOW = [
-    "rm ",
-    "find ",
-    "git push",
-    "curl | ",
-    "xargs -a ",
-    "base64 -d ",
-    "curl|/",
-    "curl " * 39 + "|" + " " * 1000,
-    "git clean ",
-    "git " * 25 + "clean -" + "a" * 100,
-    "git reset ",
-    "sh $( ",
-]
+def test_a_policy_of_ones_own() -> None:
+    policy = ApprovalPolicy(TERRAFORM)
+    assert policy.why("terraform apply && rm -r x") == "changes servers; deletes files"
+    assert policy.why("terraform plan") is None
+    assert ApprovalPolicy({"name": "none", "rules": []}).why("rm -rf /") is None
+    everything = ApprovalPolicy({"name": "all", "otherwise": "ask", "rules": []})
+    assert everything.why("ls") == "runs ls, which no rule allows"
 
 
-@pytest.mark.parametrize("unit", SLOW)
-def test_no_text_makes_the_search_slow(unit: str) -> None:
-    """In processor time, against a text of the same length in which there is nothing to look at."""
-    assert searched_s(unit) < 10 * searched_s("echo x; ")
-    why = ApprovalPolicy().why(unit * MAX_SCANNED_CHARACTERS)
-    assert why is not None
-    assert "too long to check" in why
+# Each makes the parser spend time that grows with the square of the length.
+@pytest.mark.parametrize("unit", ["a|", "`<!", "<<a "])
+def test_no_text_makes_the_check_slow(policy: ApprovalPolicy, unit: str) -> None:
+    """In processor time of this process: what takes long happens in another one, which is ended."""
+    began = time.process_time()
+    assert policy.why((unit * Budget.MAX_BYTES)[: Budget.MAX_BYTES])
+    assert time.process_time() - began < 0.5
+    assert "is longer than" in str(policy.why(unit * Budget.MAX_BYTES))
 
 
-def searched_s(unit: str) -> float:
-    text = (unit * MAX_SCANNED_CHARACTERS)[:MAX_SCANNED_CHARACTERS]
-    took = []
-    for _ in range(3):
-        policy, begun = ApprovalPolicy(), time.thread_time()
-        policy.why(text)
-        took.append(time.thread_time() - begun)
-    return min(took)
-
-
-def test_a_command_is_looked_through_once_to_be_asked_about_and_described() -> None:
+def test_a_command_is_read_once_to_be_asked_about_and_described() -> None:
     policy = ApprovalPolicy()
     options = policy.interrupt_on()["bash"]
     assert isinstance(options, dict)
@@ -151,8 +146,71 @@ def test_a_command_is_looked_through_once_to_be_asked_about_and_described() -> N
     request: Any = SimpleNamespace(tool_call=call)
     describe: Any = options["description"]
     assert options["when"](request)
-    policy._patterns.clear()  # a second search would find nothing
+    policy._process.close()
     assert "deletes folders" in describe(call, {}, None)
+    assert policy._process._process is None  # a second reading would have started it again
+
+
+DENYING = {"name": "d", "rules": [{"name": "no-rm", "ruling": "deny", "program": "rm", "instead": "Use mv."}]}
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+def test_a_denied_command_is_refused_without_a_question(asynchronously: bool) -> None:
+    middleware = ApprovalPolicy(DENYING).middleware()
+    call = {"name": "bash", "args": {"command": "ls; rm x"}, "id": "1", "type": "tool_call"}
+    request: Any = SimpleNamespace(tool_call=call)
+
+    def never(_: Any) -> Any:
+        raise AssertionError("it ran")
+
+    if asynchronously:
+        refused: Any = asyncio.run(middleware.awrap_tool_call(request, never))
+    else:
+        refused = middleware.wrap_tool_call(request, never)
+    assert refused.status == "error"
+    assert "rm x" in refused.text
+    assert "no-rm" in refused.text
+    assert "Use mv." in refused.text
+
+
+ASKING = {"name": "a", "rules": [{"name": "touch", "ruling": "ask", "program": "touch", "reason": "creates"}]}
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+def test_an_approved_command_passes_the_servers_policy_too(asynchronously: bool) -> None:
+    """Without the person's approval the server refuses it, and the model reads why."""
+    recipe = Recipe(Environment("base", "sandlot/base"), policy=CommandPolicy.of(ASKING))
+    with Client(service=FakeService(recipes=[recipe])) as client:
+        graph = StateGraph(MessagesState)
+        review = ApprovalPolicy(ASKING).middleware()
+        reviewed = ToolNode(
+            sandbox_tools(client),
+            wrap_tool_call=review.wrap_tool_call,
+            awrap_tool_call=review.awrap_tool_call,
+        )
+        graph.add_node("tools", reviewed)
+        graph.add_edge(START, "tools")
+        agent = graph.compile(checkpointer=InMemorySaver())
+
+        def step(given: Any) -> Any:
+            if asynchronously:
+                return asyncio.run(agent.ainvoke(given, config("one")))
+            return agent.invoke(given, config("one"))
+
+        assert "__interrupt__" in step({"messages": [bash("touch made")]})
+        state = step(Command(resume={"type": "approve"}))
+        assert state["messages"][-1].status == "success", state["messages"][-1].text
+        assert client.thread("one").files.exists("made")
+
+        unasked = ToolNode(sandbox_tools(client))
+        graph = StateGraph(MessagesState)
+        graph.add_node("tools", unasked)
+        graph.add_edge(START, "tools")
+        agent = graph.compile()
+        refused = step({"messages": [bash("touch other")]})["messages"][-1]
+        assert refused.status == "error"
+        assert "rule touch" in refused.text
+        assert not client.thread("one").files.exists("other")
 
 
 # --- in an agent --------------------------------------------------------------------------------

@@ -14,17 +14,26 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.sync.client import Client
 from sandlot.domain.callers.principal import OWNER, USER_SCOPES, Principal
+from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SandlotError, Unauthorized
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.service import SandboxService
+from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing import FakeService
 from sandlot.testing.over_sync import THREADS
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
+from sandlot.testing.service_suite.policies import POLICY
 from tests.service.served import served
 from tests.service.workers import engine_call, worker
 
 MAX_EXECS = 12
 KEY = "a-key-for-the-tests-alone"
 STRANGERS_KEY = "a-key-of-another-tenant"
+POLICED = "policed"
+RECIPES = (
+    Recipe(Environment(DEFAULT_ENVIRONMENT, "sandlot/base:latest")),
+    Recipe(Environment(POLICED, "sandlot/base:latest"), policy=CommandPolicy.of(POLICY)),
+)
 STRANGER = Principal("stranger", USER_SCOPES)
 
 
@@ -67,6 +76,7 @@ def fake_harness(
         freeze=freeze,
         thaw=thaw,
         stranger=cast(AsyncClient, stranger),
+        policed=POLICED,
     )
 
 
@@ -83,6 +93,7 @@ def worker_harness(service: SandboxService, client: AsyncClient, stranger: Async
         freeze=partial(engine_call, service, "pause"),
         thaw=partial(engine_call, service, "unpause"),
         stranger=stranger,
+        policed=POLICED,
     )
 
 
@@ -90,7 +101,7 @@ class TestFake(ServiceSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        service = FakeService(max_execs=MAX_EXECS)
+        service = FakeService(recipes=RECIPES, max_execs=MAX_EXECS)
         stranger = AsyncClient(service=service.acting_for(STRANGER))
         async with AsyncClient(service=service) as client:
             yield fake_harness(service, client, stranger, direct=service)
@@ -103,7 +114,7 @@ class TestSyncClient(ServiceSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        service = FakeService(max_execs=MAX_EXECS)
+        service = FakeService(recipes=RECIPES, max_execs=MAX_EXECS)
         with ThreadPoolExecutor(THREADS) as threads:
             async with (
                 served(service, tokens=Callers()) as url,
@@ -119,7 +130,10 @@ class TestWorker(ServiceSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
-        async with worker(max_execs=MAX_EXECS) as service, AsyncClient(service=service) as client:
+        async with (
+            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY)) as service,
+            AsyncClient(service=service) as client,
+        ):
             yield worker_harness(service, client, AsyncClient(service=service.acting_for(STRANGER)))
 
 
@@ -129,7 +143,7 @@ class TestWorkerOverHttp(ServiceSuite):
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         async with (
-            worker(max_execs=MAX_EXECS) as service,
+            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY)) as service,
             served(service, tokens=Callers()) as url,
             AsyncClient(url, api_key=KEY) as client,
             AsyncClient(url, api_key=STRANGERS_KEY) as stranger,

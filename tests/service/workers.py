@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from sandlot.domain.service import SandboxService
 from sandlot.wiring import LocalWorker, local_service
@@ -16,10 +18,14 @@ from tests.docker.conftest import docker
 
 
 @contextlib.asynccontextmanager
-async def worker(*, max_execs: int) -> AsyncIterator[LocalWorker]:
+async def worker(
+    *, max_execs: int, policed: tuple[str, dict[str, Any]] | None = None
+) -> AsyncIterator[LocalWorker]:
+    """``policed``: an environment with a command policy, by its name and the policy's document."""
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
     try:
         service = await local_service(
+            registry_dir=None if policed is None else declare(data_dir / "registry", *policed),
             worker_id=f"test-service-{secrets.token_hex(4)}",
             data_dir=data_dir,
             max_execs=max_execs,
@@ -36,6 +42,20 @@ async def worker(*, max_execs: int) -> AsyncIterator[LocalWorker]:
             await service.close()
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def declare(registry: Path, environment: str, policy: dict[str, Any]) -> Path:
+    """A registry with this environment and its policy. JSON is YAML."""
+    documents = {
+        "environments": {
+            "name": environment, "description": "x", "image": "sandlot/base", "policy": policy["name"],
+        },
+        "policies": policy,
+    }  # fmt: skip
+    for kind, document in documents.items():
+        (registry / kind).mkdir(parents=True)
+        (registry / kind / "file.yaml").write_text(json.dumps(document))
+    return registry
 
 
 async def engine_call(service: SandboxService, verb: str, session_id: str, *options: str) -> None:

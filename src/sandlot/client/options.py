@@ -34,6 +34,8 @@ class ExecOptions(TypedDict, total=False):
     shell: the name of a shell that keeps its folder, variables and functions between commands.
     exec_id: an id for this run. Using the same id again returns the same result; the command never
         runs twice.
+    approved: a person has approved this command. It passes rules of the environment's policy that ask,
+        and none that deny.
     """
 
     cwd: str | None
@@ -45,6 +47,7 @@ class ExecOptions(TypedDict, total=False):
     merge_output: bool
     shell: str | None
     exec_id: str | None
+    approved: bool
 
 
 class SessionOptions(TypedDict, total=False):
@@ -106,6 +109,7 @@ def exec_request(
         pty=pty,
         shell=options.get("shell"),
         merge_output=options.get("merge_output", False),
+        approved=options.get("approved", False),
     )
 
 

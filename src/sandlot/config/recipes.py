@@ -14,6 +14,7 @@ from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     DEFAULT_IDLE_TIMEOUT_S,
@@ -40,7 +41,10 @@ class RecipeDefaults:
     ceilings: Limits = DEFAULT_CEILINGS
 
 
-def recipe_of(document: Mapping[str, Any], defaults: RecipeDefaults) -> Recipe:
+def recipe_of(
+    document: Mapping[str, Any], defaults: RecipeDefaults, policies: Mapping[str, CommandPolicy]
+) -> Recipe:
+    """``policies``: all that the registry has, by name. The document names one of them or none."""
     name = document["name"]
     idle_timeout_s = _timeout(document, "idle_timeout", defaults.idle_timeout_s)
     lifetime_s = _timeout(document, "lifetime", defaults.lifetime_s)
@@ -58,6 +62,7 @@ def recipe_of(document: Mapping[str, Any], defaults: RecipeDefaults) -> Recipe:
         pool=_pool(document.get("pool"), defaults.pool, is_default=name == DEFAULT_ENVIRONMENT),
         idle_timeout_s=idle_timeout_s,
         lifetime_s=lifetime_s,
+        policy=policies[document["policy"]] if "policy" in document else None,
     )
 
 

@@ -1,9 +1,10 @@
-"""The registry: environments, tools, prompts and agents declared in YAML, read into domain values.
+"""The registry: environments, tools, prompts, agents and policies in YAML, read into domain values.
 
     registry/environments/*.yaml   how a sandbox is made; these become recipes
     registry/tools/*.yaml          what an agent can be offered, with a JSON schema of its parameters
     registry/prompts/*.yaml        text that tells a model how to work in a sandbox
     registry/agents/*.yaml         which environment, tools and prompt go together
+    registry/policies/*.yaml       which commands are allowed, need approval, or are denied
     registry/schema/*.json         what each of these files may contain
 
 The shipped registry is read first. The operator's own folder adds entries and replaces those of the
@@ -13,23 +14,24 @@ same name. The registry contains no logic, and every error names the file and th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 
 from sandlot.config.packaged import packaged_folder
 from sandlot.config.recipes import RecipeDefaults, recipe_of
+from sandlot.config.yaml_files import problem, read_yaml
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
+from sandlot.domain.text.suggestions import did_you_mean
 
-KINDS = ("environments", "tools", "prompts", "agents")
-MAX_FILE_BYTES = 256 * 1024
+KINDS = ("environments", "tools", "prompts", "agents", "policies")
 MAX_FILES = 1000  # per folder
 
 
@@ -65,8 +67,10 @@ def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Reg
             raise InvalidRequest(f"The registry folder {extra} has none of the subfolders {_folders()}.")
         _read_folder(extra, kinds)
     _check_references(kinds)
+    policies = {name: _policy(entry) for name, entry in kinds["policies"].entries.items()}
     recipes = {
-        name: _recipe(entry, defaults) for name, entry in sorted(kinds["environments"].entries.items())
+        name: _recipe(entry, defaults, policies)
+        for name, entry in sorted(kinds["environments"].entries.items())
     }
     return Registry(recipes, _catalogue(recipes, kinds))
 
@@ -86,10 +90,10 @@ def _read_folder(folder: Path, kinds: Mapping[str, _Kind]) -> None:
     for folder_name, kind in kinds.items():
         found: dict[str, _Entry] = {}
         for file in _yaml_files(folder / folder_name):
-            document = _validate(file, _read_yaml(file), kind.validator)
+            document = _validate(file, read_yaml(file), kind.validator)
             name = document["name"]
             if name in found:
-                raise _problem(
+                raise problem(
                     file, "name", f"{name} is also declared in {found[name].file.name}. Rename one of them."
                 )
             found[name] = _Entry(file, document)
@@ -103,94 +107,72 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
     yield from files
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Loads plain data: no aliases (a few can make gigabytes), no duplicate or non-text keys."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.constructor.ConstructorError(
-                None, None, "YAML aliases are not allowed.", self.get_mark()
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str) or key in keys:
-                fault = "is repeated." if isinstance(key, str) else "is not text. Put it in quotes."
-                raise yaml.constructor.ConstructorError(None, None, f"key {key} {fault}", key_node.start_mark)
-            keys.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(file: Path) -> Any:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidRequest(f"Cannot read {file}: {error.strerror}.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise InvalidRequest(f"{file} exceeds {MAX_FILE_BYTES} bytes.")
-    try:
-        document = yaml.load(content, _PlainLoader)  # noqa: S506 (stricter than SafeLoader)
-        json.dumps(document, allow_nan=False)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
-        raise _problem(file, place, error.problem or "not valid YAML") from error
-    except yaml.YAMLError as error:
-        raise InvalidRequest(f"{file}: not valid YAML: {error}") from error
-    except RecursionError as error:
-        raise InvalidRequest(f"{file}: nested too deeply.") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"{file}: has a value that JSON cannot represent: {error}") from error
-    return document
-
-
 def _validate(file: Path, document: Any, validator: Draft202012Validator) -> Mapping[str, Any]:
     error = best_match(validator.iter_errors(document))
     if error is not None:
-        raise _problem(file, _place(error), error.message[:300])
+        raise problem(file, _place(error), error.message[:300] + _hint(error))
     assert isinstance(document, dict)  # the schema requires it
     if "parameters" in document:
         try:
             Draft202012Validator.check_schema(document["parameters"])
         except SchemaError as wrong:
             where = ".".join(["parameters", *map(str, wrong.path)])
-            raise _problem(file, where, f"not a valid JSON schema: {wrong.message[:300]}") from wrong
+            raise problem(file, where, f"not a valid JSON schema: {wrong.message[:300]}") from wrong
     return document
+
+
+def _hint(error: ValidationError) -> str:
+    """The key that an unknown one was probably meant to be."""
+    schema, document = error.schema, error.instance
+    if error.validator != "additionalProperties" or not (
+        isinstance(schema, dict) and isinstance(document, dict)
+    ):
+        return ""
+    known = schema.get("properties", {})
+    return next((did_you_mean(str(key)[:80], known) for key in document if key not in known), "")
 
 
 def _place(error: ValidationError) -> str:
     return ".".join(map(str, error.absolute_path)) or "the whole file"
 
 
-def _problem(file: Path, place: str, message: str) -> InvalidRequest:
-    return InvalidRequest(f"{file}: {place}: {message}", details={"file": str(file), "place": place})
-
-
 # --- conversion to the domain ---------------------------------------------------------------------
 
 
 def _check_references(kinds: Mapping[str, _Kind]) -> None:
-    """Check that the environment, tools and prompt that each agent names exist."""
+    """Check that what agents and environments name exists."""
     for entry in kinds["agents"].entries.values():
         document = entry.document
         references = [("environment", "environments", document.get("environment"))]
         references += [("prompt", "prompts", document.get("prompt"))]
         references += [(f"tools.{i}", "tools", name) for i, name in enumerate(document.get("tools", ()))]
-        for place, kind, name in references:
-            if name is not None and name not in kinds[kind].entries:
-                known = ", ".join(sorted(kinds[kind].entries))
-                raise _problem(
-                    entry.file, place, f"{name} is not in the registry's {kind}. Available: {known}."
-                )
+        _check_entry(entry, references, kinds)
+    for entry in kinds["environments"].entries.values():
+        _check_entry(entry, [("policy", "policies", entry.document.get("policy"))], kinds)
 
 
-def _recipe(entry: _Entry, defaults: RecipeDefaults) -> Recipe:
+def _check_entry(
+    entry: _Entry, references: Sequence[tuple[str, str, str | None]], kinds: Mapping[str, _Kind]
+) -> None:
+    for place, kind, name in references:
+        entries = kinds[kind].entries
+        if name is not None and name not in entries:
+            hint, known = did_you_mean(name, entries), ", ".join(sorted(entries))
+            raise problem(
+                entry.file, place, f"{name} is not in the registry's {kind}.{hint} Available: {known}."
+            )
+
+
+def _policy(entry: _Entry) -> CommandPolicy:
     try:
-        return recipe_of(entry.document, defaults)
+        return CommandPolicy.of(entry.document)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{entry.file}: {error.message}", details={"file": str(entry.file)}) from error
+
+
+def _recipe(entry: _Entry, defaults: RecipeDefaults, policies: Mapping[str, CommandPolicy]) -> Recipe:
+    try:
+        return recipe_of(entry.document, defaults, policies)
     except InvalidRequest as error:
         raise InvalidRequest(f"{entry.file}: {error.message}", details={"file": str(entry.file)}) from error
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 from sandlot.domain.text.suggestions import closest_match
 
@@ -37,7 +38,7 @@ class Recipe:
     """An environment as the registry declares it: how to make its sandboxes and keep its sessions.
 
     A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
-    environment's own limits.
+    environment's own limits. ``policy``: what commands must pass before they run.
     """
 
     environment: Environment
@@ -47,6 +48,7 @@ class Recipe:
     pool: PoolPolicy = field(default_factory=PoolPolicy)
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
     lifetime_s: float | None = DEFAULT_LIFETIME_S
+    policy: CommandPolicy | None = None
 
 
 def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:

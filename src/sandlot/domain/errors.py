@@ -4,6 +4,8 @@ SandlotError
 ├── InvalidRequest
 ├── Unauthorized
 ├── Forbidden
+├── PolicyDenied
+├── ApprovalRequired
 ├── NotFound
 │   └── SessionEnded
 ├── Conflict
@@ -98,6 +100,30 @@ class Forbidden(SandlotError):
     """
 
     code = "forbidden"
+
+
+class PolicyDenied(SandlotError):
+    """The environment's command policy denies the command. It did not run.
+
+    ``details["rule"]`` names the rule, ``details["words"]`` the part of the command, ``details["allowed"]``
+    what would be allowed.
+
+    What to do: run what ``details["allowed"]`` says.
+    """
+
+    code = "policy_denied"
+
+
+class ApprovalRequired(SandlotError):
+    """The environment's command policy asks for a person's approval. The command did not run.
+
+    ``details`` has the fields of ``PolicyDenied``.
+
+    What to do: show the command and the reason to a person. If they agree, send the same request with
+    ``approved`` set to true.
+    """
+
+    code = "approval_required"
 
 
 class NotFound(SandlotError):

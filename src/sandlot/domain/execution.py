@@ -82,7 +82,7 @@ class ExecRequest:
     argv: a program and its arguments, run as they are.
     stdin: whether the command gets an input.
     pty: run the command on a terminal of this size.
-    exec_id, cwd, env, timeout_s, output_limit, on_limit, shell, merge_output: as in ``ExecOptions``.
+    exec_id, cwd, env, timeout_s, output_limit, on_limit, shell, merge_output, approved: see ``ExecOptions``.
     """
 
     command: str | None = None
@@ -97,6 +97,7 @@ class ExecRequest:
     pty: PtySize | None = None
     shell: str | None = None
     merge_output: bool = False
+    approved: bool = False
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.argv is None):

@@ -95,6 +95,7 @@ class EnvironmentInfo:
     idle_timeout_s: seconds without use after which a session ends; ``None``: never.
     lifetime_s: seconds after which a session ends; ``None``: never.
     ceilings: the most that a session may ask for instead of ``limits``; ``None`` from an older server.
+    policy: the name of the policy that commands must pass; ``None`` if there is none.
     """
 
     name: str
@@ -106,6 +107,7 @@ class EnvironmentInfo:
     idle_timeout_s: float | None
     lifetime_s: float | None
     ceilings: Limits | None = None
+    policy: str | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -119,6 +121,7 @@ class EnvironmentInfo:
             idle_timeout_s=recipe.idle_timeout_s,
             lifetime_s=recipe.lifetime_s,
             ceilings=recipe.ceilings,
+            policy=None if recipe.policy is None else recipe.policy.name,
         )
 
 

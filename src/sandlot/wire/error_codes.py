@@ -16,6 +16,8 @@ STATUS: Final[dict[type[SandlotError], int]] = {
     errors.InvalidRequest: 422,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
+    errors.PolicyDenied: 403,
+    errors.ApprovalRequired: 403,
     errors.NotFound: 404,
     errors.SessionEnded: 404,
     errors.Conflict: 409,

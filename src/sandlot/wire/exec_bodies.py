@@ -83,6 +83,8 @@ class ExecBody:
     shell: run in the shell of this name, which keeps its folder, variables and functions.
     merge_output: send stdout and stderr through one pipe. Their order is exact, and all output counts as
         stdout.
+    approved: a person has approved this command. It then passes rules of the environment's policy that ask,
+        and none that deny.
     background: answer at once with the exec id.
     """
 
@@ -102,6 +104,7 @@ class ExecBody:
     pty: PtyBody | None = None
     shell: str | None = None
     merge_output: bool = False
+    approved: bool = False
     background: bool = False
 
     @property
@@ -124,6 +127,7 @@ class ExecBody:
             pty=None if self.pty is None else PtySize(self.pty.rows, self.pty.cols),
             shell=self.shell,
             merge_output=self.merge_output,
+            approved=self.approved,
         )
 
     @classmethod
@@ -144,11 +148,12 @@ class ExecBody:
             pty=None if request.pty is None else PtyBody(request.pty.rows, request.pty.cols),
             shell=request.shell,
             merge_output=request.merge_output,
+            approved=request.approved,
             background=background,
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "merge_output")
+        return wire_fields(self, "merge_output", "approved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
+from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
@@ -42,6 +43,7 @@ class WorkerParts:
     capacity: Capacity
     quotas: Quotas
     reaper: Reaper
+    policies: CommandPolicies
 
 
 def assemble(
@@ -91,4 +93,5 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
+        policies=CommandPolicies(recipes),
     )

@@ -66,6 +66,7 @@ class WorkerHost:
         self._creates = parts.creates
         self._disk = parts.disk
         self._reaper = parts.reaper
+        self._policies = parts.policies
 
     def acting_for(self, principal: Principal) -> SandboxService:
         return scoped(self._service_of(principal), principal)
@@ -77,6 +78,7 @@ class WorkerHost:
 
     async def open(self) -> None:
         """Recover the sessions and sandboxes of an earlier process, and start to fill the pools."""
+        await self._policies.open()
         await self._provider.open()
         await self._store.open()
         await self._disk.check()
@@ -111,6 +113,7 @@ class WorkerHost:
         self._status.closed = True
         self._one_off.close()
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
+            steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)

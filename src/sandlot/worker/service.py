@@ -42,6 +42,7 @@ class WorkerService:
         self._sessions = parts.sessions
         self._opening = parts.opening
         self._creates = parts.creates
+        self._policies = parts.policies
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -97,8 +98,13 @@ class WorkerService:
         ):
             yield live_session, sandbox
 
+    async def _check_policy(self, session_id: str, request: ExecRequest) -> None:
+        session = self._sessions.table.get(self._tenant, session_id).session
+        await self._policies.check(session.environment, request)
+
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.with_bounded_timeout(request)
+        await self._check_policy(session_id, request)
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
@@ -116,6 +122,7 @@ class WorkerService:
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         bounded = self._options.with_bounded_timeout(request)
+        await self._check_policy(session_id, request)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
             return self._execution(await sandbox.start(bounded, offset=offset), live_session, sandbox, offset)
 

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandlot.config.recipes import RecipeDefaults, bytes_of_size, seconds_of_duration
-from sandlot.config.registry import KINDS, MAX_FILE_BYTES, load_registry
+from sandlot.config.registry import KINDS, load_registry
+from sandlot.config.yaml_files import MAX_FILE_BYTES
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest, SandlotError
+from sandlot.domain.policy.policy import Ruling
 
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
 
@@ -137,6 +139,45 @@ def test_an_agent_names_what_exists(tmp_path: Path) -> None:
     message = complaint(tmp_path)
     assert "tools.1" in message
     assert "telepathy" in message
+
+
+ENVIRONMENT = "{{name: mine, description: b, image: c, policy: {policy}}}"
+
+
+def test_an_environment_names_a_policy(tmp_path: Path) -> None:
+    declare(tmp_path, "environments", ENVIRONMENT.format(policy="strict"))
+    declare(
+        tmp_path,
+        "policies",
+        "{name: strict, description: b, otherwise: deny, rules: [{name: a, ruling: allow, program: ls}]}",
+    )
+    registry = load_registry(tmp_path, defaults=DEFAULTS)
+    policy = registry.recipes["mine"].policy
+    assert policy is not None
+    assert (policy.name, policy.otherwise) == ("strict", Ruling.DENY)
+    shown = {environment.name: environment.policy for environment in registry.catalogue.environments}
+    assert shown == {"base": None, "gvisor": None, "mine": "strict", "slim": None}
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("{name: a, description: b, rules: [], otherwhise: deny}", "Did you mean 'otherwise'?"),
+        ("{name: a, description: b, rules: [{name: c, ruling: deny, progam: d}]}", "Did you mean 'program'?"),
+        ("{name: a, description: b, rules: [{name: c, ruling: deny}]}", "exactly one of program"),
+        ("{name: a, description: b, rules: [], not_understood: allow}", "not_understood"),
+    ],
+)
+def test_a_policy_is_read_strictly(tmp_path: Path, policy: str, message: str) -> None:
+    file = declare(tmp_path, "policies", policy)
+    found = complaint(tmp_path)
+    assert str(file) in found
+    assert message in found
+
+
+def test_an_environment_names_a_policy_that_exists(tmp_path: Path) -> None:
+    declare(tmp_path, "environments", ENVIRONMENT.format(policy="validaton"))
+    assert "Did you mean 'validation'?" in complaint(tmp_path)
 
 
 def test_a_tools_parameters_are_a_schema(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """LangChain and LangGraph: tools, middleware for ``create_agent``, a graph node, a shell policy."""
 
-from sandlot.integrations.langchain.approval import DEFAULT_PATTERNS, ApprovalPolicy
+from sandlot.integrations.langchain.approval import ApprovalPolicy
 from sandlot.integrations.langchain.middleware import SandboxMiddleware
 from sandlot.integrations.langchain.nodes import bash_node
 from sandlot.integrations.langchain.shell_policy import SandlotShellPolicy
 from sandlot.integrations.langchain.tools import sandbox_tools
 
 __all__ = [
-    "DEFAULT_PATTERNS",
     "ApprovalPolicy",
     "SandboxMiddleware",
     "SandlotShellPolicy",

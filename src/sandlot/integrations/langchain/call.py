@@ -22,14 +22,20 @@ from sandlot.integrations.toolbox.commands import OnOutput
 
 Runtime = ToolRuntime[Any, Any]
 Operation = Callable[[AsyncSession], Awaitable[Answer]]
+# Set while a tool call runs that a person has approved.
+APPROVED: contextvars.ContextVar[bool] = contextvars.ContextVar("approved", default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. ``id`` is None if a repeated call cannot be told from a new one."""
+    """A tool call. ``id`` is None if a repeated call cannot be told from a new one.
+
+    ``approved``: a person has approved it.
+    """
 
     id: str | None = None
     on_output: OnOutput | None = None
+    approved: bool = False
 
     @classmethod
     def from_runtime(
@@ -41,7 +47,7 @@ class Call:
         """Build a call in the caller's context. ``loop``: that of a caller that does not block."""
         if runtime is None:
             return cls()
-        return cls(call_id(config, runtime.tool_call_id), _output_emitter(runtime, loop))
+        return cls(call_id(config, runtime.tool_call_id), _output_emitter(runtime, loop), APPROVED.get())
 
 
 def call_id(config: Mapping[str, Any], id_within_task: str | None) -> str | None:

@@ -96,6 +96,7 @@ async def _bash(
         background=background,
         call_id=call.id,
         on_output=call.on_output,
+        approved=call.approved,
     )
 
 

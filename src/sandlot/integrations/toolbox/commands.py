@@ -72,11 +72,13 @@ async def bash(
     on_output: OnOutput | None = None,
     limit: int = DEFAULT_CHARACTERS,
     merge_output: bool = True,
+    approved: bool = False,
 ) -> Answer:
     """Run a command in the conversation's shell, or start it as a background job.
 
     ``call_id`` identifies the call: a repeated call runs nothing and returns the first result.
     ``merge_output=False`` separates stdout from stderr, for programs that do not need their order.
+    ``approved``: a person has approved the command.
     If this call is cancelled, the command that it waits for is killed.
     """
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
@@ -86,13 +88,14 @@ async def bash(
         )
     exec_id = exec_id_for_call(call_id, command)
     if background:
-        return await _start_job(session, command, exec_id)
+        return await _start_job(session, command, exec_id, approved)
     options: ExecOptions = {
         "timeout_s": timeout_s,
         "shell": SHELL,
         "output_limit": MAX_OUTPUT_BYTES,
         "env": ENV,
         "merge_output": merge_output,
+        "approved": approved,
     }
     try:
         result = await run_in_shell(
@@ -296,7 +299,7 @@ async def _exec_exists(session: AsyncSession, exec_id: str) -> bool:
     return any(summary.exec_id == exec_id for summary in await session.execs())
 
 
-async def _start_job(session: AsyncSession, command: str, exec_id: str) -> Answer:
+async def _start_job(session: AsyncSession, command: str, exec_id: str, approved: bool) -> Answer:
     job = job_id(exec_id)
     if await _exec_exists(session, job):
         # The shell's exports may have changed since, but the job keeps the ones it started with.
@@ -310,6 +313,7 @@ async def _start_job(session: AsyncSession, command: str, exec_id: str) -> Answe
         "exec_id": job,
         "output_limit": None,  # no limit: the newest output is kept for as long as the job runs
         "merge_output": True,
+        "approved": approved,
     }
     command = f"{exports or ''}\n{command}"
     execution = await _with_fallbacks(options, lambda options: session.start(command, **options))

@@ -1,13 +1,16 @@
-"""What the fake keeps of a session, and the pool that it reports."""
+"""What the fake keeps of a session, how it begins, and the pool that it reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.environment import Recipe
-from sandlot.domain.session import CreateSession, Session
-from sandlot.domain.session_states import as_unresponsive
+from sandlot.domain.ids import new_session_id
+from sandlot.domain.session import CreateSession, Predecessor, Session
+from sandlot.domain.session_states import as_unresponsive, resolve_timeout
 from sandlot.testing.fake.computer import FakeComputer
 
 
@@ -21,6 +24,39 @@ class Record:
     def visible_session(self) -> Session:
         silent = self.computer is not None and self.computer.frozen
         return as_unresponsive(self.session) if silent else self.session
+
+
+def new_session(
+    principal: Principal,
+    request: CreateSession,
+    recipe: Recipe,
+    now: float,
+    predecessor: Predecessor | None,
+    *,
+    never_allowed: bool,
+) -> Session:
+    environment = recipe.environment
+    idle_s, lifetime_s = (
+        resolve_timeout(asked, configured, never_allowed=never_allowed)
+        for asked, configured in (
+            (request.idle_timeout_s, recipe.idle_timeout_s),
+            (request.lifetime_s, recipe.lifetime_s),
+        )
+    )
+    return Session(
+        id=new_session_id(),
+        environment=environment.name,
+        created_at=now,
+        last_active_at=now,
+        tenant=principal.tenant,
+        created_by=principal.key_id,
+        thread=request.thread,
+        idle_timeout_s=idle_s,
+        lifetime_s=lifetime_s,
+        limits=grant_limits(request.limits, environment.limits, recipe.ceilings, environment.name),
+        metadata=dict(request.metadata),
+        predecessor=predecessor,
+    )
 
 
 def full_pool(recipe: Recipe) -> PoolStats:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
+from sandlot.bash.reading import read_request
 from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allowances, total_use, use_of
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
-from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
 from sandlot.domain.errors import (
@@ -26,8 +26,9 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
-from sandlot.domain.ids import new_session_id
 from sandlot.domain.paging import page_of
+from sandlot.domain.policy.deciding import decide
+from sandlot.domain.policy.refusals import check_decision
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
@@ -66,7 +67,7 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExecution
 from sandlot.testing.fake.files import FakeFiles
-from sandlot.testing.fake.records import Record, full_pool
+from sandlot.testing.fake.records import Record, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 from sandlot.testing.fake.tree import Tree
 
@@ -132,22 +133,13 @@ class FakeService:
             raise unknown_environment_error(
                 name, {name: recipe.environment.tier for name, recipe in self._recipes.items()}
             )
-        now = self._clock()
-        session = Session(
-            id=new_session_id(),
-            environment=name,
-            created_at=now,
-            last_active_at=now,
-            tenant=self._principal.tenant,
-            created_by=self._principal.key_id,
-            thread=request.thread,
-            idle_timeout_s=self._timeout(request.idle_timeout_s, recipe.idle_timeout_s),
-            lifetime_s=self._timeout(request.lifetime_s, recipe.lifetime_s),
-            limits=grant_limits(request.limits, recipe.environment.limits, recipe.ceilings, name),
-            metadata=dict(request.metadata),
-            predecessor=self._predecessors.get((self._principal.tenant, request.thread))
-            if request.thread
-            else None,
+        session = new_session(
+            self._principal,
+            request,
+            recipe,
+            self._clock(),
+            self._predecessors.get((self._principal.tenant, request.thread or "")),
+            never_allowed=self._allow_never,
         )
         for allowance in self._allowances(self._principal):
             check_room(allowance, self._use(allowance.holder), use_of(session.limits))
@@ -267,6 +259,10 @@ class FakeService:
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
         computer = self._computer(session_id, starts_work=True)
+        policy = self._recipes[self._record(session_id).session.environment].policy
+        if policy is not None:
+            decision = decide(policy, read_request(request.command, request.argv, request.env))
+            check_decision(decision, policy, approved=request.approved)
         new = not computer.has_exec(request.exec_id)
         reader = computer.start(request, offset=offset)
         if new:

@@ -19,6 +19,7 @@ from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
 from sandlot.testing.service_suite.output import EndsCases, MergedOutputCases
+from sandlot.testing.service_suite.policies import PolicyCases
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.shells import ShellCases
 from sandlot.testing.service_suite.streams import StreamCases
@@ -40,6 +41,7 @@ class ServiceSuite(
     BackgroundCases,
     TerminalCases,
     ShellCases,
+    PolicyCases,
     FileCases,
     FileProblemCases,
     TransferCases,

@@ -30,6 +30,8 @@ class ServiceHarness:
     the memory that a command used. ``freeze`` stops a session's sandbox until ``thaw``; without
     them, the suite skips the cases that need them. ``stranger`` is a client of another tenant that may do
     everything with sandboxes and nothing else; without it, the suite skips the cases with two tenants.
+    ``policed`` is an environment with the policy ``policies.POLICY``; without it, the suite skips the cases
+    about policies.
     """
 
     client: AsyncClient
@@ -42,6 +44,7 @@ class ServiceHarness:
     freeze: Callable[[str], Awaitable[None]] | None = None
     thaw: Callable[[str], Awaitable[None]] | None = None
     stranger: AsyncClient | None = None
+    policed: str | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -1,0 +1,1 @@
+"""How long a decision about a command takes."""

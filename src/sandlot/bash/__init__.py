@@ -1,0 +1,1 @@
+"""Reads bash text with tree-sitter-bash, as a list of everything that the text runs."""

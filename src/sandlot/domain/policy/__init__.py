@@ -1,0 +1,1 @@
+"""Command policies: which commands are allowed, need a person's approval, or are denied."""
