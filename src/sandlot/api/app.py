@@ -24,7 +24,7 @@ from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
-from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, threads
+from sandlot.api.v1 import attach, catalogue, execs, files, history, operations, sessions, threads
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import ByteBudget
@@ -133,6 +133,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         attach,
         files,
         threads,
+        history,
         catalogue,
         key_routes,
         operations,

@@ -20,6 +20,7 @@ from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
 from sandlot.wiring.machine import this_machine
+from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.store.database import owner_of
@@ -117,4 +118,11 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         allow_never=settings.allow_never,
         orphan_grace_s=settings.orphan_grace_s,
         drain_timeout_s=settings.drain_timeout_s,
+        history=HistoryOptions(
+            enabled=settings.history,
+            max_age_s=settings.history_max_age_s,
+            max_bytes=settings.history_max_bytes,
+            commands=settings.history_commands,
+            secrets=() if settings.key is None else (settings.key,),
+        ),
     )

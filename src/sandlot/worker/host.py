@@ -77,6 +77,7 @@ class WorkerHost:
         """Recover the sessions and sandboxes of an earlier process, and start to fill the pools."""
         await self._provider.open()
         await self._store.open()
+        await self._parts.history.open()
         await self._disk.check()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
@@ -110,6 +111,7 @@ class WorkerHost:
         self._one_off.close()
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._store.close)
+            steps.push_async_callback(self._parts.history.close)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)

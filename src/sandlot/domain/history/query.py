@@ -100,3 +100,17 @@ class EventPage:
     next: str
     more: bool = False
     missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """How a server's history is doing.
+
+    recorded: how many events were recorded since it started.
+    dropped: how many were not, because the disk could not keep up.
+    used_bytes: the size of the history on disk.
+    """
+
+    recorded: int
+    dropped: int
+    used_bytes: int

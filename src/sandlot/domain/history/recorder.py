@@ -20,6 +20,7 @@ from sandlot.domain.session import EndReason, Session
 Commands = Literal["full", "hashed"]
 
 MAX_PATH_CHARS: Final = 1024
+MAX_SUBJECT_CHARS: Final = 256
 
 # Who makes the current call, where a session is created, recreated or deleted for somebody.
 current_caller: ContextVar[Principal | None] = ContextVar("current_caller", default=None)
@@ -53,7 +54,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Recorder:
-    """Makes events and gives them to ``emit``.
+    """Makes events and gives them to ``emit``, unless it is not ``on``.
 
     ``tag``: the worker's, for the events' ids. ``commands``: ``full`` records commands with secrets masked,
     ``hashed`` records a keyed digest of each, made with ``digest_key``: equal commands have equal digests,
@@ -65,6 +66,7 @@ class Recorder:
     commands: Commands = "full"
     digest_key: bytes = field(default=b"", repr=False)
     secrets: Collection[str] = field(default=(), repr=False)
+    on: bool = True
     times: EventTimes = field(default_factory=EventTimes)
     clock: Callable[[], float] = time.time
 
@@ -76,8 +78,10 @@ class Recorder:
         *,
         tenant: str = SERVER_TENANT,
         caller: Principal | None = None,
-    ) -> Event:
+    ) -> None:
         """Record an event. Details that are None are left out."""
+        if not self.on:
+            return
         now = self.clock()
         event = Event(
             id=event_id(self.times.next(now), self.tag),
@@ -88,11 +92,10 @@ class Recorder:
             thread=None if about is None else about.thread,
             exec_id=None if about is None else about.exec_id,
             key_id=caller.key_id if caller is not None else "" if about is None else about.key_id,
-            subject=caller.subject if caller is not None else "" if about is None else about.subject,
+            subject=_clean(caller.subject if caller is not None else "" if about is None else about.subject),
             details={name: value for name, value in (details or {}).items() if value is not None},
         )
         self.emit(event)
-        return event
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -129,6 +132,8 @@ class Recorder:
         return started
 
     def _command(self, request: ExecRequest, env: Mapping[str, str]) -> dict[str, Detail | None]:
+        if not self.on:
+            return {}
         if self.commands == "hashed":
             words = (request.command or "",) if request.argv is None else request.argv
             text = "\0".join(words).encode("utf-8", "surrogateescape")
@@ -172,3 +177,8 @@ class Recorder:
         secrets = secrets_in(self.secrets, env.values())
         details = {name: masked(path, secrets, MAX_PATH_CHARS) for name, path in paths.items()}
         self.record(kind, Subject.of(session), {**details, **(figures or {})}, caller=caller)
+
+
+def _clean(subject: str) -> str:
+    """An issuer writes the subjects of its tokens, and may write what cannot be stored."""
+    return subject[:MAX_SUBJECT_CHARS].encode("utf-8", "replace").decode()

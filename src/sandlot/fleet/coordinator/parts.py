@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.session_locations import SessionLocations
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
@@ -23,6 +24,7 @@ class CoordinatorParts:
     links: WorkerLinks
     locations: SessionLocations
     fleet_health: FleetHealth
+    history: FleetHistory
     calls: int = 0
 
     async def health(self) -> ServiceHealth:

@@ -19,12 +19,9 @@ from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
-from sandlot.domain.errors import (
-    IdempotencyMismatch,
-    InvalidRequest,
-    Unavailable,
-)
+from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.paging import page_of
 from sandlot.domain.service import (
@@ -63,11 +60,10 @@ from sandlot.domain.session_states import (
 )
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
-from sandlot.testing.fake.execs import FakeExecution
-from sandlot.testing.fake.files import FakeFiles
+from sandlot.testing.fake.execs import FakeExec, FakeExecution
+from sandlot.testing.fake.history import FakeHistory, RecordedFiles
 from sandlot.testing.fake.records import Record, full_pool
 from sandlot.testing.fake.scripts import Call, Scripts
-from sandlot.testing.fake.tree import Tree
 
 
 class FakeService:
@@ -90,6 +86,7 @@ class FakeService:
         self._threads: dict[tuple[str, str], Record] = {}
         self._keys: dict[tuple[str, str], Record] = {}
         self._predecessors: dict[tuple[str, str], Predecessor] = {}
+        self._history = FakeHistory(clock)
         self._closed = False
 
     def acting_for(self, principal: Principal) -> SandboxService:
@@ -153,6 +150,7 @@ class FakeService:
             self._threads[session.tenant, request.thread] = record
         if request.idempotency_key is not None:
             self._keys[session.tenant, request.idempotency_key] = record
+        self._history.opened(record.session, self._principal, created=True)
         return record
 
     def _provision(self, record: Record) -> str:
@@ -167,7 +165,7 @@ class FakeService:
             max_execs=self._max_execs,
             scripts=self.scripts,
             add_origin=add_origin,
-            on_exec_end=lambda: self._touch(record),
+            on_exec_end=lambda ended: self._exec_ended(record, ended),
         )
         return record.computer.id
 
@@ -207,6 +205,7 @@ class FakeService:
         # Raises before anything changes if the session cannot be recreated.
         recreate(record.session, "", self._clock())
         record.session = recreate(record.session, self._provision(record), self._clock())
+        self._history.opened(record.session, self._principal, created=False)
 
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
@@ -225,6 +224,7 @@ class FakeService:
         record.session = lose(record.session, report)
         computer, record.computer = record.computer, None
         if computer is not None:
+            self._history.lost(record.session)
             computer.abort(lost_error(record.session, may_have_executed=True))
 
     def freeze(self, session_id: str) -> None:
@@ -265,6 +265,7 @@ class FakeService:
         reader = computer.start(request, offset=offset)
         if new:
             self.calls.append(Call(session_id, request))
+            self._history.exec_started(self._records[session_id], request, self._principal)
         return reader
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
@@ -299,10 +300,15 @@ class FakeService:
         await self._computer(session_id).close_shell(name)
 
     def files(self, session_id: str) -> Files:
-        def tree() -> Tree:
-            return self._computer(session_id, starts_work=True).tree
+        return RecordedFiles(
+            lambda: self._computer(session_id, starts_work=True).tree,
+            self._history,
+            lambda: self._record(session_id),
+            self._principal,
+        )
 
-        return FakeFiles(tree)
+    async def list_events(self, query: EventQuery) -> EventPage:
+        return await self._history.page(self._principal, query)
 
     # --- the service itself -----------------------------------------------------------------------
 
@@ -358,6 +364,10 @@ class FakeService:
         self._touch(record)
         return record.computer
 
+    def _exec_ended(self, record: Record, ended: FakeExec) -> None:
+        self._touch(record)
+        self._history.exec_ended(record.session, ended)
+
     def _touch(self, record: Record) -> None:
         record.session = touch(record.session, self._clock())
 
@@ -374,6 +384,7 @@ class FakeService:
 
     def _end(self, record: Record, reason: EndReason) -> None:
         record.session = session = end(record.session, reason, self._clock())
+        self._history.ended(session, self._principal)
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:
             del self._threads[session.tenant, session.thread]
             self._predecessors[session.tenant, session.thread] = predecessor(session)
