@@ -39,8 +39,8 @@ _TAGS: dict[str, str] = {
         What happened: sessions, commands, files written through the API, refused requests. A command is shown
         only to callers with the scope `exec`, a path only to those with `files`.
 
-        With `Accept: text/event-stream` the answer is the events so far, and then each one as it happens:
-        `event` (an event), `missing` (`workers`: those of a fleet that do not answer) and `error` (a
+        With `Accept: text/event-stream` the answer is the events so far, and then each one as it happens. The
+        events are `event` (an event), `missing` (`workers`: those that do not answer) and `error` (a
         problem). To continue a broken stream, send the id of its last event as `Last-Event-ID`.
     """,
     "catalogue": "What the server offers.",
