@@ -73,7 +73,8 @@ def history(
         from dataclasses import replace
 
         printer = _Printer(as_json=as_json, with_session=session is None)
-        asked, missing, shown = query, (), 0
+        asked, shown = query, 0
+        missing: tuple[str, ...] = ()
         while True:
             page: EventPage = await client.service.list_events(asked)
             for event in page.events:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,13 +48,23 @@ class FleetHistory:
         clock = asyncio.get_running_loop().time
         deadline = clock() + query.wait_s
         while True:
-            workers = await self._list_workers()
+            workers = await self._workers_for(query)
             page = await self._ask(workers, principal, replace(query, wait_s=0))
             left_s = deadline - clock()
             if page.events or page.more or left_s <= 0 or query.is_over(time.time()):
                 return page
             await asyncio.sleep(min(left_s, max(LOOK_EVERY_S, len(workers) / LOOKS_PER_S)))
             query = replace(query, after=page.next)
+
+    async def _workers_for(self, query: EventQuery) -> Sequence[WorkerRef]:
+        """The workers that may have events that match."""
+        if query.session_id is not None:
+            with contextlib.suppress(Unavailable):
+                found = await self._directory.find(query.session_id)
+                # A session that still has its first sandbox has been on no other worker.
+                if found is not None and found.session.generation == 1:
+                    return [found.worker]
+        return await self._list_workers()
 
     async def _list_workers(self) -> Sequence[WorkerRef]:
         if time.monotonic() - self._listed_at >= FRESH_S:

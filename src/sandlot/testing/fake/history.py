@@ -26,9 +26,9 @@ LOOK_EVERY_S: Final = 0.02
 
 
 class FakeHistory:
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, worker_id: str, clock: Callable[[], float]) -> None:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self.recorder = Recorder(self._events.append, worker_tag("fake"), clock=clock)
+        self.recorder = Recorder(self._events.append, worker_tag(worker_id), clock=clock)
         self._started: dict[tuple[str, str], Subject] = {}
 
     def opened(self, session: Session, caller: Principal, *, created: bool) -> None:

@@ -74,6 +74,7 @@ class FakeService:
         clock: Callable[[], float] = time.time,
         max_execs: int = 32,
         allow_never: bool = True,
+        worker_id: str = "fake",
     ) -> None:
         self._principal = OWNER
         self.scripts = Scripts()
@@ -86,7 +87,8 @@ class FakeService:
         self._threads: dict[tuple[str, str], Record] = {}
         self._keys: dict[tuple[str, str], Record] = {}
         self._predecessors: dict[tuple[str, str], Predecessor] = {}
-        self._history = FakeHistory(clock)
+        self._worker_id = worker_id
+        self._history = FakeHistory(worker_id, clock)
         self._closed = False
 
     def acting_for(self, principal: Principal) -> SandboxService:
@@ -320,7 +322,7 @@ class FakeService:
         health = ServiceHealth(
             ready=not self._closed,
             creates=not self._closed,
-            worker_id="fake",
+            worker_id=self._worker_id,
             version=__version__,
             active_sessions=len(live),
             calls_under_way=sum(record.computer.running for record in live if record.computer is not None),
