@@ -123,6 +123,9 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
             max_age_s=settings.history_max_age_s,
             max_bytes=settings.history_max_bytes,
             commands=settings.history_commands,
+            export=settings.history_export,
+            export_max_bytes=settings.history_export_max_bytes,
+            export_files=settings.history_export_files,
             secrets=() if settings.key is None else (settings.key,),
         ),
     )

@@ -116,6 +116,21 @@ async def test_the_file_stays_within_its_size(data_dir: Path) -> None:
     assert (data_dir / "history.sqlite3").stat().st_size <= 3 * MIB
 
 
+async def test_nobody_pushes_out_another_tenants_events(data_dir: Path) -> None:
+    history = a_history(data_dir, max_bytes=2 * MIB)
+    await history.open()
+    for _ in range(15):
+        fill(history, 20, tenant="quiet")
+        fill(history, 1000, tenant="noisy")
+        await history.page(OWNER, EventQuery(limit=1))
+    kept = {}
+    for tenant in ("quiet", "noisy"):
+        kept[tenant] = await read_all(history, EventQuery(limit=1000), Principal(tenant))
+    assert len(kept["quiet"]) == 15 * 20
+    assert 300 < len(kept["noisy"]) < 15_000
+    await history.close()
+
+
 async def test_old_events_are_deleted(data_dir: Path) -> None:
     history = a_history(data_dir, max_age_s=100.0)
     await history.open()

@@ -17,6 +17,7 @@ from sandlot.domain.history.recorder import Recorder, Subject
 from sandlot.domain.session import Session
 from sandlot.providers.base import Sandbox
 from sandlot.worker.history.exec_ends import ExecEnds
+from sandlot.worker.history.export import exporter_for
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore
 from sandlot.worker.history.writer import HistoryWriter
@@ -33,7 +34,8 @@ class History:
         self._options = options
         tag = worker_tag(worker_id)
         self._store = HistoryStore(folder, tag)
-        self._writer = HistoryWriter(self._store, options, on_drop=self._record_drop)
+        exporter = None if options.export is None else exporter_for(options, options.export, worker_id)
+        self._writer = HistoryWriter(self._store, options, on_drop=self._record_drop, exporter=exporter)
         self.recorder = Recorder(
             self._writer.put,
             tag,

@@ -15,5 +15,10 @@ class HistoryOptions:
     max_age_s: float = 30 * 24 * 3600.0
     max_bytes: int = 256 * 1024 * 1024
     commands: Commands = "full"
+    # Where events are exported: a file's path, syslog://HOST[:PORT] or syslog:///SOCKET. A file is renamed
+    # when it has so many bytes, and so many renamed ones are kept.
+    export: str | None = None
+    export_max_bytes: int = 64 * 1024 * 1024
+    export_files: int = 5
     # Masked wherever they stand, beside the variables of sessions and commands.
     secrets: Collection[str] = field(default=(), repr=False)

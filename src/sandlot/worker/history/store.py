@@ -1,5 +1,8 @@
 """Events on disk: a SQLite file with the newest ones, bounded by age and size.
 
+The size is shared fairly: a full file loses the oldest events of the tenant that has the most. So nobody can
+push another tenant's events out by causing many.
+
 An event's time is its key, so a range of time is a range of the file, and each index ends with it.
 """
 
@@ -7,7 +10,8 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,15 +39,26 @@ CREATE INDEX events_of_tenant ON events (tenant);
 CREATE INDEX events_of_kind ON events (tenant, kind);
 CREATE INDEX events_of_session ON events (tenant, session) WHERE session IS NOT NULL;
 CREATE INDEX events_of_thread ON events (tenant, thread) WHERE thread IS NOT NULL;
+CREATE TABLE usage (tenant TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT;
+CREATE INDEX largest ON usage (bytes);
 CREATE TABLE meta (only INTEGER PRIMARY KEY CHECK (only = 1), digest_key BLOB NOT NULL) STRICT;
 """
 # What a row takes beside ``rest``: a tuple, a number and four texts.
 _ROW_BYTES: Final = 600
 _COLUMNS: Final = "SELECT time_us, tenant, session, thread, kind, rest FROM events"
 
-_DELETE_OLDEST: Final = (
+_DELETE_OLD: Final = (
     "DELETE FROM events WHERE time_us IN "
-    "(SELECT time_us FROM events WHERE time_us < ? ORDER BY time_us LIMIT ?)"
+    "(SELECT time_us FROM events WHERE time_us < ? ORDER BY time_us LIMIT ?) RETURNING tenant, length(rest)"
+)
+_DELETE_OF_LARGEST: Final = (
+    "DELETE FROM events WHERE time_us IN "
+    "(SELECT time_us FROM events INDEXED BY events_of_tenant "
+    "WHERE tenant = (SELECT tenant FROM usage ORDER BY bytes DESC LIMIT 1) ORDER BY time_us LIMIT ?) "
+    "RETURNING tenant, length(rest)"
+)
+_COUNT: Final = (
+    "INSERT INTO usage VALUES (?, ?) ON CONFLICT (tenant) DO UPDATE SET bytes = bytes + excluded.bytes"
 )
 _ENDLESS: Final = 2**63 - 1
 
@@ -91,6 +106,7 @@ class HistoryStore(SqliteFile):
         def work(database: sqlite3.Connection) -> int:
             # OR IGNORE: after a commit that only seemed to fail, the same events come again.
             database.executemany("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+            _count(database, ((row[1], len(row[5])) for row in rows), 1)
             return self._used_bytes()
 
         return await self._transaction(work)
@@ -102,11 +118,15 @@ class HistoryStore(SqliteFile):
         """
 
         def work(database: sqlite3.Connection) -> bool:
-            full = self._used_bytes() > max_bytes
-            deleted = database.execute(
-                _DELETE_OLDEST, (_ENDLESS if full else before_us, DELETED_AT_ONCE)
-            ).rowcount
-            return deleted == DELETED_AT_ONCE or (deleted > 0 and self._used_bytes() > max_bytes)
+            old = database.execute(_DELETE_OLD, (before_us, DELETED_AT_ONCE)).fetchall()
+            _count(database, old, -1)
+            if len(old) == DELETED_AT_ONCE:
+                return True
+            if self._used_bytes() <= max_bytes:
+                return False
+            most = database.execute(_DELETE_OF_LARGEST, (DELETED_AT_ONCE,)).fetchall()
+            _count(database, most, -1)
+            return bool(most)
 
         return await self._transaction(work)
 
@@ -125,7 +145,7 @@ class HistoryStore(SqliteFile):
             for row in reversed(self._rows(statement, (tenant, session_id, SCANNED))):
                 if row[4] not in (EventKind.EXEC_STARTED, EventKind.EXEC_ENDED):
                     continue
-                event = self._event(row)
+                event = self.event_of(row)
                 if event.exec_id is None:
                     continue
                 started.pop(event.exec_id, None)
@@ -162,7 +182,7 @@ class HistoryStore(SqliteFile):
             )[:at_most]
         else:
             rows = self._range("events_of_tenant", "TRUE", (tenant,), times, at_most)
-        found = [event for event in map(self._event, rows) if query.matches(event)]
+        found = [event for event in map(self.event_of, rows) if query.matches(event)]
         events, more = found[: query.limit], len(found) > query.limit
         position = query.position.after(event.id for event in events)
         if not more and len(rows) == SCANNED == at_most:
@@ -179,7 +199,7 @@ class HistoryStore(SqliteFile):
             (*values, *times, at_most),
         )
 
-    def _event(self, row: Row | tuple[Any, ...]) -> Event:
+    def event_of(self, row: Row | tuple[Any, ...]) -> Event:
         time_us, tenant, session, thread, kind, encoded = row
         rest = _REST.decode(encoded)
         return Event(
@@ -206,6 +226,16 @@ def row_of(event: Event) -> Row:
         str(event.kind),
         msgspec.json.encode(rest),
     )
+
+
+def _count(database: sqlite3.Connection, rows: Iterable[tuple[str, int]], sign: int) -> None:
+    """Count rows that were added (1) or deleted (-1), by tenant and the length of ``rest``."""
+    sizes: Counter[str] = Counter()
+    for tenant, length in rows:
+        sizes[tenant] += _ROW_BYTES + length
+    database.executemany(_COUNT, [(tenant, sign * size) for tenant, size in sizes.items()])
+    if sign < 0:
+        database.execute("DELETE FROM usage WHERE bytes <= 0")
 
 
 def size_of(row: Row) -> int:

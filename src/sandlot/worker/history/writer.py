@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -20,6 +20,7 @@ import structlog
 from sandlot.domain.errors import StorageProblem
 from sandlot.domain.history.events import SERVER_TENANT, Event
 from sandlot.domain.history.positions import US
+from sandlot.worker.history.export import Exporter
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore, Row, row_of, size_of
 
@@ -49,11 +50,14 @@ class HistoryWriter:
         options: HistoryOptions,
         *,
         on_drop: Callable[[str, int], None],
+        exporter: Exporter | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._options = options
         self._on_drop = on_drop
+        self._exporter = exporter
+        self._exporting = True  # whether the last export succeeded
         self._clock = clock
         self._queue: deque[Row] = deque()
         self._queued_bytes = 0
@@ -79,6 +83,8 @@ class HistoryWriter:
                 await self.flush()
         self._task.cancel()
         await asyncio.wait({self._task})
+        if self._exporter is not None:
+            self._exporter.close()
         if self._queue:
             log.warning("events of the history are lost: they could not be written", events=len(self._queue))
 
@@ -159,8 +165,22 @@ class HistoryWriter:
                 self._queue.popleft()
                 self._queued_bytes -= size_of(row)
             self.recorded += len(rows)
+            await self._export(rows)
             if self.used_bytes > self._options.max_bytes:
                 await self._delete_oldest()
+
+    async def _export(self, rows: Sequence[Row]) -> None:
+        if self._exporter is None:
+            return
+        events = [self._store.event_of(row) for row in rows]
+        try:
+            await asyncio.to_thread(self._exporter.write, events)
+        except OSError as error:
+            if self._exporting:
+                log.warning("cannot export the history; it is still recorded here", error=str(error))
+            self._exporting = False
+        else:
+            self._exporting = True
 
     async def _forget(self) -> None:
         if time.monotonic() >= self._forget_at:
