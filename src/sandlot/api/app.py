@@ -16,6 +16,7 @@ from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
 from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
+from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.edge.middleware import DEFAULT_HELD_BYTES, EdgeMiddleware, Gate
 from sandlot.api.edge.mounts import MountedApp
@@ -28,6 +29,7 @@ from sandlot.api.v1 import attach, catalogue, execs, files, history, operations,
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.capacity.budget import ByteBudget
+from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import SandboxHost
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def create_app(
     mounted: Mapping[str, ASGIApp] | None = None,
     streams: StreamLimits | None = None,
     max_held_bytes: int = DEFAULT_HELD_BYTES,
+    recorder: Recorder | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -71,6 +74,7 @@ def create_app(
     accepts any name, for a server whose clients use names that it cannot know. ``mounted``: other
     applications behind the same edge, by path. ``streams``: how many event streams and WebSockets may
     be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
+    ``recorder``: records the use of keys and refused requests.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -96,6 +100,7 @@ def create_app(
         "budget": ByteBudget(max_held_bytes),
         "streams": StreamSlots(streams or StreamLimits()),
         "open_requests": open_requests,
+        "audit": None if recorder is None else RequestAudit(recorder),
     }
     app.add_middleware(EdgeMiddleware, **edge)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}

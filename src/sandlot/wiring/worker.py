@@ -118,14 +118,18 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         allow_never=settings.allow_never,
         orphan_grace_s=settings.orphan_grace_s,
         drain_timeout_s=settings.drain_timeout_s,
-        history=HistoryOptions(
-            enabled=settings.history,
-            max_age_s=settings.history_max_age_s,
-            max_bytes=settings.history_max_bytes,
-            commands=settings.history_commands,
-            export=settings.history_export,
-            export_max_bytes=settings.history_export_max_bytes,
-            export_files=settings.history_export_files,
-            secrets=() if settings.key is None else (settings.key,),
-        ),
+        history=history_options(settings),
+    )
+
+
+def history_options(settings: ServerSettings) -> HistoryOptions:
+    return HistoryOptions(
+        enabled=settings.history,
+        max_age_s=settings.history_max_age_s,
+        max_bytes=settings.history_max_bytes,
+        commands=settings.history_commands,
+        export=settings.history_export,
+        export_max_bytes=settings.history_export_max_bytes,
+        export_files=settings.history_export_files,
+        secrets=() if settings.key is None else (settings.key,),
     )

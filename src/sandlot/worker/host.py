@@ -14,6 +14,7 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
+from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.providers.base import Provider
@@ -70,6 +71,11 @@ class WorkerHost:
 
     def _service_of(self, principal: Principal) -> WorkerService:
         return WorkerService(principal, self._parts, self._options, self._catalogue, self._status)
+
+    @property
+    def recorder(self) -> Recorder:
+        """Records in the worker's history what happens at the server's edge."""
+        return self._parts.history.recorder
 
     # --- life ---------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
+from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.error_responses import internal_error, problem_response
 from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.api.edge.request_body import BodyLimits, BoundedBody
@@ -60,9 +61,11 @@ class EdgeMiddleware:
         streams: StreamSlots | None = None,
         budget: ByteBudget | None = None,
         open_requests: OpenRequests | None = None,
+        audit: RequestAudit | None = None,
     ) -> None:
         """``worker_id`` is sent in every response, so that clients can verify they reached this
-        worker. ``budget`` limits the bytes that all requests together may hold.
+        worker. ``budget`` limits the bytes that all requests together may hold. ``audit`` records who
+        called and who was refused.
         """
         self._app = app
         self._admission = admission
@@ -73,6 +76,7 @@ class EdgeMiddleware:
         self._streams = streams or StreamSlots(StreamLimits())
         self._budget = budget or ByteBudget(DEFAULT_HELD_BYTES)
         self._open_requests = open_requests or OpenRequests()
+        self._audit = audit
         self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -116,6 +120,8 @@ class EdgeMiddleware:
             if refusal is None:
                 await self._app(scope, receive, send)
             else:
+                if self._audit is not None:
+                    self._audit.observe(scope, refusal.status, "websocket")
                 await _refuse_websocket(scope, receive, send, refusal)
         except asyncio.CancelledError:
             if not self._ended_with_key(scope):
@@ -173,6 +179,8 @@ class EdgeMiddleware:
         finally:
             seconds = (sender.began or time.perf_counter()) - began
             self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds)
+            if self._audit is not None:
+                self._audit.observe(scope, sender.status, f"{scope['method'][:16]} {route_of(scope)}")
 
 
 def _shutting_down() -> Unavailable:

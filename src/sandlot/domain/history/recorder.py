@@ -52,7 +52,7 @@ class Subject:
         return cls(session.tenant, session.id, session.thread)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Recorder:
     """Makes events and gives them to ``emit``, unless it is not ``on``.
 

@@ -16,9 +16,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 
 from sandlot.domain.history.events import Event
 from sandlot.worker.history.options import HistoryOptions
+
+log = structlog.get_logger("sandlot.history")
 
 SYSLOG: Final = "syslog"
 SYSLOG_PORT: Final = 514
@@ -63,6 +66,13 @@ class Exporter:
             line: dict[str, Any] = {"worker": self._worker, **msgspec.to_builtins(event)}
             text = msgspec.json.encode(line).decode()
             self._handler.emit(logging.LogRecord("sandlot", logging.INFO, "", 0, text, None, None))
+
+    def write_one(self, event: Event) -> None:
+        """For a coordinator, whose few events go nowhere else. Logs what the target does not take."""
+        try:
+            self.write([event])
+        except OSError as error:
+            log.warning("cannot export an event", kind=str(event.kind), error=str(error))
 
     def close(self) -> None:
         if self._handler is not None:
