@@ -100,9 +100,11 @@ class Position:
 
     def after(self, ids: Iterable[str]) -> Position:
         """The position after events were read, each worker's in order."""
+        last_us: dict[str, int] = {}
+        for time_us, tag in map(parse_event_id, ids):
+            last_us[tag] = max(time_us, last_us.get(tag, 0))
         position = self
-        for each in ids:
-            time_us, tag = parse_event_id(each)
+        for tag, time_us in sorted(last_us.items(), key=lambda read: read[1]):
             position = position.read_to(tag, time_us)
         return position
 
