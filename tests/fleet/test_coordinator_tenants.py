@@ -40,9 +40,9 @@ class AtOneCoordinator:
             )
 
 
-class TestTenants(AtOneCoordinator, TenantCases):
+class TestCoordinator(AtOneCoordinator, TenantCases):
     pass
 
 
-class TestHistory(AtOneCoordinator, HistoryCases):
+class TestCoordinatorHistory(AtOneCoordinator, HistoryCases):
     pass

@@ -10,7 +10,7 @@ from tests.owned import OwnWorker
 from tests.unit.worker.conftest import Scene
 
 from sandlot.domain.callers.principal import OWNER, Principal
-from sandlot.domain.errors import Unsupported
+from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.history.events import Event
 from sandlot.domain.history.query import EventQuery
@@ -180,6 +180,17 @@ async def test_a_follower_hears_of_the_next_event(scene: Scene) -> None:
     page = await asyncio.wait_for(following, 10)
     assert page.events[0].kind == "exec.started"
     assert (await other).events == ()
+
+
+async def test_a_follower_does_not_wait_for_a_worker_that_has_closed(scene: Scene) -> None:
+    worker = await scene.start()
+    following = asyncio.create_task(worker.list_events(EventQuery(wait_s=0.5)))
+    await asyncio.sleep(0)
+    await worker.close()
+    scene.lives.remove(worker)
+    assert (await following).events == ()
+    with pytest.raises(Unavailable, match="shutting down"):
+        await worker.list_events(EventQuery())
 
 
 async def test_history_can_be_turned_off(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import Unsupported
+from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.positions import EventTimes, worker_tag
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
@@ -44,6 +44,7 @@ class History:
             on=options.enabled,
         )
         self.execs = ExecEnds(self.recorder)
+        self._closed = False
 
     async def open(self) -> None:
         if self.recorder.on:
@@ -54,6 +55,7 @@ class History:
             self._writer.start()
 
     async def close(self) -> None:
+        self._closed = True
         await self.execs.close()
         await self._writer.close()
         await self._store.close()
@@ -98,6 +100,8 @@ class History:
         while True:
             news = self._writer.news(tenant)  # before reading, so that no event is missed
             await self._writer.flush()
+            if self._closed:
+                raise Unavailable("The server is shutting down. Retry.", retry_after_s=1.0)
             page = await self._store.page(tenant, query)
             left_s = deadline - clock()
             if page.events or page.more or left_s <= 0 or query.is_over(self.recorder.clock()):

@@ -83,6 +83,9 @@ class HistoryWriter:
                 await self.flush()
         self._task.cancel()
         await asyncio.wait({self._task})
+        for done in self._flushes:
+            if not done.done():
+                done.set_result(None)
         if self._exporter is not None:
             self._exporter.close()
         if self._queue:
@@ -111,6 +114,8 @@ class HistoryWriter:
 
     async def flush(self) -> None:
         """Wait until everything that was put so far is on disk, or cannot be written now."""
+        if self._task is None or self._task.done():
+            return
         done = asyncio.get_running_loop().create_future()
         self._flushes.append(done)
         self._hurry.set()
