@@ -30,9 +30,10 @@ class Served:
     pid: int
     owner: str
     data_dir: Path
+    api_key: str | None = None
 
     def client(self) -> AsyncClient:
-        return AsyncClient(self.url)
+        return AsyncClient(self.url, api_key=self.api_key)
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -80,7 +81,7 @@ async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterat
         process = subprocess.Popen(
             [sys.executable, "-m", module, "serve"], env=environ, stdout=log, stderr=log
         )
-    served = Served(f"http://127.0.0.1:{port}", process.pid, owner, data_dir)
+    served = Served(f"http://127.0.0.1:{port}", process.pid, owner, data_dir, environ.get("SANDLOT_API_KEY"))
     try:
         await _wait_ready(served, process, data_dir / "log")
         yield served

@@ -32,7 +32,7 @@ class HistorySettings(CeilingSettings):
         ge=MIB,
         description=(
             "Maximum size of the history on disk. Beyond it, the oldest events are deleted. A command takes "
-            "about 900 bytes."
+            "about 1,100 bytes."
         ),
     )
     history_commands: Literal["full", "hashed"] = Field(
