@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bench.rig import Bar, report_bars
 from sandlot.bash.process import PolicyProcess
 from sandlot.bash.reading import read_text
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.policy.deciding import decide
 
 SIZE = 1024  # bytes of a command

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandlot.domain import errors
     from sandlot.domain.capacity.limits import LimitChange
     from sandlot.domain.execution import Exited, OnLimit, Output, PtySize, Started, Verdict
+    from sandlot.domain.history.events import Event, EventKind
     from sandlot.domain.session import NEVER
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "BatchSandboxClient",
     "Client",
     "CommandFailed",
+    "Event",
+    "EventKind",
     "Exec",
     "Exited",
     "Files",
@@ -64,6 +67,7 @@ _MODULES = {
     "client.sync.session": ("Exec", "Files", "Session", "Shell"),
     "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),
     "domain.capacity.limits": ("LimitChange",),
+    "domain.history.events": ("Event", "EventKind"),
     "domain.session": ("NEVER",),
 }
 _MODULE_OF = {name: f"sandlot.{module}" for module, names in _MODULES.items() for name in names}

@@ -40,8 +40,8 @@ KEYS = SigningKeys.parse("k1:" + "s" * 40)
 class FleetFake(FakeService):
     """A fake that records what it opens, as a worker does."""
 
-    def __init__(self, directory: MemoryDirectory) -> None:
-        super().__init__()
+    def __init__(self, directory: MemoryDirectory, name: str) -> None:
+        super().__init__(worker_id=name)
         self.directory = directory
         self.lease: Lease | None = None
         self.draining = False
@@ -109,7 +109,7 @@ class Scene:
             await coordinator.close()
 
     async def join(self, name: str, url: str, *, warm: int = 5) -> FleetFake:
-        fake = self.workers.setdefault(name, FleetFake(self.directory))
+        fake = self.workers.setdefault(name, FleetFake(self.directory, name))
         fake.lease = await self.directory.join(WorkerCard(name, url, "1"), "token-" + name)
         await self.report(name, warm=warm)
         return fake
@@ -149,7 +149,7 @@ async def two_workers() -> AsyncIterator[Scene]:
     scene = Scene()
     async with contextlib.AsyncExitStack() as stack:
         for name, warm in (("w1", 9), ("w2", 5)):
-            fake = scene.workers[name] = FleetFake(scene.directory)
+            fake = scene.workers[name] = FleetFake(scene.directory, name)
             await scene.join(name, await stack.enter_async_context(listening(name, fake)), warm=warm)
         await scene.pass_time(TIMINGS.lease_s)
         await scene.report("w1", warm=9)

@@ -1,4 +1,4 @@
-"""Two tenants at one coordinator, on workers that know them by the coordinator's tokens alone."""
+"""Two tenants at one coordinator, and their history, on workers that know them by the coordinator's tokens alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.domain.callers.principal import USER_SCOPES, Principal
 from sandlot.domain.errors import NotFound
 from sandlot.testing.service_suite import ServiceHarness
+from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.tenants import TenantCases
 from tests.fleet.fakes import two_workers
 
 STRANGER = Principal("stranger", USER_SCOPES, key_id="k-stranger")
 
 
-class TestCoordinator(TenantCases):
+class AtOneCoordinator:
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
@@ -37,3 +38,11 @@ class TestCoordinator(TenantCases):
                 measures_memory=False,
                 stranger=AsyncClient(service=scene.coordinator.acting_for(STRANGER)),
             )
+
+
+class TestCoordinator(AtOneCoordinator, TenantCases):
+    pass
+
+
+class TestCoordinatorHistory(AtOneCoordinator, HistoryCases):
+    pass

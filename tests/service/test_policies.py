@@ -7,8 +7,8 @@ import pytest
 from sandlot.bash.reading import read_text
 from sandlot.client.async_client import AsyncClient
 from sandlot.config.packaged import packaged_folder
-from sandlot.config.policies import shipped_policy
-from sandlot.config.yaml_files import read_yaml
+from sandlot.config.registry.policies import shipped_policy
+from sandlot.config.registry.yaml_files import read_yaml
 from sandlot.domain.errors import PolicyDenied
 from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.policy import Ruling

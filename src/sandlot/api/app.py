@@ -16,6 +16,7 @@ from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
 from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
+from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.call_limits import CallLimits
 from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.edge.middleware import DEFAULT_HELD_BYTES, EdgeMiddleware, Gate
@@ -25,12 +26,13 @@ from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
-from sandlot.api.v1 import attach, catalogue, execs, files, operations, sessions, tenants, threads
+from sandlot.api.v1 import attach, catalogue, execs, files, history, operations, sessions, tenants, threads
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.callers.limits import no_allowances
 from sandlot.domain.callers.rates import Rates, RatesInMemory
 from sandlot.domain.capacity.budget import ByteBudget
+from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import SandboxHost
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def create_app(
     streams: StreamLimits | None = None,
     max_held_bytes: int = DEFAULT_HELD_BYTES,
     rates: Rates | None = None,
+    recorder: Recorder | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -76,6 +79,7 @@ def create_app(
     applications behind the same edge, by path. ``streams``: how many event streams and WebSockets may
     be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
+    ``recorder``: records the use of keys and refused requests.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -104,6 +108,7 @@ def create_app(
         "call_limits": CallLimits(
             no_allowances if keys is None else keys.allowances, rates or RatesInMemory()
         ),
+        "audit": None if recorder is None else RequestAudit(recorder),
     }
     app.add_middleware(EdgeMiddleware, **edge)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
@@ -141,6 +146,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         attach,
         files,
         threads,
+        history,
         catalogue,
         key_routes,
         tenants,

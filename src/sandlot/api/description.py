@@ -35,6 +35,14 @@ _TAGS: dict[str, str] = {
         Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
     """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
+    "history": """
+        What happened: sessions, commands, files written through the API, refused requests. A command is shown
+        only to callers with the scope `exec`, a path only to those with `files`.
+
+        With `Accept: text/event-stream` the answer is the events so far, and then each one as it happens. The
+        events are `event` (an event), `missing` (`workers`: those that do not answer) and `error` (a
+        problem). To continue a broken stream, send the id of its last event as `Last-Event-ID`.
+    """,
     "catalogue": "What the server offers.",
     "keys": """
         API keys of users. A key belongs to a tenant, and its scopes say what its holder may do. These routes

@@ -104,7 +104,7 @@ def check_registry(
 
     Reports what is wrong with it.
     """
-    registry = server_module("sandlot.config.registry")
+    registry = server_module("sandlot.config.registry.loading")
     # The settings of a fleet member need no API key, and this command serves nothing.
     settings = server_module("sandlot.config.reading").member_settings()
     _print_catalogue(registry.load_registry(folder, defaults=settings.recipe_defaults).catalogue, as_json)

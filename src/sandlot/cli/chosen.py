@@ -48,6 +48,6 @@ def parse_variables(given: list[str] | None) -> dict[str, str]:
 
 def parse_time(text: str) -> float | None:
     """Parse 90 (seconds), 30m, 12h or 30d. None means never."""
-    from sandlot.config.recipes import seconds_of_duration
+    from sandlot.config.registry.recipes import seconds_of_duration
 
     return seconds_of_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)

@@ -7,10 +7,12 @@ process (``AsyncClient.local()``), or a fake that a test supplies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, Unpack
 
 from sandlot.client.async_session import AsyncSession
+from sandlot.client.events import event_query, iterate_events
 from sandlot.client.extras import import_extra
 from sandlot.client.keywords import check_keywords
 from sandlot.client.opening import Opening
@@ -27,6 +29,7 @@ from sandlot.client.options import (
 from sandlot.client.result import Result
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.history.events import Event
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, IfDifferent
 
@@ -202,6 +205,37 @@ class AsyncClient:
             if page.next is None:
                 return
             after = page.next
+
+    async def events(
+        self,
+        *,
+        session: str | None = None,
+        thread: str | None = None,
+        kinds: Sequence[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        server: bool = False,
+        follow: bool = False,
+        partial: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Iterate over what happened, oldest first: all events of your tenant, or those that match.
+
+        ``session``: only those of this session's id, which may have ended. ``thread``: only those of this
+        conversation's sessions. ``server``: the events that belong to no tenant, for operators. The other
+        options are those of ``AsyncSession.history``.
+        """
+        query = event_query(
+            session=session,
+            thread=None if thread is None else thread_key(thread),
+            kinds=kinds,
+            since=since,
+            until=until,
+            server=server,
+        )
+        events = iterate_events(await self.opened(), query, follow=follow, partial=partial)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
 
     async def catalogue(self) -> Catalogue:
         """Return the environments, tools, prompts and agents that the server offers."""

@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.callbacks import OnText, OutputDispatcher
+from sandlot.client.events import event_query, iterate_events
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
+from sandlot.domain.history.events import Event
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import Session, SessionChange, SessionState, Timeout
 
@@ -221,6 +223,27 @@ class AsyncSession:
     async def close_shell(self, name: str) -> None:
         """Close a shell."""
         await self._service.close_shell(self._id, name)
+
+    # history
+
+    def history(
+        self,
+        *,
+        kinds: Sequence[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        follow: bool = False,
+        partial: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """Iterate over what happened in this session, oldest first. It stays after the session's end.
+
+        ``kinds``: only these kinds of events, such as ``["exec.ended"]``; see ``EventKind``. ``since`` and
+        ``until``: only events from this time on, and before that one, in seconds since the epoch.
+        ``follow``: go on with each event as it happens. ``partial``: if workers of a fleet do not answer,
+        go without their events instead of raising ``Unavailable`` at the end.
+        """
+        query = event_query(session=self._id, kinds=kinds, since=since, until=until)
+        return iterate_events(self._service, query, follow=follow, partial=partial)
 
     # lifecycle
 

@@ -27,6 +27,7 @@ from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
 
@@ -170,6 +171,7 @@ class ServiceHealth:
     problems: what an operator should look at, in words.
     workers: how many workers of the fleet are alive; ``None`` for a single server.
     creates: whether new sessions can be created.
+    history: how its history is doing; ``None`` if it keeps none, and for a coordinator.
     """
 
     ready: bool
@@ -181,13 +183,20 @@ class ServiceHealth:
     problems: tuple[str, ...] = ()
     workers: int | None = None
     creates: bool = True
+    history: HistoryFigures | None = None
 
     def visible_to(self, principal: Principal, own_sessions: int) -> ServiceHealth:
         """What the caller may see of it. Without ``metrics:read``, nothing that others do shows."""
         if principal.may(Scope.METRICS_READ):
             return self
         return replace(
-            self, active_sessions=own_sessions, calls_under_way=0, pools={}, problems=(), workers=None
+            self,
+            active_sessions=own_sessions,
+            calls_under_way=0,
+            pools={},
+            problems=(),
+            workers=None,
+            history=None,
         )
 
 
@@ -261,6 +270,16 @@ class SandboxService(Protocol):
     async def close_shell(self, session_id: str, name: str) -> None: ...
 
     def files(self, session_id: str) -> Files: ...
+
+    # history
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        """Return the events of the caller's tenant that match, oldest first.
+
+        Those of a session stay after its end. What was recorded before the call is in it, and a caller that
+        asks on with ``next`` gets each event once. ``Unsupported`` if the server keeps no history.
+        """
+        ...
 
     # the service itself
 

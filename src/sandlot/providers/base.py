@@ -6,14 +6,14 @@ A failed command is a result. A failed sandbox raises an exception from ``sandlo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.execution import ExecRequest, ExecResult, Started
 
 
 class ByteStream(Protocol):
@@ -61,6 +61,9 @@ class Stats:
     pids: int
 
 
+OnStart = Callable[[Started], None]
+
+
 class Sandbox(Protocol):
     @property
     def id(self) -> str: ...
@@ -80,13 +83,20 @@ class Sandbox(Protocol):
         """Sets the environment of later execs and shells, so a warm sandbox fits any request."""
         ...
 
-    async def start(self, request: ExecRequest, *, offset: int = 0) -> Execution:
-        """Starts the exec, or attaches to it if its id is known. Never runs the same id twice."""
+    async def start(
+        self, request: ExecRequest, *, offset: int = 0, on_start: OnStart | None = None
+    ) -> Execution:
+        """Starts the exec, or attaches to it if its id is known. Never runs the same id twice.
+
+        ``on_start`` is called once the exec runs, or has run, before any of its events is read.
+        """
         ...
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> Execution: ...
 
-    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
+    async def run(
+        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+    ) -> ExecResult:
         """Starts the exec and reads it to the end, across broken links if necessary."""
         ...
 

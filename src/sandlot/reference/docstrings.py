@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from sandlot.reference import markdown
 
-_FIELD = re.compile(r"(\w+(?:, \w+)*): (.+)")
+_FIELD = re.compile(r"([\w.]+(?:, [\w.]+)*): (.+)")
 _CODE = re.compile(r"``(.+?)``", re.DOTALL)
 
 

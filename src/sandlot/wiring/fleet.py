@@ -12,9 +12,11 @@ from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
 from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
+from sandlot.domain.history.positions import worker_tag
+from sandlot.domain.history.recorder import Recorder
 from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
 from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -29,7 +31,8 @@ from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.watchdog import watchdog
-from sandlot.wiring.worker import build_worker, starting
+from sandlot.wiring.worker import build_worker, history_options, starting
+from sandlot.worker.history.export import Exporter, exporter_for
 
 log = structlog.get_logger("sandlot.server")
 
@@ -93,6 +96,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         gate=membership.confirm,
         routers=[worker_routes(worker)],
         raw_routes=[assigned_create_route(worker)],
+        recorder=worker.recorder,
         allowed_hosts=None,  # every request needs a token, so the host name does not matter
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
@@ -126,12 +130,13 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
     listener = listen(settings)
     directory = open_directory(fleet)
     callers = Callers(settings, RedisKeys(directory.calls))
+    coordinator_id = f"coordinator:{socket.gethostname()}:{settings.port}"
     coordinator = CoordinatorHost(
         directory,
         access_tokens(fleet),
         registry.catalogue,
         CoordinatorOptions(
-            coordinator_id=f"coordinator:{socket.gethostname()}:{settings.port}",
+            coordinator_id=coordinator_id,
             direct=fleet.direct,
             expected=fleet.expected_workers,
             max_exec_timeout_s=settings.max_exec_timeout_s,
@@ -140,6 +145,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         callers.allowances,
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
+    exporter = coordinator_exporter(settings, coordinator_id)
     app = create_app(
         coordinator,
         api_key=settings.key,
@@ -153,6 +159,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         max_held_bytes=settings.max_held_bytes,
         mounted={} if mcp is None else {MCP_PATH: mcp},
         rates=RedisRates(directory.calls),
+        recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
     )
     try:
         log.info(
@@ -175,6 +182,15 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         await callers.close()
         await coordinator.close()
         await directory.close()
+        if exporter is not None:
+            exporter.close()
+
+
+def coordinator_exporter(settings: ServerSettings, coordinator_id: str) -> Exporter | None:
+    """Where a coordinator's own events go: it keeps no history, because it keeps nothing."""
+    if not settings.history or settings.history_export is None:
+        return None
+    return exporter_for(history_options(settings), settings.history_export, coordinator_id)
 
 
 async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draining: bool) -> None:

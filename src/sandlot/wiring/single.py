@@ -46,6 +46,7 @@ async def serve(settings: ServerSettings) -> None:
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
+        recorder=worker.recorder,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

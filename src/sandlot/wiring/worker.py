@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.config.data_folder import provider_dir
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
 from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
@@ -20,6 +20,7 @@ from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
 from sandlot.wiring.machine import this_machine
+from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.store.database import owner_of
@@ -117,4 +118,18 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         allow_never=settings.allow_never,
         orphan_grace_s=settings.orphan_grace_s,
         drain_timeout_s=settings.drain_timeout_s,
+        history=history_options(settings),
+    )
+
+
+def history_options(settings: ServerSettings) -> HistoryOptions:
+    return HistoryOptions(
+        enabled=settings.history,
+        max_age_s=settings.history_max_age_s,
+        max_bytes=settings.history_max_bytes,
+        commands=settings.history_commands,
+        export=settings.history_export,
+        export_max_bytes=settings.history_export_max_bytes,
+        export_files=settings.history_export_files,
+        secrets=() if settings.key is None else (settings.key,),
     )

@@ -12,6 +12,7 @@ from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
+from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
@@ -32,6 +33,7 @@ from sandlot.worker.upkeep.removals import Removals
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
     store: Store
+    history: History
     sandboxes: Sandboxes
     pools: Mapping[str, WarmPool]
     one_off: OneOffSandboxes
@@ -64,8 +66,14 @@ def assemble(
     }
     one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
+    history = History(database.parent, options.worker_id, options.history)
     sessions = SessionLifecycle(
-        store=store, removals=removals, transitions=transitions, options=options, registrar=registrar
+        store=store,
+        removals=removals,
+        transitions=transitions,
+        options=options,
+        registrar=registrar,
+        history=history,
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
@@ -82,12 +90,13 @@ def assemble(
     )
     return WorkerParts(
         store=store,
+        history=history,
         sandboxes=sandboxes,
         pools=pools,
         one_off=one_off,
         sessions=sessions,
         opening=opening,
-        moves=FleetMoves(sessions.table, store, removals, transitions, options),
+        moves=FleetMoves(sessions.table, store, removals, transitions, options, history),
         creates=Creates(opening, registrar, options.queue_timeout_s),
         disk=disk,
         capacity=capacity,

@@ -15,6 +15,7 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
+from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.providers.base import Provider
@@ -74,6 +75,11 @@ class WorkerHost:
     def _service_of(self, principal: Principal) -> WorkerService:
         return WorkerService(principal, self._parts, self._options, self._catalogue, self._status)
 
+    @property
+    def recorder(self) -> Recorder:
+        """Records in the worker's history what happens at the server's edge."""
+        return self._parts.history.recorder
+
     # --- life ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -81,6 +87,7 @@ class WorkerHost:
         await self._policies.open()
         await self._provider.open()
         await self._store.open()
+        await self._parts.history.open()
         await self._disk.check()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
@@ -115,6 +122,7 @@ class WorkerHost:
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
+            steps.push_async_callback(self._parts.history.close)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)

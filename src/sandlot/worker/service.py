@@ -10,11 +10,14 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.history.recorder import called_by
 from sandlot.domain.paging import page_of
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
 from sandlot.providers.base import Sandbox
 from sandlot.worker.assembly import WorkerParts
+from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.sessions.creates import NO_ASSIGNMENT
 from sandlot.worker.sessions.executions import SessionExecution, with_session
@@ -43,13 +46,15 @@ class WorkerService:
         self._opening = parts.opening
         self._creates = parts.creates
         self._policies = parts.policies
+        self._history = parts.history
 
     # --- sessions -----------------------------------------------------------------------------
 
     async def create_session(self, request: CreateSession, assignment: Assignment = NO_ASSIGNMENT) -> Opened:
         """``assignment``: what a fleet adds to the request."""
         refusal = await self._status.check_creates()
-        return await self._creates.get_or_create(self._principal, request, assignment, refusal)
+        with called_by(self._principal):
+            return await self._creates.get_or_create(self._principal, request, assignment, refusal)
 
     async def get_session(self, session_id: str) -> Session:
         return self._sessions.table.get(self._tenant, session_id).client_view
@@ -69,7 +74,8 @@ class WorkerService:
 
     async def recreate_session(self, session_id: str) -> Session:
         live_session = self._sessions.table.get(self._tenant, session_id)
-        await self._opening.recreate(live_session)
+        with called_by(self._principal):
+            await self._opening.recreate(live_session)
         return live_session.session
 
     async def delete_session(self, session_id: str) -> None:
@@ -78,7 +84,8 @@ class WorkerService:
         except SessionEnded:
             await self._sessions.finish_removal(session_id)
             return
-        await self._sessions.end(live_session, EndReason.DELETED)
+        with called_by(self._principal):
+            await self._sessions.end(live_session, EndReason.DELETED)
 
     # --- execs --------------------------------------------------------------------------------
 
@@ -108,8 +115,12 @@ class WorkerService:
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
-            async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
-                return with_session(await sandbox.run(bounded, stdin), live_session, generation)
+            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
+            with self._history.execs.followed_if_left(live_session, sandbox, bounded.exec_id):
+                async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
+                    result = await sandbox.run(bounded, stdin, on_start=on_start)
+            self._history.execs.ended(session_id, bounded.exec_id, result.exited)
+            return with_session(result, live_session, generation)
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
@@ -124,7 +135,10 @@ class WorkerService:
         bounded = self._options.with_bounded_timeout(request)
         await self._check_policy(session_id, request)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
-            return self._execution(await sandbox.start(bounded, offset=offset), live_session, sandbox, offset)
+            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
+            started = await sandbox.start(bounded, offset=offset, on_start=on_start)
+            self._history.execs.follow(live_session, sandbox, bounded.exec_id, after_s=FOLLOW_AFTER_S)
+            return self._execution(started, live_session, sandbox, offset)
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
         async with self._sandbox_call(session_id) as (live_session, sandbox):
@@ -138,7 +152,7 @@ class WorkerService:
         async def explain(error: SandboxLost) -> SandlotError:
             return await self._sessions.explain(live_session, sandbox, error)
 
-        return SessionExecution(inner, live_session, explain, offset)
+        return SessionExecution(inner, live_session, explain, offset, self._history.execs)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         if wait_s > 0:
@@ -188,7 +202,12 @@ class WorkerService:
             await sandbox.close_shell(name)
 
     def files(self, session_id: str) -> Files:
-        return SessionFiles(self._sessions, self._tenant, session_id)
+        return SessionFiles(self._sessions, self._principal, session_id)
+
+    # --- history ------------------------------------------------------------------------------
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        return await self._history.page(self._principal, query)
 
     # --- the service itself -------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class WorkerStatus:
             calls_under_way=self._parts.sessions.calls,
             pools={name: pool.stats() for name, pool in self._parts.pools.items()},
             problems=(*self._own_problems(), *self.condition().problems),
+            history=self._parts.history.figures,
         )
 
     @property

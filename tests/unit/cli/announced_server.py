@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from sandlot.api import create_app
-from sandlot.config.recipes import RecipeDefaults
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
+from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.config.settings import ServerSettings
 from sandlot.testing.fake import FakeService
 from sandlot.wiring.announcing import announced

@@ -18,8 +18,8 @@ import pytest
 import uvicorn
 
 from sandlot.api import create_app
-from sandlot.config.recipes import RecipeDefaults
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
+from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.testing.fake import FakeService
 
 KEY = "a-key-for-the-tests"

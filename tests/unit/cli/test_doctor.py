@@ -12,8 +12,8 @@ from tests.unit.cli.conftest import SANDLOT, Served, environment
 from sandlot.cli.doctor import checks
 from sandlot.cli.doctor.checks import GIB, Status
 from sandlot.cli.doctor.command import _data_dir_problem
-from sandlot.config.recipes import RecipeDefaults
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
+from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.environment import Tier
 from sandlot.providers.docker.host.folder import MAX_SOCKET_PATH_BYTES

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.config.recipes import RecipeDefaults, bytes_of_size, seconds_of_duration
-from sandlot.config.registry import KINDS, load_registry
-from sandlot.config.yaml_files import MAX_FILE_BYTES
+from sandlot.config.registry.loading import KINDS, load_registry
+from sandlot.config.registry.recipes import RecipeDefaults, bytes_of_size, seconds_of_duration
+from sandlot.config.registry.yaml_files import MAX_FILE_BYTES
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Tier

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.config.test_registry import DEFAULTS
 
 from sandlot.cli.doctor import checks
-from sandlot.config.registry import load_registry
+from sandlot.config.registry.loading import load_registry
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import ImageMissing, InvalidRequest
 from sandlot.providers.docker.images.pinned import check_digest

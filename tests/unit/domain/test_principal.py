@@ -40,6 +40,7 @@ NEEDED = {
     "list_shells": {Scope.EXEC},
     "close_shell": {Scope.EXEC},
     "files": {Scope.FILES},
+    "list_events": {Scope.SESSIONS_READ},
     "catalogue": {Scope.SESSIONS_READ},
 }
 FREE = {"health", "close"}

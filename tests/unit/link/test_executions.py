@@ -288,6 +288,26 @@ async def test_unconfirmed_start_is_asked_again_under_its_id(scene, exit_event, 
     assert (await running).exit_code == 0
 
 
+async def test_a_start_that_is_confirmed_by_attaching_is_told_once_as_a_start(scene, exit_event) -> None:
+    """The agent says that the exec exists, but it is the one that this run has started."""
+    peer = await scene.core()
+    starts: list[Started] = []
+    request = ExecRequest(command="x", exec_id="e1")
+    running = asyncio.create_task(scene.agent.run(request, on_start=starts.append))
+    await peer.request()
+    for _ in range(2):  # the second break comes after the confirmation
+        peer.close()
+        peer = await scene.core()
+        number, asked = await peer.request()
+        assert asked["op"] == "exec.attach"
+        peer.message(number, AGAIN)
+        while not starts:
+            await asyncio.sleep(0)
+    peer.answer(number, exit_event)
+    await running
+    assert starts == [Started(7, existing=False)]
+
+
 async def test_confirmed_exec_that_is_unknown_is_lost(scene) -> None:
     peer = await scene.core()
     running = asyncio.create_task(scene.agent.run(ExecRequest(command="x")))

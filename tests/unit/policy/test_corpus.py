@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandlot.bash.reading import read_text
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.policy import CommandPolicy
 

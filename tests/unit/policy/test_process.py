@@ -10,7 +10,7 @@ import pytest
 
 from sandlot.bash.budget import Budget
 from sandlot.bash.process import MAX_CPU_S, PolicyProcess, cpu_s
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.policy.policy import Ruling
 
 

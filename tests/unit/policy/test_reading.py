@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sandlot.bash.budget import Budget
 from sandlot.bash.reading import read_arguments, read_text
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.policy.commands import UNKNOWN, Assignment, Command, Word, Write
 from sandlot.domain.policy.deciding import decide
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sandlot.bash.budget import Budget
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import ApprovalRequired, PolicyDenied
 from sandlot.domain.execution import ExecRequest

@@ -27,7 +27,7 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.providers.base import FoundSandbox, SandboxSpec
+from sandlot.providers.base import FoundSandbox, OnStart, SandboxSpec
 
 
 class Switch:
@@ -180,9 +180,14 @@ class ScriptedSandbox:
             raise self.bind_error
         self.env, self.max_execs = dict(env), max_execs
 
-    async def start(self, request: ExecRequest, *, offset: int = 0) -> ScriptedExecution:
+    async def start(
+        self, request: ExecRequest, *, offset: int = 0, on_start: OnStart | None = None
+    ) -> ScriptedExecution:
         await self.unless_lost(asyncio.sleep(0))
+        existing = request.exec_id in self.execs
         run = self.execs.setdefault(request.exec_id, ScriptedExec(request))
+        if on_start is not None:
+            on_start(Started(1, existing=existing))
         return ScriptedExecution(self, run)
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> ScriptedExecution:
@@ -191,8 +196,10 @@ class ScriptedSandbox:
             raise NotFound(f"there is no exec {exec_id}")
         return ScriptedExecution(self, self.execs[exec_id])
 
-    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        return await (await self.start(request)).result()
+    async def run(
+        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+    ) -> ExecResult:
+        return await (await self.start(request, on_start=on_start)).result()
 
     async def signal(self, exec_id: str, signal: int) -> int:
         await self.unless_lost(asyncio.sleep(0))

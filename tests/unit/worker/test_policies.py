@@ -8,7 +8,7 @@ import pytest
 from tests.owned import OwnWorker
 from tests.unit.worker.conftest import Scene
 
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.errors import ApprovalRequired, PolicyDenied
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
+from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.call_limits import CallLimits, Headers
 from sandlot.api.edge.error_responses import internal_error, problem_response
 from sandlot.api.edge.open_requests import OpenRequests
@@ -64,9 +65,11 @@ class EdgeMiddleware:
         budget: ByteBudget | None = None,
         open_requests: OpenRequests | None = None,
         call_limits: CallLimits | None = None,
+        audit: RequestAudit | None = None,
     ) -> None:
         """``worker_id`` is sent in every response, so that clients can verify they reached this
-        worker. ``budget`` limits the bytes that all requests together may hold.
+        worker. ``budget`` limits the bytes that all requests together may hold. ``audit`` records who
+        called and who was refused.
         """
         self._app = app
         self._admission = admission
@@ -78,6 +81,7 @@ class EdgeMiddleware:
         self._budget = budget or ByteBudget(DEFAULT_HELD_BYTES)
         self._open_requests = open_requests or OpenRequests()
         self._call_limits = call_limits or CallLimits(no_allowances, RatesInMemory())
+        self._audit = audit
         self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -127,6 +131,8 @@ class EdgeMiddleware:
             if refusal is None:
                 await self._app(scope, receive, send)
             else:
+                if self._audit is not None:
+                    self._audit.observe(scope, refusal.status, "websocket")
                 await _refuse_websocket(scope, receive, send, refusal)
         except asyncio.CancelledError:
             if not self._ended_with_key(scope):
@@ -189,6 +195,8 @@ class EdgeMiddleware:
         finally:
             seconds = (sender.began or time.perf_counter()) - began
             self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds)
+            if self._audit is not None:
+                self._audit.observe(scope, sender.status, f"{scope['method'][:16]} {route_of(scope)}")
 
 
 def _shutting_down() -> Unavailable:

@@ -158,9 +158,9 @@ def event_stream_response(
     )
 
 
-def format_sse(name: str, body: object, event_id: int | None = None) -> bytes:
+def format_sse(name: str, body: object, event_id: int | str | None = None) -> bytes:
     """One server-sent event. Encoded JSON has no line breaks, so it fits on one data line."""
-    id_line = b"" if event_id is None else b"id: %d\n" % event_id
+    id_line = b"" if event_id is None else b"id: %s\n" % str(event_id).encode()
     return b"event: %s\n%sdata: %s\n\n" % (name.encode(), id_line, encode_json(body))
 
 

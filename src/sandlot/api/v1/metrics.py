@@ -70,7 +70,22 @@ class _ServiceCollector(Collector):
         )
         info.add_metric((health.worker_id, health.version), 1)
         yield info
+        yield from _history(health)
         yield from _pools(health)
+
+
+def _history(health: ServiceHealth) -> Iterator[Metric]:
+    if (history := health.history) is None:
+        return
+    yield CounterMetricFamily(
+        "sandlot_history_events", "Events recorded in the history.", value=history.recorded
+    )
+    yield CounterMetricFamily(
+        "sandlot_history_dropped_events",
+        "Events not recorded, because the disk could not keep up.",
+        value=history.dropped,
+    )
+    yield GaugeMetricFamily("sandlot_history_bytes", "Size of the history on disk.", value=history.used_bytes)
 
 
 def _pools(health: ServiceHealth) -> Iterator[Metric]:

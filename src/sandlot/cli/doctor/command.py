@@ -24,7 +24,7 @@ from sandlot.domain.errors import ImageMissing, InvalidRequest, NotFound, Sandlo
 
 if TYPE_CHECKING:
     from sandlot.cli.doctor.checks import Check
-    from sandlot.config.registry import Registry
+    from sandlot.config.registry.loading import Registry
     from sandlot.config.settings import ServerSettings
     from sandlot.providers.docker.engine import Engine
 
@@ -74,7 +74,7 @@ async def examine() -> list[Check]:
     except InvalidRequest as error:
         return [checks.fail("settings", error.message, "See docs/reference/settings.md.")]
     try:
-        registry = server_module("sandlot.config.registry").load_registry(
+        registry = server_module("sandlot.config.registry.loading").load_registry(
             settings.registry_dir, defaults=settings.recipe_defaults
         )
     except InvalidRequest as error:

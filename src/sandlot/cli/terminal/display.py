@@ -35,6 +35,14 @@ def print_json(value: Any) -> None:
     print(re.sub(r"[^\n -~]", lambda found: _harmless_in_json(found[0]), text))
 
 
+def print_json_line(value: Any) -> None:
+    """Print a value as JSON on one line, at once."""
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    print(re.sub(r"[^ -~]", lambda found: _harmless_in_json(found[0]), text), flush=True)
+
+
 def _harmless_in_json(char: str) -> str:
     # JSON itself escapes only the control characters below the space.
     return char if char.isprintable() else json.dumps(char)[1:-1]

@@ -9,13 +9,17 @@ import msgspec
 
 from sandlot.client.http.execs import ExecOperations
 from sandlot.client.http.files import HttpFiles
-from sandlot.client.http.paths import session_path
+from sandlot.client.http.paths import events_path, session_path
+from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
 from sandlot.domain.computer import Files, ShellSummary
+from sandlot.domain.errors import NotFound, Unsupported
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.wire.exec_bodies import ShellListBody
 
 _SHELLS: Final = msgspec.json.Decoder(ShellListBody)
+_EVENTS: Final = msgspec.json.Decoder(EventPage)
 _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
@@ -36,6 +40,20 @@ class HttpService(ExecOperations):
 
     def files(self, session_id: str) -> Files:
         return HttpFiles(self._calls_to(session_id), session_path(session_id) + "/files")
+
+    # history
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        try:
+            _, body = await self._connection.call(
+                "GET", events_path(query), repeatable=True, read_timeout_s=READ_TIMEOUT_S + query.wait_s
+            )
+        except NotFound as error:
+            raise Unsupported(
+                f"The server at {self.url} is an older version, which keeps no history. Update it."
+            ) from error
+        page: EventPage = self._connection.decode(_EVENTS, body)
+        return page
 
     # the service itself
 

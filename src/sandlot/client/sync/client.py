@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import PATIENCE_S
 from sandlot.client.sync.background import BackgroundLoop
-from sandlot.client.sync.blocking import Facade, blocking, blocking_as
+from sandlot.client.sync.blocking import Facade, blocking, blocking_as, iterating
 from sandlot.client.sync.session import Session
 from sandlot.domain.service import SandboxService
 
@@ -65,6 +65,7 @@ class Client(Facade[AsyncClient]):
     thread = blocking_as(Session, AsyncClient.thread)
     run_in_thread = blocking(AsyncClient.run_in_thread)
     get = blocking_as(Session, AsyncClient.get)
+    events = iterating(AsyncClient.events)
     catalogue = blocking(AsyncClient.catalogue)
     health = blocking(AsyncClient.health)
 

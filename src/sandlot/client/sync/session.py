@@ -192,6 +192,7 @@ class Session(Facade[AsyncSession]):
     execs = blocking(AsyncSession.execs)
     shells = blocking(AsyncSession.shells)
     close_shell = blocking(AsyncSession.close_shell)
+    history = iterating(AsyncSession.history)
     refresh = blocking_self(AsyncSession.refresh)
     update = blocking_self(AsyncSession.update)
     extend = blocking_self(AsyncSession.extend)

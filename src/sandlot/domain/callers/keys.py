@@ -31,6 +31,8 @@ MAX_LIFETIME_S: Final = 10 * 365 * 24 * 3600.0
 _KEY: Final = re.compile(
     rf"sl_([a-z2-7]{{{_ID_CHARS}}})_([A-Za-z0-9]{{{_SECRET_CHARS}}})([A-Za-z0-9]{{{_CHECKSUM_CHARS}}})"
 )
+# Finds keys within other text, to mask them.
+KEY_IN_TEXT: Final = _KEY
 _KEY_ID: Final = re.compile(rf"[a-z2-7]{{{_ID_CHARS}}}")
 _NAME: Final = re.compile(rf"[ -~]{{1,{MAX_NAME_CHARS}}}")
 

@@ -7,10 +7,12 @@ the implementation and the route.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,
@@ -31,6 +33,7 @@ def scoped(service: SandboxService, principal: Principal) -> SandboxService:
 class ScopedService:
     def __init__(self, service: SandboxService, principal: Principal) -> None:
         self._service = service
+        self._principal = principal
         self._require = principal.require
 
     # sessions
@@ -115,6 +118,14 @@ class ScopedService:
     def files(self, session_id: str) -> Files:
         self._require(Scope.FILES)
         return self._service.files(session_id)
+
+    # history
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        """Commands and paths are left out for callers that could not list execs or files either."""
+        self._require(Scope.SESSIONS_READ)
+        page = await self._service.list_events(query)
+        return replace(page, events=tuple(event.visible_to(self._principal) for event in page.events))
 
     # the service itself
 

@@ -13,6 +13,7 @@ from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHea
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.operator_requests import FleetOperations
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.parts import CoordinatorParts
@@ -47,6 +48,7 @@ class CoordinatorHost:
             SessionLocations(directory, links),
             FleetHealth(directory, options.coordinator_id, options.expected, tokens.signed_with),
             allowances,
+            FleetHistory(directory, links),
         )
         self.operations = FleetOperations(directory, links, tokens)
 

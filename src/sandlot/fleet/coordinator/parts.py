@@ -8,6 +8,7 @@ from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.session_locations import SessionLocations
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
@@ -25,6 +26,7 @@ class CoordinatorParts:
     locations: SessionLocations
     fleet_health: FleetHealth
     allowances: AllowancesOf
+    history: FleetHistory
     calls: int = 0
 
     async def health(self) -> ServiceHealth:

@@ -30,6 +30,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.files_within import FilesWithin
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,
@@ -315,6 +316,11 @@ class CoordinatorService:
         # Streams run unwatched: the client bounds the wait for each piece, and a watch would cancel
         # the task that started the stream.
         return FilesWithin(use, open_stream=partial(use, unwatched))
+
+    # --- history ------------------------------------------------------------------------------
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        return await self._parts.history.page(self._principal, query)
 
     # --- the service itself -------------------------------------------------------------------
 

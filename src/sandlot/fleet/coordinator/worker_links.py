@@ -12,7 +12,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from sandlot.client.http import HttpService
+from sandlot.client.http.paths import events_path
 from sandlot.client.http.streams.event_streams import EventStream
 from sandlot.client.http.streams.execution import Dial
 from sandlot.client.http.transport.connection import Connection
@@ -29,6 +32,7 @@ from sandlot.domain.errors import (
     Unavailable,
     Unsupported,
 )
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
 from sandlot.fleet.access import KEY_ENDED
@@ -53,6 +57,8 @@ LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
 
 # Callers of one worker whose links are kept.
 MAX_CALLERS: Final = 1024
+
+_EVENTS: Final = msgspec.json.Decoder(EventPage)
 
 SessionCheck = Callable[[str], Awaitable[object]]
 TenantSessionCheck = Callable[[str, str], Awaitable[object]]
@@ -95,6 +101,15 @@ class WorkerLink(HttpService):
         path = f"/v1/sessions/{segment(session_id)}"
         _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
         return self._session(body)
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        """Try once: a page names the workers that did not answer."""
+        try:
+            _, body = await self._connection.call_once("GET", events_path(query), read_timeout_s=GET_READ_S)
+        except NotFound as error:
+            raise Unsupported("This worker runs an older version of Sandlot, without a history.") from error
+        page: EventPage = self._connection.decode(_EVENTS, body)
+        return page
 
     async def create_assigned(self, request: CreateSession, assignment: Assignment) -> Opened:
         """Create a session in the place that the directory assigned.

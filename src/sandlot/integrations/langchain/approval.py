@@ -18,7 +18,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from sandlot.bash.process import PolicyProcess
-from sandlot.config.policies import shipped_policy
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.policy.deciding import Decision
 from sandlot.domain.policy.policy import CommandPolicy, Ruling
 from sandlot.integrations.langchain.call import APPROVED

@@ -23,6 +23,7 @@ from sandlot.domain.execution import (
     Started,
 )
 from sandlot.domain.ids import is_exec_id
+from sandlot.providers.base import OnStart
 from sandlot.providers.link.link import REDIAL_TIMEOUT_S, AgentLink
 from sandlot.providers.link.stream import Data, LinkClosed, Stream, StreamReset
 from sandlot.wire.agent_messages import ExecEvents
@@ -89,12 +90,12 @@ async def _next_event(stream: Stream, events: ExecEvents) -> ExecEvent | None:
 class AgentExecution:
     """Implements ``Execution``: one reader's stream of an exec's events."""
 
-    def __init__(self, link: AgentLink, exec_id: str, stream: Stream, events: ExecEvents, first: ExecEvent):
+    def __init__(self, link: AgentLink, exec_id: str, stream: Stream, events: ExecEvents, started: Started):
         self._link = link
         self._exec_id = exec_id
         self._stream = stream
         self._events = events
-        self._first = first
+        self.started = started
         self._offset = events.next_offset
         self._iterated = False
 
@@ -112,7 +113,7 @@ class AgentExecution:
         try:
             stream = await mux.open(request, end=not stdin)
             first = await _next_event(stream, events)
-            assert first is not None
+            assert isinstance(first, Started), "events begin with the start"
             return cls(link, exec_id, stream, events, first)
         except (StreamReset, LinkClosed) as problem:
             raise link.error_for(problem) from problem
@@ -130,7 +131,7 @@ class AgentExecution:
             raise RuntimeError("events() can be iterated only once. Attach again to read the events again.")
         self._iterated = True
         try:
-            yield self._first
+            yield self.started
             while (event := await _next_event(self._stream, self._events)) is not None:
                 yield event
         except (StreamReset, LinkClosed) as problem:
@@ -174,11 +175,13 @@ class Run:
         request: ExecRequest,
         stdin: bytes | None,
         redial_timeout_s: float = REDIAL_TIMEOUT_S,
+        on_start: OnStart | None = None,
     ) -> None:
         self._link = link
         self._stdin = stdin
         self._request = request if stdin is None or request.stdin else replace(request, stdin=True)
         self._redial_timeout_s = redial_timeout_s
+        self._on_start = on_start
         self._fold = ResultFold(request.exec_id, request.output_limit or MAX_OUTPUT_LIMIT_BYTES)
         self._next_offset = 0
         self._confirmed = False
@@ -238,6 +241,9 @@ class Run:
             while (event := await _next_event(stream, events)) is not None:
                 if isinstance(event, Started):
                     self._made_progress = not self._confirmed
+                    if self._on_start is not None and not self._confirmed:
+                        # Attached before its start was confirmed: it is this run's exec after all.
+                        self._on_start(replace(event, existing=False) if attached else event)
                     self._confirmed = True
                     if attached and self._stdin:
                         # How much stdin the exec got is unknown: send neither the rest nor an END.

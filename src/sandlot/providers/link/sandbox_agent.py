@@ -12,7 +12,7 @@ from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import is_exec_id, is_shell_name
-from sandlot.providers.base import Health
+from sandlot.providers.base import Health, OnStart
 from sandlot.providers.link import ports
 from sandlot.providers.link.agent_files import AgentFiles
 from sandlot.providers.link.calls import ask, ask_for_list
@@ -58,19 +58,26 @@ class SandboxAgent:
         """Changes the memory limit that the agent enforces where no kernel does (gVisor)."""
         await ask(self._link, {"op": "limits", "memory_bytes": memory_bytes}, _ignore_body)
 
-    async def start(self, request: ExecRequest, *, offset: int = 0) -> AgentExecution:
+    async def start(
+        self, request: ExecRequest, *, offset: int = 0, on_start: OnStart | None = None
+    ) -> AgentExecution:
         open_request = start_request(request, offset)
-        return await AgentExecution.open(
+        execution = await AgentExecution.open(
             self._link, request.exec_id, open_request, offset=offset, stdin=request.stdin
         )
+        if on_start is not None:
+            on_start(execution.started)
+        return execution
 
     async def attach(self, exec_id: str, *, offset: int = 0) -> AgentExecution:
         # stdin stays open: the exec would read an END here as its end of file.
         open_request = attach_request(exec_id, offset)
         return await AgentExecution.open(self._link, exec_id, open_request, offset=offset, stdin=True)
 
-    async def run(self, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
-        return await Run(self._link, request, stdin).result()
+    async def run(
+        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+    ) -> ExecResult:
+        return await Run(self._link, request, stdin, on_start=on_start).result()
 
     async def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:

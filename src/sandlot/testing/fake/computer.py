@@ -48,7 +48,7 @@ class FakeComputer:
         max_execs: int,
         scripts: Scripts,
         add_origin: Callable[[ExecResult], ExecResult],
-        on_exec_end: Callable[[], None],
+        on_exec_end: Callable[[FakeExec], None],
     ) -> None:
         self.id = new_sandbox_id()
         self.tree = Tree()
@@ -164,7 +164,7 @@ class FakeComputer:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._on_exec_end()
+            self._on_exec_end(running)
 
     async def _run_in_shell(self, running: FakeExec, name: str) -> None:
         shell = self._shells.setdefault(name, NamedShell(name))

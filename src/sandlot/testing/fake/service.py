@@ -15,17 +15,15 @@ from dataclasses import replace
 
 from sandlot import __version__
 from sandlot.bash.reading import read_request
+from sandlot.domain import session_states as states
 from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allowances, total_use, use_of
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
-from sandlot.domain.errors import (
-    IdempotencyMismatch,
-    InvalidRequest,
-    Unavailable,
-)
+from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.paging import page_of
 from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.refusals import check_decision
@@ -49,27 +47,12 @@ from sandlot.domain.session import (
     SessionState,
     Timeout,
 )
-from sandlot.domain.session_states import (
-    end,
-    ended_error,
-    expiry_reason,
-    lose,
-    loss_report,
-    lost_error,
-    no_session_error,
-    predecessor,
-    recreate,
-    resolve_timeout,
-    touch,
-    unresponsive_error,
-)
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
-from sandlot.testing.fake.execs import FakeExecution
-from sandlot.testing.fake.files import FakeFiles
+from sandlot.testing.fake.execs import FakeExec, FakeExecution
+from sandlot.testing.fake.history import FakeHistory, RecordedFiles
 from sandlot.testing.fake.records import Record, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
-from sandlot.testing.fake.tree import Tree
 
 
 class FakeService:
@@ -81,6 +64,7 @@ class FakeService:
         max_execs: int = 32,
         allow_never: bool = True,
         allowances: AllowancesOf = no_allowances,
+        worker_id: str = "fake",
     ) -> None:
         self._principal = OWNER
         self.scripts = Scripts()
@@ -94,6 +78,8 @@ class FakeService:
         self._threads: dict[tuple[str, str], Record] = {}
         self._keys: dict[tuple[str, str], Record] = {}
         self._predecessors: dict[tuple[str, str], Predecessor] = {}
+        self._worker_id = worker_id
+        self._history = FakeHistory(worker_id, clock)
         self._closed = False
 
     def acting_for(self, principal: Principal) -> SandboxService:
@@ -151,6 +137,7 @@ class FakeService:
             self._threads[session.tenant, request.thread] = record
         if request.idempotency_key is not None:
             self._keys[session.tenant, request.idempotency_key] = record
+        self._history.opened(record.session, self._principal, created=True)
         return record
 
     def _provision(self, record: Record) -> str:
@@ -165,7 +152,7 @@ class FakeService:
             max_execs=self._max_execs,
             scripts=self.scripts,
             add_origin=add_origin,
-            on_exec_end=lambda: self._touch(record),
+            on_exec_end=lambda ended: self._exec_ended(record, ended),
         )
         return record.computer.id
 
@@ -203,32 +190,34 @@ class FakeService:
 
     def _recreate(self, record: Record) -> None:
         # Raises before anything changes if the session cannot be recreated.
-        recreate(record.session, "", self._clock())
-        record.session = recreate(record.session, self._provision(record), self._clock())
+        states.recreate(record.session, "", self._clock())
+        record.session = states.recreate(record.session, self._provision(record), self._clock())
+        self._history.opened(record.session, self._principal, created=False)
 
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
         if record is None or not self._owns(record):
-            raise no_session_error(session_id)
+            raise states.no_session_error(session_id)
         computer = record.computer
         if not self._expire(record):
             self._end(record, EndReason.DELETED)
         if computer is not None:
-            await computer.end(ended_error(record.session))
+            await computer.end(states.ended_error(record.session))
 
     def lose(self, session_id: str, reason: str = "the test removed the sandbox") -> None:
         """For tests: destroys the session's sandbox, as if the machine's engine had removed it."""
         record = self._record(session_id)
-        report = loss_report(record.session, reason, self._clock())
-        record.session = lose(record.session, report)
+        report = states.loss_report(record.session, reason, self._clock())
+        record.session = states.lose(record.session, report)
         computer, record.computer = record.computer, None
         if computer is not None:
-            computer.abort(lost_error(record.session, may_have_executed=True))
+            self._history.lost(record.session)
+            computer.abort(states.lost_error(record.session, may_have_executed=True))
 
     def freeze(self, session_id: str) -> None:
         """For tests: makes the session's sandbox stop answering, as a paused container does."""
         computer = self._computer(session_id)
-        computer.freeze(unresponsive_error(session_id, "no longer answers", may_have_executed=True))
+        computer.freeze(states.unresponsive_error(session_id, "no longer answers", may_have_executed=True))
 
     def thaw(self, session_id: str) -> None:
         """For tests: makes a frozen sandbox answer again."""
@@ -267,6 +256,7 @@ class FakeService:
         reader = computer.start(request, offset=offset)
         if new:
             self.calls.append(Call(session_id, request))
+            self._history.exec_started(self._records[session_id], request, self._principal)
         return reader
 
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
@@ -301,10 +291,15 @@ class FakeService:
         await self._computer(session_id).close_shell(name)
 
     def files(self, session_id: str) -> Files:
-        def tree() -> Tree:
-            return self._computer(session_id, starts_work=True).tree
+        return RecordedFiles(
+            lambda: self._computer(session_id, starts_work=True).tree,
+            self._history,
+            lambda: self._record(session_id),
+            self._principal,
+        )
 
-        return FakeFiles(tree)
+    async def list_events(self, query: EventQuery) -> EventPage:
+        return await self._history.page(self._principal, query)
 
     # --- the service itself -----------------------------------------------------------------------
 
@@ -323,7 +318,7 @@ class FakeService:
         health = ServiceHealth(
             ready=not self._closed,
             creates=not self._closed,
-            worker_id="fake",
+            worker_id=self._worker_id,
             version=__version__,
             active_sessions=len(live),
             calls_under_way=sum(record.computer.running for record in live if record.computer is not None),
@@ -342,9 +337,9 @@ class FakeService:
     def _record(self, session_id: str) -> Record:
         record = self._records.get(session_id)
         if record is None or not self._owns(record):
-            raise no_session_error(session_id)
+            raise states.no_session_error(session_id)
         if self._expire(record):
-            raise ended_error(record.session)
+            raise states.ended_error(record.session)
         return record
 
     def _owns(self, record: Record) -> bool:
@@ -356,23 +351,27 @@ class FakeService:
         ``starts_work``: the call starts something new, which a session past its lifetime refuses.
         """
         record = self._record(session_id)
-        if starts_work and expiry_reason(record.session, self._clock()) is EndReason.LIFETIME:
-            error = ended_error(end(record.session, EndReason.LIFETIME, self._clock()))
+        if starts_work and states.expiry_reason(record.session, self._clock()) is EndReason.LIFETIME:
+            error = states.ended_error(states.end(record.session, EndReason.LIFETIME, self._clock()))
             error.retryable, error.retry_after_s = record.session.thread is not None, 1.0
             raise error
         if record.computer is None:
-            raise lost_error(record.session, may_have_executed=False)
+            raise states.lost_error(record.session, may_have_executed=False)
         if record.computer.frozen:
-            raise unresponsive_error(session_id, "does not answer", may_have_executed=False)
+            raise states.unresponsive_error(session_id, "does not answer", may_have_executed=False)
         self._touch(record)
         return record.computer
 
+    def _exec_ended(self, record: Record, ended: FakeExec) -> None:
+        self._touch(record)
+        self._history.exec_ended(record.session, ended)
+
     def _touch(self, record: Record) -> None:
-        record.session = touch(record.session, self._clock())
+        record.session = states.touch(record.session, self._clock())
 
     def _expire(self, record: Record) -> bool:
         """Ends the session if it has expired, and returns whether it has ended."""
-        reason = expiry_reason(record.session, self._clock())
+        reason = states.expiry_reason(record.session, self._clock())
         if reason is not None and record.computer is not None and record.computer.running:
             # Running commands may finish. A session past its lifetime starts nothing new.
             if reason is EndReason.IDLE:
@@ -382,15 +381,16 @@ class FakeService:
         return record.session.state is SessionState.ENDED
 
     def _end(self, record: Record, reason: EndReason) -> None:
-        record.session = session = end(record.session, reason, self._clock())
+        record.session = session = states.end(record.session, reason, self._clock())
+        self._history.ended(session, self._principal)
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:
             del self._threads[session.tenant, session.thread]
-            self._predecessors[session.tenant, session.thread] = predecessor(session)
+            self._predecessors[session.tenant, session.thread] = states.predecessor(session)
         if record.computer is not None:
-            error = ended_error(session)
+            error = states.ended_error(session)
             error.may_have_executed = True
             record.computer.abort(error)
         record.computer = None
 
     def _timeout(self, asked: Timeout | None, configured: float | None) -> float | None:
-        return resolve_timeout(asked, configured, never_allowed=self._allow_never)
+        return states.resolve_timeout(asked, configured, never_allowed=self._allow_never)

@@ -176,6 +176,34 @@ class ExecCases(Cases):
         assert {result.stdout for result in results} == {b"hello\n"}
         assert await ok(fresh, "cat counter") == "run\n"
 
+    async def test_the_first_start_is_told_from_the_next(self, fresh: Sandbox) -> None:
+        starts: list[bool] = []
+
+        def on_start(started: Started) -> None:
+            starts.append(started.existing)
+
+        request = ExecRequest(command="true", exec_id="told")
+        await fresh.run(request, on_start=on_start)
+        await fresh.run(request, on_start=on_start)
+        await (await fresh.start(request, on_start=on_start)).result()
+        assert starts == [False, True, True]
+        with pytest.raises(Conflict):
+            await fresh.run(ExecRequest(command="false", exec_id="told"), on_start=on_start)
+        assert len(starts) == 3
+
+    async def test_a_reader_beyond_all_output_gets_the_end_alone(self, fresh: Sandbox) -> None:
+        """And it holds nobody up: a command without an output limit waits for its slowest reader."""
+        request = ExecRequest(
+            command="head -c 8000000 /dev/zero; exit 5", output_limit=None, exec_id="flood", timeout_s=60
+        )
+        starting = await fresh.start(request)
+        watching = await fresh.attach("flood", offset=2**62)
+        await starting.detach()
+        events = [event async for event in watching.events()]
+        assert [type(event) for event in events] == [Started, Exited]
+        assert isinstance(events[1], Exited)
+        assert (events[1].code, events[1].output_bytes) == (5, 8_000_000)
+
     async def test_same_exec_id_with_another_command_is_a_conflict(self, sandbox: Sandbox) -> None:
         exec_id = new_exec_id()
         await sandbox.run(ExecRequest(command="true", exec_id=exec_id))

@@ -17,6 +17,7 @@ from sandlot.testing.service_suite.execs import ExecCases
 from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
+from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
 from sandlot.testing.service_suite.output import EndsCases, MergedOutputCases
 from sandlot.testing.service_suite.policies import PolicyCases
@@ -49,6 +50,7 @@ class ServiceSuite(
     LossCases,
     SilenceCases,
     ExpiryCases,
+    HistoryCases,
     ErrorCases,
     WholeCases,
 ):

@@ -12,6 +12,7 @@ from typing import TypeVar
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import SandboxLost, SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, ExecEvent, ExecResult, Exited, ResultFold
+from sandlot.worker.history.exec_ends import ExecEnds
 from sandlot.worker.sessions.live_session import LiveSession
 
 T = TypeVar("T")
@@ -19,11 +20,14 @@ Explain = Callable[[SandboxLost], Awaitable[SandlotError]]
 
 
 class SessionExecution:
-    def __init__(self, inner: Execution, live_session: LiveSession, explain: Explain, offset: int) -> None:
+    def __init__(
+        self, inner: Execution, live_session: LiveSession, explain: Explain, offset: int, ends: ExecEnds
+    ) -> None:
         self._inner = inner
         self._live_session = live_session
         self._explain = explain
         self._offset = offset
+        self._ends = ends
         self._generation = live_session.session.generation
 
     @property
@@ -36,6 +40,7 @@ class SessionExecution:
             async for event in while_responsive(self._live_session, self._inner.events()):
                 if isinstance(event, Exited):
                     self._live_session.touch()
+                    self._ends.ended(self._live_session.session.id, self.exec_id, event)
                 yield event
         except SandboxLost as error:
             raise await self._explain(error) from error

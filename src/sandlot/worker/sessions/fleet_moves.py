@@ -13,6 +13,7 @@ from sandlot.domain.errors import StorageProblem
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import lose, loss_report, mark_worker_lost, reset_idle_clock
+from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.table import SessionTable
@@ -35,6 +36,7 @@ class FleetMoves:
         removals: Removals,
         transitions: Transitions,
         options: WorkerOptions,
+        history: History,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
@@ -42,6 +44,7 @@ class FleetMoves:
         self._removals = removals
         self._transitions = transitions
         self._options = options
+        self._history = history
         self._clock = clock
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
@@ -63,6 +66,7 @@ class FleetMoves:
         record = SessionRecord(lost)
         await self._store.save([record])
         self._table.add(record)
+        self._history.lost(lost)
         return lost
 
     async def give_up(self, session_ids: Collection[str]) -> None:
@@ -87,6 +91,7 @@ class FleetMoves:
             live_session.session = lose(
                 live_session.session, loss_report(live_session.session, reason, self._clock())
             )
+            self._history.lost(live_session.session)
             tasks = live_session.stop_tasks()
             self._removals.release(live_session.session.id, removing)
             self._transitions.drop_pending(live_session.session.id)

@@ -28,6 +28,7 @@ from sandlot.domain.session_states import (
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.failpoints import Step, reached
+from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.live_session import LiveSession
@@ -53,9 +54,11 @@ class SessionLifecycle:
         transitions: Transitions,
         options: WorkerOptions,
         registrar: Registrar,
+        history: History,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.table = SessionTable(clock)
+        self.history = history
         self._store = store
         self._removals = removals
         self._transitions = transitions
@@ -184,6 +187,7 @@ class SessionLifecycle:
             report = loss_report(live_session.session, reason, self._clock())
             live_session.sandbox, live_session.session = None, lose(live_session.session, report)
             live_session.mark_responsive()
+            self.history.lost(live_session.session)
             log.warning(
                 "sandbox lost", session=live_session.session.id, generation=report.generation, reason=reason
             )
@@ -213,6 +217,7 @@ class SessionLifecycle:
             live_session.sandbox = None
             live_session.session = end(live_session.session, reason, self._clock())
             self.table.add_ended(replace(live_session.record, env={}))
+            self.history.ended(live_session.session)
             tasks = live_session.stop_tasks()
             self._removals.release(live_session.session.id, removing)
             async with self._reported_if_cancelled(live_session):

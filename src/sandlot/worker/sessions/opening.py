@@ -104,6 +104,8 @@ class Opening:
         finally:
             self._table.opening.pop(session_id, None)
         live_session.reservation = assignment.reservation
+        if assignment.lost is None:
+            self.sessions.history.recorder.session_created(live_session.session)
         self._start(live_session, sandbox, recipe)
         return live_session
 
@@ -177,6 +179,7 @@ class Opening:
             # Its worker is gone, so this worker must end and report it.
             lost = end(lost, EndReason.LIFETIME, now)
             self._table.add_ended(SessionRecord(lost))
+            self.sessions.history.ended(lost)
             await self._transitions.save(SessionRecord(lost), None)
             await self._registrar.changed(lost, None)
         if lost.state is SessionState.ENDED:
@@ -228,6 +231,7 @@ class Opening:
         first call is let in.
         """
         live_session.sandbox, live_session.preparing = sandbox, None
+        self.sessions.history.recorder.session_claimed(live_session.session)
         limits, made_with = live_session.session.limits, recipe.environment.limits
         if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
             live_session.preparing = asyncio.create_task(self._set_limits(live_session, sandbox))

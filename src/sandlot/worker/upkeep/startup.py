@@ -46,6 +46,8 @@ async def recover(
         else:
             sessions.table.add(replace(record, session=reset_idle_clock(record.session, now)))
     live_sessions = {live_session.session.id: live_session for live_session in sessions.table}
+    for session in (*recovery_plan.adopt, *(session for session, _ in recovery_plan.lose)):
+        await sessions.history.resume(session)
     slots = asyncio.Semaphore(ADOPTIONS_AT_ONCE)
     for session in recovery_plan.adopt:
         live_session = live_sessions[session.id]
@@ -96,4 +98,5 @@ async def _adopt(
         live_session.sandbox = sandbox
         live_session.preparing = None
         opening.sessions.watch(live_session)
+        opening.sessions.history.adopted(live_session, sandbox)
         return

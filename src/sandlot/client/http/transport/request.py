@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -20,13 +21,17 @@ def segment(text: str) -> str:
     return quote(_encodable(text), safe="")
 
 
-def query(**values: str | float | bool | None) -> str:
-    """Return the query string of all values that are not None, with its question mark, or ""."""
-    pairs = {
-        name: ("true" if value else "false") if isinstance(value, bool) else _encodable(str(value))
-        for name, value in values.items()
-        if value is not None
-    }
+def query(**values: str | float | bool | Sequence[str] | None) -> str:
+    """Return the query string of all values that are not None, with its question mark, or "".
+
+    A sequence gives its name once for each of its values.
+    """
+    pairs = [
+        (name, ("true" if value else "false") if isinstance(value, bool) else _encodable(str(value)))
+        for name, given in values.items()
+        if given is not None
+        for value in ((given,) if isinstance(given, str | float | int) else given)
+    ]
     return "?" + urlencode(pairs) if pairs else ""
 
 

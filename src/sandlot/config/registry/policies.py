@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from sandlot.config.packaged import packaged_folder
-from sandlot.config.yaml_files import read_yaml
+from sandlot.config.registry.yaml_files import read_yaml
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.text.suggestions import did_you_mean

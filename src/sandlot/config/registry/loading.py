@@ -23,8 +23,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 
 from sandlot.config.packaged import packaged_folder
-from sandlot.config.recipes import RecipeDefaults, recipe_of
-from sandlot.config.yaml_files import problem, read_yaml
+from sandlot.config.registry.recipes import RecipeDefaults, recipe_of
+from sandlot.config.registry.yaml_files import problem, read_yaml
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.policy.policy import CommandPolicy

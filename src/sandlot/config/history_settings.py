@@ -1,0 +1,81 @@
+"""Settings for the history: whether it is kept, for how long, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from sandlot.config.ceiling_settings import CeilingSettings
+
+MIB = 1024 * 1024
+
+
+class HistorySettings(CeilingSettings):
+    history: bool = Field(
+        True,
+        description=(
+            "Whether the worker records what happens: sessions, commands, written files, use of keys. "
+            "The record is in `history.sqlite3` in SANDLOT_DATA_DIR."
+        ),
+    )
+    history_max_age_s: float = Field(
+        30 * 24 * 3600.0,
+        gt=0,
+        le=10 * 365 * 24 * 3600,
+        description="Seconds after which an event is deleted from the history.",
+    )
+    history_max_bytes: int = Field(
+        256 * MIB,
+        ge=MIB,
+        description=(
+            "Maximum size of the history on disk. Beyond it, the oldest events are deleted. A command takes "
+            "about 1,100 bytes."
+        ),
+    )
+    history_commands: Literal["full", "hashed"] = Field(
+        "full",
+        description=(
+            "`full` records commands, with the values of variables masked. `hashed` records a keyed digest "
+            "of each command, so that equal ones can be recognised and none can be read."
+        ),
+    )
+    history_export: str | None = Field(
+        None,
+        description=(
+            "Where to export events as they are recorded, each as one line of JSON: the absolute path of a "
+            "file, `syslog://HOST:PORT` (UDP) or `syslog:///dev/log`. The export has the events of all "
+            "tenants."
+        ),
+    )
+    history_export_max_bytes: int = Field(
+        64 * MIB,
+        ge=64 * 1024,
+        description="Size at which the exported file is renamed to `.1` and a new one begins.",
+    )
+    history_export_files: int = Field(
+        5, ge=1, le=1000, description="How many renamed files to keep. The oldest is deleted."
+    )
+
+    @field_validator("history_export")
+    @classmethod
+    def _check_target(cls, target: str | None) -> str | None:
+        if target is not None and not _is_target(target):
+            raise ValueError(
+                f"The history cannot be exported to {target!r:.200}. Use the absolute path of a file, "
+                "syslog://HOST:PORT or syslog:///dev/log."
+            )
+        return target
+
+
+def _is_target(target: str) -> bool:
+    try:
+        url = urlsplit(target)
+        port = url.port
+    except ValueError:
+        return False
+    if url.scheme != "syslog":
+        return Path(target).is_absolute()
+    return bool(url.hostname) != bool(url.path.strip("/")) and port != 0

@@ -1,0 +1,1 @@
+"""The worker's history: what it records, in a SQLite file of its own."""

@@ -1,0 +1,142 @@
+"""Sees to it that each command whose start is recorded gets an end in the history, once.
+
+Whoever reads a command's events sees its end. A command that nobody reads is followed by a reader of our own,
+which takes no output. If an end cannot be seen, because the sandbox is gone, the history says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Final
+
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
+from sandlot.domain.execution import ExecRequest, Exited, Started
+from sandlot.domain.history.recorder import Recorder, Subject
+from sandlot.providers.base import Sandbox
+from sandlot.worker.sessions.live_session import LiveSession
+
+# A command that has not ended by then gets a reader. Most have ended.
+FOLLOW_AFTER_S: Final = 1.0
+# Seconds between two tries to reach the sandbox.
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+# Beyond all output, so that the agent sends the end and nothing else.
+NO_OUTPUT: Final = 2**62
+
+
+class ExecEnds:
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._started: dict[str, dict[str, Subject]] = {}  # by session and exec
+        self._followers: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def on_start(
+        self, live_session: LiveSession, request: ExecRequest, caller: Principal
+    ) -> Callable[[Started], None] | None:
+        """What to call once the agent has started the command."""
+        if not self._recorder.on:
+            return None
+
+        def started(event: Started) -> None:
+            session, env = live_session.session, live_session.record.env
+            # The agent never runs an id twice. Asked for the same command again, it shows the first one.
+            if not event.existing:
+                subject = self._recorder.exec_started(session, request, env, caller)
+                self._started.setdefault(session.id, {})[request.exec_id] = subject
+
+        return started
+
+    @contextmanager
+    def followed_if_left(self, live_session: LiveSession, sandbox: Sandbox, exec_id: str) -> Iterator[None]:
+        """A context for waiting for a command's end. If it is left earlier, the command is followed."""
+        try:
+            yield
+        except BaseException:
+            self.follow(live_session, sandbox, exec_id)
+            raise
+
+    def ended(self, session_id: str, exec_id: str, exited: Exited) -> None:
+        """Record the end, unless it is recorded already."""
+        started = self._take(session_id, exec_id)
+        if started is not None:
+            self._recorder.exec_ended(started, exited)
+
+    def all_unseen(self, session_id: str, reason: str) -> None:
+        """The session has no sandbox any more, so that no end can be seen."""
+        for exec_id in list(self._started.get(session_id, ())):
+            self._unseen(session_id, exec_id, reason)
+
+    def _unseen(self, session_id: str, exec_id: str, reason: str) -> None:
+        started = self._take(session_id, exec_id)
+        if started is not None:
+            self._recorder.exec_unseen(started, reason)
+
+    def resume(self, session_id: str, started: Mapping[str, Subject]) -> None:
+        """Take over the commands that an earlier process has started."""
+        if started:
+            self._started[session_id] = dict(started)
+
+    def follow_all(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        for exec_id in self._started.get(live_session.session.id, ()):
+            self.follow(live_session, sandbox, exec_id)
+
+    def follow(
+        self, live_session: LiveSession, sandbox: Sandbox, exec_id: str, *, after_s: float = 0.0
+    ) -> None:
+        """Read a command's end, if nobody else has by then."""
+        name = (live_session.session.id, exec_id)
+        if exec_id not in self._started.get(name[0], ()) or name in self._followers:
+            return
+        task = asyncio.create_task(self._follow(sandbox, *name, after_s), name=f"follow {exec_id}")
+        self._followers[name] = task
+        task.add_done_callback(lambda _: self._followers.pop(name, None))
+
+    async def close(self) -> None:
+        tasks = list(self._followers.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _take(self, session_id: str, exec_id: str) -> Subject | None:
+        of_session = self._started.get(session_id)
+        started = None if of_session is None else of_session.pop(exec_id, None)
+        if of_session is not None and not of_session:
+            del self._started[session_id]
+        follower = self._followers.get((session_id, exec_id))
+        if follower is not None and follower is not asyncio.current_task():
+            follower.cancel()
+        return started
+
+    async def _follow(self, sandbox: Sandbox, session_id: str, exec_id: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                exited = await _end_of(sandbox, exec_id)
+            except NotFound:
+                self._unseen(session_id, exec_id, "the sandbox no longer knows the command")
+                return
+            except SandboxLost:
+                return  # its loss is recorded, and with it all its commands
+            except SandlotError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                self.ended(session_id, exec_id, exited)
+                return
+
+
+async def _end_of(sandbox: Sandbox, exec_id: str) -> Exited:
+    execution = await sandbox.attach(exec_id, offset=NO_OUTPUT)
+    try:
+        async with aclosing(execution.events()) as events:  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, Exited):
+                    return event
+    finally:
+        await execution.detach()
+    raise SandlotError("The exec's events ended without an exit event.")

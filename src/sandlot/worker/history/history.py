@@ -1,0 +1,115 @@
+"""``History``: what a worker records, and where it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.errors import Unavailable, Unsupported
+from sandlot.domain.history.events import EventKind
+from sandlot.domain.history.positions import EventTimes, worker_tag
+from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
+from sandlot.domain.history.recorder import Recorder, Subject
+from sandlot.domain.session import Session
+from sandlot.providers.base import Sandbox
+from sandlot.worker.history.exec_ends import ExecEnds
+from sandlot.worker.history.export import exporter_for
+from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.history.store import HistoryStore
+from sandlot.worker.history.writer import HistoryWriter
+from sandlot.worker.sessions.live_session import LiveSession
+
+# The least time between two looks for one follower, however many events there are.
+FOLLOW_PAUSE_S: Final = 0.1
+
+
+class History:
+    """Open it before anything is recorded. ``recorder`` records; ``execs`` sees the ends of commands."""
+
+    def __init__(self, folder: Path, worker_id: str, options: HistoryOptions) -> None:
+        self._options = options
+        tag = worker_tag(worker_id)
+        self._store = HistoryStore(folder, tag)
+        exporter = None if options.export is None else exporter_for(options, options.export, worker_id)
+        self._writer = HistoryWriter(self._store, options, on_drop=self._record_drop, exporter=exporter)
+        self.recorder = Recorder(
+            self._writer.put,
+            tag,
+            commands=options.commands,
+            secrets=options.secrets,
+            on=options.enabled,
+        )
+        self.execs = ExecEnds(self.recorder)
+        self._closed = False
+
+    async def open(self) -> None:
+        if self.recorder.on:
+            await self._store.open()
+            state = await self._store.state()
+            self.recorder.times = EventTimes(state.last_us)
+            self.recorder.digest_key = state.digest_key
+            self._writer.start()
+
+    async def close(self) -> None:
+        self._closed = True
+        await self.execs.close()
+        await self._writer.close()
+        await self._store.close()
+
+    def _record_drop(self, tenant: str, count: int) -> None:
+        self.recorder.record(EventKind.HISTORY_DROPPED, details={"events": count}, tenant=tenant)
+
+    @property
+    def figures(self) -> HistoryFigures | None:
+        if not self.recorder.on:
+            return None
+        return HistoryFigures(self._writer.recorded, self._writer.dropped, self._writer.used_bytes)
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def lost(self, session: Session) -> None:
+        self.recorder.session_lost(session)
+        self.execs.all_unseen(session.id, "the sandbox was lost")
+
+    def ended(self, session: Session) -> None:
+        self.execs.all_unseen(session.id, "the session ended")
+        self.recorder.session_ended(session)
+
+    async def resume(self, session: Session) -> None:
+        """Find the commands that an earlier process has started in this session."""
+        if self.recorder.on:
+            started: Mapping[str, Subject] = await self._store.open_execs(session.tenant, session.id)
+            self.execs.resume(session.id, started)
+
+    def adopted(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        self.execs.follow_all(live_session, sandbox)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def page(self, principal: Principal, query: EventQuery) -> EventPage:
+        """The caller's events. Everything that was recorded before the call is in it."""
+        tenant = query.tenant_for(principal)
+        if not self.recorder.on:
+            raise Unsupported("This server keeps no history. The operator can set SANDLOT_HISTORY=true.")
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + query.wait_s
+        while True:
+            news = self._writer.news(tenant)  # before reading, so that no event is missed
+            await self._writer.flush()
+            if self._closed:
+                raise Unavailable("The server is shutting down. Retry.", retry_after_s=1.0)
+            page = await self._store.page(tenant, query)
+            left_s = deadline - clock()
+            if page.events or page.more or left_s <= 0 or query.is_over(self.recorder.clock()):
+                return page
+            try:
+                async with asyncio.timeout(left_s):
+                    await news.wait()
+                    await asyncio.sleep(FOLLOW_PAUSE_S)
+            except TimeoutError:
+                return page
+            query = replace(query, after=page.next)

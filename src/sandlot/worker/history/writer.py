@@ -1,0 +1,198 @@
+"""Writes events in the background, so that no command waits for the disk.
+
+Events wait in memory for a moment and are written together. A worker that is killed loses those of the last
+``FLUSH_EVERY_S``; what is written is never written again. The memory is bounded: if the disk cannot keep up,
+events are dropped and counted, and how many is recorded as an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from sandlot.domain.errors import StorageProblem
+from sandlot.domain.history.events import SERVER_TENANT, Event
+from sandlot.domain.history.positions import US
+from sandlot.worker.history.export import Exporter
+from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.history.store import HistoryStore, Row, row_of, size_of
+
+log = structlog.get_logger("sandlot.history")
+
+FLUSH_EVERY_S: Final = 0.2
+# After a write that failed.
+RETRY_S: Final = 1.0
+# Written in one transaction.
+BATCH: Final = 1000
+# Waiting in memory.
+MAX_QUEUED_BYTES: Final = 16 * 1024 * 1024
+# Seconds between two looks for events that are too old.
+FORGET_EVERY_S: Final = 60.0
+# Tenants whose dropped events are counted apart.
+MAX_COUNTED: Final = 1000
+
+
+class HistoryWriter:
+    """``recorded`` and ``dropped``: how many events are on disk, and how many never will be. ``used_bytes``:
+    the size of the file. ``on_drop`` records how many events of a tenant were dropped.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        options: HistoryOptions,
+        *,
+        on_drop: Callable[[str, int], None],
+        exporter: Exporter | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._on_drop = on_drop
+        self._exporter = exporter
+        self._exporting = True  # whether the last export succeeded
+        self._clock = clock
+        self._queue: deque[Row] = deque()
+        self._queued_bytes = 0
+        self._to_report: Counter[str] = Counter()
+        self.dropped = 0
+        self.recorded = 0
+        self._news: dict[str, asyncio.Event] = {}  # tenant → set by its next event
+        self._work, self._hurry = asyncio.Event(), asyncio.Event()
+        self._flushes: list[asyncio.Future[None]] = []
+        self._failing = False
+        self.used_bytes = 0
+        self._forget_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="history writer")
+
+    async def close(self) -> None:
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * RETRY_S):  # a full disk must not hold up a stop
+                await self.flush()
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        for done in self._flushes:
+            if not done.done():
+                done.set_result(None)
+        if self._exporter is not None:
+            self._exporter.close()
+        if self._queue:
+            log.warning("events of the history are lost: they could not be written", events=len(self._queue))
+
+    def put(self, event: Event) -> None:
+        row = row_of(event)
+        size = size_of(row)
+        if self._queued_bytes + size > MAX_QUEUED_BYTES:
+            self._drop(event.tenant)
+            return
+        self._queue.append(row)
+        self._queued_bytes += size
+        self._work.set()
+        if (news := self._news.pop(event.tenant, None)) is not None:
+            news.set()
+
+    def _drop(self, tenant: str) -> None:
+        known = tenant in self._to_report or len(self._to_report) < MAX_COUNTED
+        self._to_report[tenant if known else SERVER_TENANT] += 1
+        self.dropped += 1
+
+    def news(self, tenant: str) -> asyncio.Event:
+        """Set once the tenant has a new event."""
+        return self._news.setdefault(tenant, asyncio.Event())
+
+    async def flush(self) -> None:
+        """Wait until everything that was put so far is on disk, or cannot be written now."""
+        if self._task is None or self._task.done():
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._flushes.append(done)
+        self._hurry.set()
+        self._work.set()
+        await done
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FORGET_EVERY_S):
+                    await self._work.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_EVERY_S):
+                    await self._hurry.wait()
+            self._work.clear()
+            self._hurry.clear()
+            flushes, self._flushes = self._flushes, []
+            try:
+                failed = not await self._tried()
+            finally:
+                for done in flushes:
+                    if not done.done():
+                        done.set_result(None)
+            if failed:
+                self._work.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def _tried(self) -> bool:
+        try:
+            await self._drain()
+            await self._forget()
+        except StorageProblem as error:
+            if not self._failing:
+                log.warning("cannot write the history; will retry", error=error.message)
+            self._failing = True
+            return False
+        except Exception:
+            # A writer that one failure stopped would record nothing more, and callers would wait for it.
+            log.exception("cannot write the history; will retry")
+            return False
+        self._failing = False
+        for tenant, count in self._to_report.items():
+            self._on_drop(tenant, count)
+        self._to_report.clear()
+        return True
+
+    async def _drain(self) -> None:
+        while self._queue:
+            rows = list(islice(self._queue, BATCH))
+            self.used_bytes = await self._store.append(rows)
+            for row in rows:
+                self._queue.popleft()
+                self._queued_bytes -= size_of(row)
+            self.recorded += len(rows)
+            await self._export(rows)
+            if self.used_bytes > self._options.max_bytes:
+                await self._delete_oldest()
+
+    async def _export(self, rows: Sequence[Row]) -> None:
+        if self._exporter is None:
+            return
+        events = [self._store.event_of(row) for row in rows]
+        try:
+            await asyncio.to_thread(self._exporter.write, events)
+        except OSError as error:
+            if self._exporting:
+                log.warning("cannot export the history; it is still recorded here", error=str(error))
+            self._exporting = False
+        else:
+            self._exporting = True
+
+    async def _forget(self) -> None:
+        if time.monotonic() >= self._forget_at:
+            self._forget_at = time.monotonic() + FORGET_EVERY_S
+            await self._delete_oldest()
+
+    async def _delete_oldest(self) -> None:
+        before_us = int((self._clock() - self._options.max_age_s) * US)
+        while await self._store.delete_oldest(before_us, self._options.max_bytes):
+            pass
