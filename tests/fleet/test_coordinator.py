@@ -54,7 +54,7 @@ async def test_any_coordinator_finds_what_another_made(scene: Scene) -> None:
 
 
 async def test_a_worker_that_cannot_be_reached_is_passed_over(scene: Scene) -> None:
-    dead = scene.workers["w3"] = FleetFake(scene.directory)
+    dead = scene.workers["w3"] = FleetFake(scene.directory, "w3")
     await scene.join("w3", nobody(), warm=99)
     opened = await scene.coordinator.create_session(CreateSession(thread="t"))
     assert len(scene.workers["w1"].assignments) == 1
