@@ -22,7 +22,7 @@ from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing import FakeService
 from sandlot.testing.over_sync import THREADS
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
-from sandlot.testing.service_suite.policies import POLICY
+from sandlot.testing.service_suite.commands.policies import POLICY
 from tests.service.served import served
 from tests.service.workers import engine_call, worker
 

@@ -12,18 +12,18 @@ The cases use only commands that bash and the fake's small shell run alike.
 """
 
 from sandlot.testing.over_sync import AsyncOverSync
-from sandlot.testing.service_suite.background import BackgroundCases, TerminalCases
-from sandlot.testing.service_suite.execs import ExecCases
+from sandlot.testing.service_suite.commands.background import BackgroundCases, TerminalCases
+from sandlot.testing.service_suite.commands.execs import ExecCases
+from sandlot.testing.service_suite.commands.output import EndsCases, MergedOutputCases
+from sandlot.testing.service_suite.commands.policies import PolicyCases
+from sandlot.testing.service_suite.commands.shells import ShellCases
+from sandlot.testing.service_suite.commands.streams import StreamCases
 from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
-from sandlot.testing.service_suite.output import EndsCases, MergedOutputCases
-from sandlot.testing.service_suite.policies import PolicyCases
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
-from sandlot.testing.service_suite.shells import ShellCases
-from sandlot.testing.service_suite.streams import StreamCases
 from sandlot.testing.service_suite.tenants import TenantCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases

@@ -10,7 +10,7 @@ from sandlot.client.async_client import AsyncClient
 from sandlot.domain.errors import SessionEnded
 from sandlot.domain.session import EndReason
 from sandlot.testing.eventually import eventually
-from sandlot.testing.service_suite.background import EventReader
+from sandlot.testing.service_suite.commands.background import EventReader
 from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,

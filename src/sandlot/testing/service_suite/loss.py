@@ -16,7 +16,7 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import LinkInterrupted, NotFound, SandboxLost, SandboxUnresponsive
 from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
-from sandlot.testing.service_suite.background import EventReader
+from sandlot.testing.service_suite.commands.background import EventReader
 from sandlot.testing.service_suite.harness import (
     Cases,
     ServiceHarness,

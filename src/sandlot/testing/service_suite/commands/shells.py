@@ -9,7 +9,7 @@ import pytest
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import InvalidRequest, NotFound
 from sandlot.domain.execution import Verdict
-from sandlot.testing.service_suite.background import EventReader
+from sandlot.testing.service_suite.commands.background import EventReader
 from sandlot.testing.service_suite.harness import Cases, ok, unique
 
 

@@ -13,7 +13,7 @@ from sandlot.domain.errors import Busy, Conflict, InvalidRequest
 from sandlot.domain.execution import OnLimit, Verdict
 from sandlot.domain.ids import is_exec_id, new_exec_id
 from sandlot.testing.eventually import eventually
-from sandlot.testing.service_suite.background import EventReader
+from sandlot.testing.service_suite.commands.background import EventReader
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, ok, unique
 
 
