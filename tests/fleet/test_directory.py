@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from sandlot.domain.errors import Busy
 from sandlot.fleet.directory.contract import PlacementRequest, SessionEntry, WorkerReport
 from sandlot.fleet.directory.encoding import pack_id
 from sandlot.fleet.directory.redis_directory import RedisDirectory
@@ -150,6 +152,23 @@ class TestRedis(DirectorySuite):
         assert await fleet.directory.sweep() == 2
         assert not await plain.exists(f"{prefix}w:w1:s", f"{prefix}w:w1")
         await plain.aclose()
+
+    async def test_counters_that_members_of_an_earlier_version_left_wrong(
+        self, fleet: Fleet, redis: RedisServer
+    ) -> None:
+        """They end sessions and reservations without counting. A tenant is not refused for what is gone."""
+        await fleet.offer("w1")
+        await fleet.settle()
+        await fleet.create(max_sessions=3, created_by="k")
+        use = f"{fleet_prefix(fleet)}use:t:acme"
+        plain = Redis.from_url(redis.url)
+        await plain.hincrby(use, "n", 40)
+        await plain.aclose()
+        await fleet.create(max_sessions=3)
+        assert (await fleet.directory.use("t:acme")).sessions == 2
+        await fleet.create(max_sessions=3)
+        with pytest.raises(Busy):
+            await fleet.create(max_sessions=3)
 
 
 def fleet_prefix(fleet: Fleet) -> str:

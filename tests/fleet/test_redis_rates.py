@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from sandlot.domain.callers.rates import Rate
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.rates import redis_rates
 from sandlot.fleet.rates.redis_rates import RedisRates
+from sandlot.fleet.redis.lua import Script
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 
 DEADLINE_S = 20.0
@@ -74,3 +76,22 @@ async def test_each_for_itself_while_redis_is_away(monkeypatch: pytest.MonkeyPat
             await asyncio.sleep(0.25)
         assert not rates._alone_until
         await directory.close()
+
+
+async def test_a_flood_costs_redis_next_to_nothing(redis: RedisServer) -> None:
+    """Otherwise a caller at its limit would keep a worker's reports waiting."""
+    directory = RedisDirectory.open(redis.url, cell="rates-3", deadline_s=DEADLINE_S)
+    rates, rate = RedisRates(directory.calls), Rate("flood", 0.5)
+    asked = 0
+
+    async def counting(script: Script, arguments: dict[str, Any]) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        return await directory.calls(script, arguments)
+
+    rates._calls = counting  # type: ignore[assignment]
+    taken = await asyncio.gather(*(rates.take([rate]) for _ in range(1000)))
+    assert sum(after.wait_s == 0 for [after] in taken) <= 2
+    assert asked <= 4  # the first, a refusal, and again if this took so long that one more was allowed
+    assert all(after.wait_s <= 2.01 for [after] in taken)
+    await directory.close()

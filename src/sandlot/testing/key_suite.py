@@ -240,3 +240,9 @@ class KeySuite:
         with pytest.raises(Conflict, match="2 tenants have limits of their own"):
             await store.set_limits("c", CallerLimits(sessions=1))
         assert set((await store.changes()).limits) == {"a", "b"}
+        # A tenant without limits leaves its place to another, and may lose them where all places are taken.
+        await store.set_limits("a", NO_LIMITS)
+        await store.set_limits("c", CallerLimits(sessions=1))
+        await store.set_limits("d", NO_LIMITS)
+        limited = {name for name, own in (await store.changes()).limits.items() if own != NO_LIMITS}
+        assert limited == {"b", "c"}

@@ -39,11 +39,9 @@ class Quotas:
         allowances = self._allowances(principal)
         for allowance in allowances:
             check_room(allowance, self.use(allowance.holder), use_of(session.limits))
-        limited = [(allowance, allowance.creates) for allowance in allowances]
-        rates = [(allowance, rate) for allowance, rate in limited if rate is not None]
-        for (allowance, _), taken in zip(
-            rates, self._rates.take_now([rate for _, rate in rates]), strict=True
-        ):
+        limited = [(one, rate) for one in allowances if (rate := one.creates) is not None]
+        after = self._rates.take_now([rate for _, rate in limited])
+        for (allowance, _), taken in zip(limited, after, strict=True):
             if taken.wait_s:
                 raise too_many_creates(allowance, taken.wait_s)
         self._opening[session.id] = session

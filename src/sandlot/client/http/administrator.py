@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from sandlot.client.http.transport.request import query, segment
 from sandlot.wire.http_bodies import wire_fields
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
 from sandlot.wire.tenant_bodies import LimitsBody, TenantBody, TenantPageBody
+
+P = TypeVar("P", KeyPageBody, TenantPageBody)
 
 _KEY: Final = msgspec.json.Decoder(KeyBody)
 _NEW_KEY: Final = msgspec.json.Decoder(NewKeyBody)
@@ -33,17 +35,9 @@ class Administrator(HttpService):
 
     async def keys(self, tenant: str | None = None) -> AsyncIterator[KeyBody]:
         """Iterate over the keys that the caller manages, page by page."""
-        after: str | None = None
-        while True:
-            path = "/v1/keys" + query(tenant=tenant, after=after, limit=1000)
-            page: KeyPageBody = self._connection.decode(
-                _KEYS, await self._call("GET", path, None, repeatable=True)
-            )
+        async for page in self._pages(_KEYS, "/v1/keys", tenant=tenant, limit=1000):
             for key in page.keys:
                 yield key
-            if page.next is None:
-                return
-            after = page.next
 
     async def revoke_key(self, key_id: str) -> KeyBody:
         answer = await self._call("DELETE", f"/v1/keys/{segment(key_id)}", None, repeatable=True)
@@ -58,16 +52,9 @@ class Administrator(HttpService):
 
     async def tenants(self) -> AsyncIterator[TenantBody]:
         """Iterate over the tenants that have limits of their own, page by page."""
-        after: str | None = None
-        while True:
-            path = "/v1/tenants" + query(after=after, limit=100)
-            answer = await self._call("GET", path, None, repeatable=True)
-            page: TenantPageBody = self._connection.decode(_TENANTS, answer)
+        async for page in self._pages(_TENANTS, "/v1/tenants", limit=100):
             for tenant in page.tenants:
                 yield tenant
-            if page.next is None:
-                return
-            after = page.next
 
     async def tenant(self, name: str) -> TenantBody:
         answer = await self._call("GET", f"/v1/tenants/{segment(name)}", None, repeatable=True)
@@ -79,3 +66,15 @@ class Administrator(HttpService):
         answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/limits", body, repeatable=True)
         tenant: TenantBody = self._connection.decode(_TENANT, answer)
         return tenant
+
+    async def _pages(
+        self, decoder: msgspec.json.Decoder[P], path: str, **options: str | int | None
+    ) -> AsyncIterator[P]:
+        after: str | None = None
+        while True:
+            answer = await self._call("GET", path + query(**options, after=after), None, repeatable=True)
+            page: P = self._connection.decode(decoder, answer)
+            yield page
+            if page.next is None:
+                return
+            after = page.next

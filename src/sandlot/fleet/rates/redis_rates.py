@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -42,7 +42,7 @@ class RedisRates:
         self._take = load_scripts(_SCRIPTS, before=GCRA, refused_when_full={"take"})["take"]
         self._own = RatesInMemory()
         self._alone_until = 0.0
-        self._turns: dict[Names, tuple[asyncio.Lock, int]] = {}  # with the number of calls that wait
+        self._turns: WeakValueDictionary[Names, asyncio.Lock] = WeakValueDictionary()
         self._refused: dict[Names, tuple[float, Sequence[Taken]]] = {}  # until when, and what Redis said
 
     async def take(self, rates: Sequence[Rate]) -> Sequence[Taken]:
@@ -51,35 +51,27 @@ class RedisRates:
             now = time.monotonic()
             if now < self._alone_until:
                 return self._own.take_now(rates)
-            until, said = self._refused.pop(names, (0.0, ()))
+            until, said = self._refused.get(names, (0.0, ()))
             if now < until:
-                self._refused[names] = until, said
                 return [_later(taken, until - now) for taken in said]
             taken = await self._ask(rates)
             wait_s = max(after.wait_s for after in taken)
             if wait_s:
-                self._refused[names] = time.monotonic() + wait_s, taken
+                self._refuse(names, time.monotonic() + wait_s, taken)
             return taken
 
-    @asynccontextmanager
-    async def _turn(self, names: Names) -> AsyncIterator[None]:
-        lock, waiting = self._turns.get(names, (asyncio.Lock(), 0))
-        self._turns[names] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            _, waiting = self._turns[names]
-            if waiting > 1:
-                self._turns[names] = lock, waiting - 1
-            else:
-                del self._turns[names]
-                self._forget_past()
+    def _turn(self, names: Names) -> asyncio.Lock:
+        """The lock of this caller. It lasts as long as a call holds it or waits for it."""
+        lock = self._turns.get(names)
+        if lock is None:
+            lock = self._turns[names] = asyncio.Lock()
+        return lock
 
-    def _forget_past(self) -> None:
+    def _refuse(self, names: Names, until: float, said: Sequence[Taken]) -> None:
         if len(self._refused) > MAX_REFUSED:
             now = time.monotonic()
-            self._refused = {names: one for names, one in self._refused.items() if one[0] > now}
+            self._refused = {known: one for known, one in self._refused.items() if one[0] > now}
+        self._refused[names] = until, said
 
     async def _ask(self, rates: Sequence[Rate]) -> Sequence[Taken]:
         try:
