@@ -19,6 +19,7 @@ from sandlot.api.edge.stream_limits import StreamLimits
 from sandlot.api.edge.uvicorn_protocols import BoundedWebSocketProtocol, http_protocol
 from sandlot.config.settings import ServerSettings, is_loopback
 from sandlot.domain.errors import Conflict
+from sandlot.wiring.freed_memory import return_freed_memory
 
 log = structlog.get_logger("sandlot.server")
 
@@ -100,6 +101,7 @@ class _Server(uvicorn.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
         serving = asyncio.create_task(self.serve([listener]), name="http server")
+        trimming = asyncio.create_task(return_freed_memory(), name="freed memory")
         try:
             await _wait_for_first(serving, stop_requested.wait(), *([] if until is None else [until()]))
             if stop_requested.is_set():
@@ -109,6 +111,8 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             self.force_exit = exit_forced.is_set()
             await serving
+            trimming.cancel()
+            await asyncio.gather(trimming, return_exceptions=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Calls cancelled by the shutdown are not errors. The client asks again by the exec id.
