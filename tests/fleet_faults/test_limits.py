@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import pytest
@@ -17,6 +19,7 @@ from sandlot.testing.eventually import eventually
 from sandlot.wire.key_bodies import CreateKeyBody
 from sandlot.wire.tenant_bodies import LimitsBody
 from tests.fleet_faults.rig import KEY, Fleet
+from tests.fleet_faults.waiting import works_again
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -129,6 +132,58 @@ async def test_members_die_meanwhile(fleet: Fleet) -> None:
         await crowd.fill()
         assert len(await crowd.sessions()) == QUOTA
     await fleet.settle()
+
+
+async def test_commands_at_once(fleet: Fleet) -> None:
+    """Straight and through two coordinators, on three workers, of which one dies by kill -9."""
+    async with tenant(fleet, "busy", execs=QUOTA) as busy, AsyncExitStack() as stack:
+        sessions = [await busy.clients[number % 2].create() for number in range(6)]
+        for number in range(2):
+            proxied = await stack.enter_async_context(fleet.client(number, key=busy.key, straight=False))
+            sessions += [await proxied.get(session.id) for session in sessions[:6]]
+
+        async def start(number: int) -> None:
+            await sessions[number % len(sessions)].start("sleep 600", exec_id=f"e{number}")
+
+        answers = await asyncio.gather(*(start(number) for number in range(CROWD)), return_exceptions=True)
+        begun = [number for number, answer in enumerate(answers) if answer is None]
+        others = [answer for answer in answers if answer is not None]
+        assert all(isinstance(answer, errors.Busy) for answer in others), others[:3]
+
+        async def running() -> list[tuple[AsyncSession, str]]:
+            return [
+                (session, known.exec_id)
+                for session in sessions[:6]
+                for known in await session.execs()
+                if known.running
+            ]
+
+        assert len(begun) == len(await running()) == QUOTA
+        # Its next life counts what still runs in its sandboxes.
+        worker = fleet.worker_of(sessions[begun[0] % 6])
+        await worker.kill()
+        await worker.start()
+        await works_again(lambda: _refusal(sessions[begun[0] % 6]), "execs")
+        assert len(await running()) == QUOTA
+        for session, exec_id in await running():
+            await (await session.exec(exec_id)).kill()
+        for session in sessions[:6]:
+            await works_again(partial(session.run, "echo free"), "free\n")
+    await fleet.settle()
+
+
+@dataclass
+class _Refused:
+    output: str
+
+
+async def _refusal(session: AsyncSession) -> _Refused:
+    """Which limit refuses a command."""
+    try:
+        await session.run("true")
+    except errors.Busy as error:
+        return _Refused(str(error.details.get("limit")))
+    raise AssertionError("one command too many")
 
 
 async def test_calls_through_every_member(fleet: Fleet) -> None:

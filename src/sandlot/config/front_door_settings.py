@@ -69,7 +69,7 @@ class FrontDoorSettings(BaseSettings):
     tenant_limits: str = Field(
         "",
         description=(
-            "What each tenant may use, as in `sessions=10 cpus=8 memory_mb=16384 creates_per_s=2 "
+            "What each tenant may use, as in `sessions=10 cpus=8 memory_mb=16384 execs=50 creates_per_s=2 "
             "calls_per_s=50`. What is not named is not limited. `sandlot tenants limit` sets other limits "
             "for one tenant. Needs SANDLOT_API_KEY. In a fleet, use the same value on all members."
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from sandlot.domain.callers.limits import CallerLimits, Use
@@ -16,6 +16,7 @@ class LimitsBody:
     sessions: sessions at once. Lost ones count until they are deleted.
     cpus: processor cores of all their sandboxes together; may be a fraction.
     memory_mb: memory of all their sandboxes together, in MiB.
+    execs: commands that run at once, in all sessions together.
     creates_per_s: new sessions per second; may be a fraction.
     calls_per_s: calls per second; may be a fraction.
     """
@@ -25,15 +26,16 @@ class LimitsBody:
     sessions: int | None = None
     cpus: float | None = None
     memory_mb: int | None = None
+    execs: int | None = None
     creates_per_s: float | None = None
     calls_per_s: float | None = None
 
     @classmethod
     def of(cls, limits: CallerLimits) -> LimitsBody:
-        return cls(limits.sessions, limits.cpus, limits.memory_mb, limits.creates_per_s, limits.calls_per_s)
+        return cls(**asdict(limits))
 
     def to_domain(self) -> CallerLimits:
-        return CallerLimits(self.sessions, self.cpus, self.memory_mb, self.creates_per_s, self.calls_per_s)
+        return CallerLimits(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

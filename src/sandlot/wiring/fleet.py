@@ -14,6 +14,7 @@ from sandlot.client.http.transport.connection import Connection
 from sandlot.config.fleet_settings import FleetSettings, MemberSettings
 from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
+from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import Recorder
@@ -26,6 +27,7 @@ from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.fleet.membership.membership import Membership
 from sandlot.fleet.rates.redis_rates import RedisRates
+from sandlot.fleet.slots.redis_slots import RedisSlots
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
@@ -79,8 +81,9 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         settings.data_dir.absolute(),
         keys=keys.fingerprints,
     )
-    worker = await build_worker(settings, registrar=membership)
     ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits)
+    slots = RedisSlots(directory.calls, settings.worker_id)
+    worker = await build_worker(settings, registrar=membership, slots=ExecSlots(ring.allowances, slots))
     app = create_app(
         worker,
         api_key=settings.key,
@@ -107,6 +110,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         with starting(settings):
             membership.lock()
             await worker.open()
+        slots.open()
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
@@ -120,6 +124,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         listener.close()
         await ring.close()
         await worker.close()
+        await slots.close()
         await membership.close()
         await directory.close()
 

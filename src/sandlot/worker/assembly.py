@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.domain.callers.limits import AllowancesOf
+from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.environment import Recipe
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
@@ -55,6 +56,7 @@ def assemble(
     options: WorkerOptions,
     registrar: Registrar,
     allowances: AllowancesOf,
+    slots: ExecSlots,
 ) -> WorkerParts:
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
@@ -66,7 +68,7 @@ def assemble(
     }
     one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
-    history = History(database.parent, options.worker_id, options.history)
+    history = History(database.parent, options.worker_id, options.history, slots)
     sessions = SessionLifecycle(
         store=store,
         removals=removals,

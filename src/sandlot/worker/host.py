@@ -13,6 +13,7 @@ import structlog
 from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
+from sandlot.domain.callers.slots import ExecSlots, SlotsInMemory
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
 from sandlot.domain.history.recorder import Recorder
@@ -50,12 +51,16 @@ class WorkerHost:
         options: WorkerOptions | None = None,
         registrar: Registrar | None = None,
         allowances: AllowancesOf = no_allowances,
+        slots: ExecSlots | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         recipes, registrar = dict(recipes), registrar or Unregistered()
-        self._parts = parts = assemble(provider, database, recipes, self._options, registrar, allowances)
+        slots = slots or ExecSlots(allowances, SlotsInMemory())
+        self._parts = parts = assemble(
+            provider, database, recipes, self._options, registrar, allowances, slots
+        )
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
         self._sandboxes = parts.sandboxes

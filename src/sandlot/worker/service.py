@@ -115,10 +115,11 @@ class WorkerService:
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
-            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
-            with self._history.execs.followed_if_left(live_session, sandbox, bounded.exec_id):
-                async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
-                    result = await sandbox.run(bounded, stdin, on_start=on_start)
+            async with (
+                self._history.execs.starting(live_session, sandbox, bounded, self._principal) as on_start,
+                live_session.awaiting_response(ends_s, overdue_after_s=overdue_s),
+            ):
+                result = await sandbox.run(bounded, stdin, on_start=on_start)
             self._history.execs.ended(session_id, bounded.exec_id, result.exited)
             return with_session(result, live_session, generation)
 
@@ -135,8 +136,9 @@ class WorkerService:
         bounded = self._options.with_bounded_timeout(request)
         await self._check_policy(session_id, request)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
-            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
-            started = await sandbox.start(bounded, offset=offset, on_start=on_start)
+            starting = self._history.execs.starting(live_session, sandbox, bounded, self._principal)
+            async with starting as on_start:
+                started = await sandbox.start(bounded, offset=offset, on_start=on_start)
             self._history.execs.follow(live_session, sandbox, bounded.exec_id, after_s=FOLLOW_AFTER_S)
             return self._execution(started, live_session, sandbox, offset)
 

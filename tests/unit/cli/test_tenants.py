@@ -15,8 +15,8 @@ __all__ = ["at"]
 async def test_limits_on_the_command_line(at: dict[str, str]) -> None:
     table, _ = await sandlot("tenants", "limit", "acme", "sessions=1", "calls_per_s=50", **at)
     assert [line.split("\t") for line in table.splitlines()] == [
-        ["TENANT", "SESSIONS", "CORES", "MEMORY MIB", "CREATES/S", "CALLS/S"],
-        ["acme", "0 of 1", "0", "0", "no limit", "50"],
+        ["TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S"],
+        ["acme", "0 of 1", "0", "0", "no limit", "no limit", "50"],
     ]
     out, _ = await sandlot("keys", "create", "a", "--tenant", "acme", "--limit", "cpus=2", "--json", **at)
     key = json.loads(out)
@@ -34,6 +34,7 @@ async def test_limits_on_the_command_line(at: dict[str, str]) -> None:
         "sessions": None,
         "cpus": None,
         "memory_mb": 4096,
+        "execs": None,
         "creates_per_s": None,
         "calls_per_s": 50.0,
     }

@@ -56,7 +56,7 @@ def create(
             "--limit",
             metavar="LIMIT=NUMBER",
             help="Limit what the key's holder may use, beside the tenant's limits: sessions=N, cpus=N, "
-            "memory_mb=N, creates_per_s=N or calls_per_s=N. Can be repeated.",
+            "memory_mb=N, execs=N, creates_per_s=N or calls_per_s=N. Can be repeated.",
             show_default="none",
         ),
     ] = None,

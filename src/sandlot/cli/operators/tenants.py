@@ -49,8 +49,8 @@ def limit(
         list[str],
         typer.Argument(
             metavar="LIMIT=NUMBER...",
-            help="sessions=N, cpus=N, memory_mb=N, creates_per_s=N or calls_per_s=N. N is a number, or none "
-            "to take the limit away.",
+            help="sessions=N, cpus=N, memory_mb=N, execs=N, creates_per_s=N or calls_per_s=N. N is a number, "
+            "or none to take the limit away.",
         ),
     ],
     as_json: Json = False,
@@ -82,15 +82,16 @@ def _show(tenants: list[TenantBody], as_json: bool) -> None:
         display.print_json(tenants)
         return
     display.print_table(
-        ("TENANT", "SESSIONS", "CORES", "MEMORY MIB", "CREATES/S", "CALLS/S"),
+        ("TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S"),
         [
             (
                 tenant.tenant,
                 _used(tenant.use.sessions, tenant.limits.sessions),
                 _used(tenant.use.cpus, tenant.limits.cpus),
                 _used(tenant.use.memory_mb, tenant.limits.memory_mb),
-                _rate(tenant.limits, "creates_per_s"),
-                _rate(tenant.limits, "calls_per_s"),
+                _most(tenant.limits, "execs"),
+                _most(tenant.limits, "creates_per_s"),
+                _most(tenant.limits, "calls_per_s"),
             )
             for tenant in tenants
         ],
@@ -102,6 +103,6 @@ def _used(used: float, most: float | None) -> str:
     return f"{used:g}" if most is None else f"{used:g} of {most:g}"
 
 
-def _rate(limits: LimitsBody, name: str) -> str:
+def _most(limits: LimitsBody, name: str) -> str:
     value = getattr(limits, name)
     return "no limit" if value is None else f"{value:g}"

@@ -24,6 +24,7 @@ LIMIT_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "sessions": (0, 1_000_000),
     "cpus": (0, 1_000_000.0),
     "memory_mb": (0, 1_000_000_000),
+    "execs": (0, 1_000_000),
     "creates_per_s": (0.001, 100_000.0),
     "calls_per_s": (0.001, 100_000.0),
 }
@@ -36,6 +37,7 @@ class CallerLimits:
     sessions: sessions at once. Lost ones count until they are deleted.
     cpus: processor cores of all their sandboxes together; may be a fraction.
     memory_mb: memory of all their sandboxes together, in MiB.
+    execs: commands that run at once, in all sessions together.
     creates_per_s: new sessions per second; may be a fraction.
     calls_per_s: calls per second; may be a fraction.
     """
@@ -43,6 +45,7 @@ class CallerLimits:
     sessions: int | None = None
     cpus: float | None = None
     memory_mb: int | None = None
+    execs: int | None = None
     creates_per_s: float | None = None
     calls_per_s: float | None = None
 
@@ -84,7 +87,7 @@ def parse_limits(text: str) -> CallerLimits:
             )
         if name in found:
             raise InvalidRequest(f"Limit {name} is given twice.")
-        whole = name in ("sessions", "memory_mb")
+        whole = name in ("sessions", "memory_mb", "execs")
         try:
             found[name] = int(value) if whole else float(value)
         except ValueError:
@@ -210,6 +213,17 @@ def limit_reached(allowance: Allowance, limit: str, more: Use) -> Busy:
         "an administrator for more.",
         retry_after_s=5.0,
         details=details,
+    )
+
+
+def too_many_execs(allowance: Allowance) -> Busy:
+    most = allowance.limits.execs
+    advice = "Wait for one to end, or kill one." if most else "Ask an administrator for more."
+    return Busy(
+        f"{allowance.title} may run {_count(most, 'command')} at once. {advice}",
+        retryable=bool(most),
+        retry_after_s=1.0 if most else None,
+        details={"reason": "quota", "limit": "execs", "at_most": most},
     )
 
 

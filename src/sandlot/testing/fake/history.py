@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sandlot.domain.callers.limits import Allowance, holders_of, too_many_execs
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.files import ArchiveSummary, FileEntry
@@ -36,6 +37,14 @@ class FakeHistory:
             if created:
                 self.recorder.session_created(session)
             self.recorder.session_claimed(session)
+
+    def check_slots(self, allowances: Sequence[Allowance]) -> None:
+        """Raise ``Busy`` if a holder runs as many commands as it may."""
+        for allowance in allowances:
+            running = [holders_of(one.tenant, one.key_id) for one in self._started.values()]
+            most = allowance.limits.execs
+            if most is not None and sum(allowance.holder in holders for holders in running) >= most:
+                raise too_many_execs(allowance)
 
     def exec_started(self, record: Record, request: ExecRequest, caller: Principal) -> None:
         started = self.recorder.exec_started(record.session, request, record.request.env, caller)

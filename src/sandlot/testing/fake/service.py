@@ -253,6 +253,8 @@ class FakeService:
             decision = decide(policy, read_request(request.command, request.argv, request.env))
             check_decision(decision, policy, approved=request.approved)
         new = not computer.has_exec(request.exec_id)
+        if new:
+            self._history.check_slots(self._allowances(self._principal))
         reader = computer.start(request, offset=offset)
         if new:
             self.calls.append(Call(session_id, request))

@@ -1,4 +1,4 @@
-"""Sees to it that each command whose start is recorded gets an end in the history, once.
+"""Sees the end of each command: the history records it, once, and the caller's slot becomes free.
 
 Whoever reads a command's events sees its end. A command that nobody reads is followed by a reader of our own,
 which takes no output. If an end cannot be seen, because the sandbox is gone, the history says so.
@@ -7,11 +7,12 @@ which takes no output. If an end cannot be seen, because the sandbox is gone, th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 from sandlot.domain.callers.principal import Principal
+from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import ExecRequest, Exited, Started
 from sandlot.domain.history.recorder import Recorder, Subject
@@ -26,34 +27,38 @@ LONGEST_PAUSE_S: Final = 30.0
 # Beyond all output, so that the agent sends the end and nothing else.
 NO_OUTPUT: Final = 2**62
 
+OnStart = Callable[[Started], None]
+
 
 class ExecEnds:
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, slots: ExecSlots) -> None:
         self._recorder = recorder
-        self._started: dict[str, dict[str, Subject]] = {}  # by session and exec
+        self._slots = slots
+        # By session and exec. None: the history does not know the command, and it only has a slot.
+        self._started: dict[str, dict[str, Subject | None]] = {}
         self._followers: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    def on_start(
-        self, live_session: LiveSession, request: ExecRequest, caller: Principal
-    ) -> Callable[[Started], None] | None:
-        """What to call once the agent has started the command."""
-        if not self._recorder.on:
-            return None
+    @asynccontextmanager
+    async def starting(
+        self, live_session: LiveSession, sandbox: Sandbox, request: ExecRequest, caller: Principal
+    ) -> AsyncIterator[OnStart | None]:
+        """A context for starting a command. Raises ``Busy`` if the caller has no slot for it.
+
+        It gives what to call once the agent has started the command. A command may run although an error
+        ended the context, so it is followed.
+        """
+        session, exec_id = live_session.session, request.exec_id
+        if await self._slots.take(caller, session.id, exec_id):
+            self._started.setdefault(session.id, {})[exec_id] = None
 
         def started(event: Started) -> None:
-            session, env = live_session.session, live_session.record.env
             # The agent never runs an id twice. Asked for the same command again, it shows the first one.
             if not event.existing:
-                subject = self._recorder.exec_started(session, request, env, caller)
-                self._started.setdefault(session.id, {})[request.exec_id] = subject
+                subject = self._recorder.exec_started(session, request, live_session.record.env, caller)
+                self._started.setdefault(session.id, {})[exec_id] = subject
 
-        return started
-
-    @contextmanager
-    def followed_if_left(self, live_session: LiveSession, sandbox: Sandbox, exec_id: str) -> Iterator[None]:
-        """A context for waiting for a command's end. If it is left earlier, the command is followed."""
         try:
-            yield
+            yield started if self._recorder.on else None
         except BaseException:
             self.follow(live_session, sandbox, exec_id)
             raise
@@ -78,6 +83,8 @@ class ExecEnds:
         """Take over the commands that an earlier process has started."""
         if started:
             self._started[session_id] = dict(started)
+        for exec_id, subject in started.items():
+            self._slots.resume(subject.tenant, subject.key_id, session_id, exec_id)
 
     def follow_all(self, live_session: LiveSession, sandbox: Sandbox) -> None:
         for exec_id in self._started.get(live_session.session.id, ()):
@@ -106,6 +113,7 @@ class ExecEnds:
         started = None if of_session is None else of_session.pop(exec_id, None)
         if of_session is not None and not of_session:
             del self._started[session_id]
+        self._slots.release(session_id, exec_id)
         follower = self._followers.get((session_id, exec_id))
         if follower is not None and follower is not asyncio.current_task():
             follower.cancel()

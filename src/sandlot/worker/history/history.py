@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandlot.domain.callers.principal import Principal
+from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.positions import EventTimes, worker_tag
@@ -30,7 +31,7 @@ FOLLOW_PAUSE_S: Final = 0.1
 class History:
     """Open it before anything is recorded. ``recorder`` records; ``execs`` sees the ends of commands."""
 
-    def __init__(self, folder: Path, worker_id: str, options: HistoryOptions) -> None:
+    def __init__(self, folder: Path, worker_id: str, options: HistoryOptions, slots: ExecSlots) -> None:
         self._options = options
         tag = worker_tag(worker_id)
         self._store = HistoryStore(folder, tag)
@@ -43,7 +44,7 @@ class History:
             secrets=options.secrets,
             on=options.enabled,
         )
-        self.execs = ExecEnds(self.recorder)
+        self.execs = ExecEnds(self.recorder, slots)
         self._closed = False
 
     async def open(self) -> None:
