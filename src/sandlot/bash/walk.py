@@ -164,10 +164,13 @@ class Walk:
         end = node.start_byte
         for child in node.children:
             kind = child.type
-            if child.start_byte - end > 1:
-                self._check_gap(node, end, child.start_byte)
+            start = child.start_byte
+            if start - end > 1:
+                self._check_gap(node, end, start)
             end = child.end_byte
-            if kind == "variable_assignment":
+            if kind == "word":  # most are
+                words += reader.words(child)
+            elif kind == "variable_assignment":
                 feeding += self.visit(child, ())
             elif not child.is_named:
                 if kind != "$":  # of $"…"
@@ -187,8 +190,9 @@ class Walk:
         if own_redirects:
             more, behind, late = self._redirects(own_redirects, upstream, reader, words)
             inputs += more
-        for doubt in dict.fromkeys(reader.doubts):
-            self._doubt(node, doubt)
+        if reader.doubts:
+            for doubt in dict.fromkeys(reader.doubts):
+                self._doubt(node, doubt)
         nested = self._each(reader.nested, ()) if reader.nested else ()
         before = len(self.steps)
         programs = self._run(words, inputs, upstream + nested)

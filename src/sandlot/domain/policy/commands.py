@@ -7,7 +7,7 @@ the words, so that a rule can tell "does not match" from "nobody can know yet".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 # Stands for any text: a variable, the output of a command. Bash text cannot contain it.
 UNKNOWN: Final = "\0"
@@ -15,8 +15,8 @@ UNKNOWN: Final = "\0"
 WILDCARD: Final = "\1"
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+# Words and commands are named tuples, which are made quicker than frozen dataclasses: a reading makes hundreds.
+class Word(NamedTuple):
     """One word of a command.
 
     source: the word as it is written.
@@ -33,8 +33,7 @@ class Word:
         return UNKNOWN not in self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A program that runs, with its arguments.
 
     program: its name or path.
