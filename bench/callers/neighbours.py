@@ -20,7 +20,7 @@ from sandlot.wire.tenant_bodies import LimitsBody
 
 BAR = 1.5
 POOL = 6
-LIMITS = LimitsBody(sessions=4, creates_per_s=1, calls_per_s=20)
+LIMITS = LimitsBody(sessions=4, execs=2, creates_per_s=1, calls_per_s=20)
 FLOODERS = 20
 # Between two measurements of the quiet tenant, as a person's agent works.
 PAUSE_S = 0.05

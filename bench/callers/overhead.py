@@ -1,4 +1,4 @@
-"""What a caller's key, tenant and limits cost: creates and commands beside a server without them.
+"""What keys, tenants, limits and the history cost: creates and commands beside a server without them.
 
 Two servers run side by side and take turns, so that both meet the same machine.
 """
@@ -17,7 +17,7 @@ from sandlot import AsyncClient, AsyncSession
 BAR = 1.15
 POOL = 4
 # Far above what the benchmark uses: each call is counted, and none is refused.
-LIMITS = "sessions=1000 cpus=1000 memory_mb=1000000 creates_per_s=10000 calls_per_s=10000"
+LIMITS = "sessions=1000 cpus=1000 memory_mb=1000000 execs=1000 creates_per_s=10000 calls_per_s=10000"
 
 
 async def one_create(client: AsyncClient, server: Served) -> float:
@@ -39,7 +39,7 @@ async def one_exec(session: AsyncSession) -> float:
 
 async def measure(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     async with (
-        serving(pool_size=POOL, pool_min=POOL) as plain,
+        serving(pool_size=POOL, pool_min=POOL, history="false") as plain,
         serving(pool_size=POOL, pool_min=POOL, api_key=ADMINISTRATOR, tenant_limits=LIMITS) as keyed,
     ):
         key = await new_key(keyed.url, "acme")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
-from sandlot.domain.callers.limits import Allowance, AllowancesOf, holders_of, too_many_execs
+from sandlot.domain.callers.limits import Allowance, AllowancesOf, holders_of, no_allowances, too_many_execs
 from sandlot.domain.callers.principal import Principal
 
 
@@ -89,3 +89,11 @@ class ExecSlots:
 
     def release(self, session_id: str, exec_id: str) -> None:
         self._slots.release(f"{session_id}/{exec_id}")
+
+
+class _NoSlots(SlotsInMemory):
+    def resume(self, name: str, holders: Sequence[str]) -> None: ...
+
+
+# Where nobody has a limit of commands.
+UNCOUNTED: Final = ExecSlots(no_allowances, _NoSlots())

@@ -15,7 +15,7 @@ UNKNOWN: Final = "\0"
 WILDCARD: Final = "\1"
 
 
-# Words and commands are named tuples, which are made quicker than frozen dataclasses: a reading makes hundreds.
+# A reading makes hundreds of words and commands. Named tuples are made quicker than frozen dataclasses.
 class Word(NamedTuple):
     """One word of a command.
 

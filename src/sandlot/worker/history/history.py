@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.callers.slots import ExecSlots
+from sandlot.domain.callers.slots import UNCOUNTED, ExecSlots
 from sandlot.domain.errors import Unavailable, Unsupported
 from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.positions import EventTimes, worker_tag
@@ -31,7 +31,9 @@ FOLLOW_PAUSE_S: Final = 0.1
 class History:
     """Open it before anything is recorded. ``recorder`` records; ``execs`` sees the ends of commands."""
 
-    def __init__(self, folder: Path, worker_id: str, options: HistoryOptions, slots: ExecSlots) -> None:
+    def __init__(
+        self, folder: Path, worker_id: str, options: HistoryOptions, slots: ExecSlots = UNCOUNTED
+    ) -> None:
         self._options = options
         tag = worker_tag(worker_id)
         self._store = HistoryStore(folder, tag)
