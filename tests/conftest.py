@@ -20,6 +20,8 @@ pytest_plugins = ["tests.gate.plugin"]
 pytest.register_assert_rewrite("sandlot.testing")
 # A loaded machine is not a failure: hypothesis would count a pause of 0.2 s in an example as one.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For the gate: the same examples in each run of the same source. `make check-all` tries new ones.
+settings.register_profile("gate", settings.get_profile("unhurried"), derandomize=True)
 settings.load_profile("unhurried")
 
 TASKS_SECONDS = 10.0  # what was cancelled or dropped has its last steps to do
