@@ -88,6 +88,19 @@ async def test_a_workers_own_slots_are_free_at_once(redis: RedisServer) -> None:
         assert not await slots.take("s/0", at_most(tenant=1))
 
 
+async def test_asked_for_twice_at_once(redis: RedisServer) -> None:
+    """A client that gave up and asks again must not get a slot because the first request waits for one."""
+    async with workers(redis.url, "slots-6", count=2) as [slots, other]:
+        await other.take("s/a", at_most(tenant=1))
+        answers = await asyncio.gather(
+            *(slots.take("s/b", at_most(tenant=1)) for _ in range(10)), return_exceptions=True
+        )
+        assert all(isinstance(answer, Busy) for answer in answers)
+        other.release("s/a")
+        await one_more(slots, "s/b", at_most(tenant=1))
+        assert not await slots.take("s/b", at_most(tenant=1))
+
+
 async def test_a_dead_worker_and_its_next_life(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_slots, "LIFE_S", 1.0)
     monkeypatch.setattr(redis_slots, "RENEW_EVERY_S", 0.2)

@@ -67,22 +67,22 @@ async def test_commands_at_once(keyed: Keyed) -> None:
     key = new["secret"]
     await put(keyed, "acme", execs=2)
     sessions = [(await keyed.post("/v1/sessions", key, {})).json()["id"] for _ in range(2)]
-    paths = [f"/v1/sessions/{session}/execs" for session in sessions]
+    paths = [f"/v1/sessions/{session}/exec" for session in sessions]
     for number in range(2):
-        started = await keyed.post(paths[number], key, {"command": "sleep 60", "exec_id": f"e{number}"})
-        assert started.status_code == 201
-    refused = await keyed.post(paths[0], key, {"command": "true"})
+        asked = {"command": "sleep 60", "exec_id": f"e{number}", "background": True}
+        assert (await keyed.post(paths[number], key, asked)).is_success
+    refused = await keyed.post(paths[0], key, {"command": "true", "background": True})
     assert code(refused) == (429, "busy")
     assert "Tenant acme may run 2 commands at once. Wait for one to end" in refused.json()["detail"]
     assert refused.json()["details"]["limit"] == "execs"
-    assert (await keyed.post(f"/v1/sessions/{sessions[0]}/exec", key, {"command": "true"})).status_code == 429
+    assert (await keyed.post(paths[0], key, {"command": "true"})).status_code == 429
     theirs = (await keyed.post("/v1/sessions", other, {})).json()["id"]
     assert (await keyed.post(f"/v1/sessions/{theirs}/exec", other, {"command": "true"})).status_code == 200
-    assert (await keyed.post(f"{paths[1]}/e1/kill", key)).status_code == 200
+    ended = await keyed.live.client.delete(f"{paths[1]}s/e1", headers=bearer(key))
+    assert ended.status_code == 200
 
     async def runs() -> bool:
-        answer = await keyed.post(f"/v1/sessions/{sessions[0]}/exec", key, {"command": "true"})
-        return answer.status_code == 200
+        return (await keyed.post(paths[0], key, {"command": "true"})).status_code == 200
 
     await eventually(runs, 10, "one has ended, so one more may run")
 

@@ -36,16 +36,19 @@ class SlotsInMemory:
         self._taken: dict[str, int] = {}  # by holder
 
     async def take(self, name: str, allowances: Sequence[Allowance]) -> bool:
-        return self.take_now(name, allowances)
+        # Nothing is awaited between the check and the count, so parallel commands cannot exceed a limit.
+        if not self.needs(name, allowances):
+            return False
+        self.resume(name, [allowance.holder for allowance in allowances])
+        return True
 
-    def take_now(self, name: str, allowances: Sequence[Allowance]) -> bool:
-        """Nothing is awaited between the check and the count, so parallel commands cannot exceed a limit."""
+    def needs(self, name: str, allowances: Sequence[Allowance]) -> bool:
+        """Whether the command has no slots yet. Raises ``Busy`` if there are none for it."""
         if name in self._holders:
             return False
         for allowance in allowances:
             if self._taken.get(allowance.holder, 0) >= (allowance.limits.execs or 0):
                 raise too_many_execs(allowance)
-        self.resume(name, [allowance.holder for allowance in allowances])
         return True
 
     def resume(self, name: str, holders: Sequence[str]) -> None:

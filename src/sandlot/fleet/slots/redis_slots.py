@@ -68,20 +68,21 @@ class RedisSlots:
         await self._background.cancel()
 
     async def take(self, name: str, allowances: Sequence[Allowance]) -> bool:
-        if not self._own.take_now(name, allowances):
-            return False
         names = tuple(allowance.holder for allowance in allowances)
-        try:
-            # One call at a time for each caller: see REFUSED_FOR_S.
-            async with self._turns.setdefault(names, asyncio.Lock()):
+        # One at a time for each caller: see REFUSED_FOR_S. And whoever asks for the same command again
+        # meanwhile must not take it for one that has its slots.
+        async with self._turns.setdefault(names, asyncio.Lock()):
+            if not self._own.needs(name, allowances):
+                return False
+            try:
                 full = await self._full(name, names, allowances)
-        except BaseException:
-            self.release(name)  # cancelled: Redis may have given the slot
-            raise
-        if full is not None:
-            self._own.release(name)
-            raise too_many_execs(full)
-        return True
+            except BaseException:
+                self._free(name, names)  # cancelled: Redis may have given them
+                raise
+            if full is not None:
+                raise too_many_execs(full)
+            self._own.resume(name, names)
+            return True
 
     async def _full(self, name: str, names: Names, allowances: Sequence[Allowance]) -> Allowance | None:
         """The allowance that has no slot left for the command. None if it has got its slots."""
@@ -113,7 +114,10 @@ class RedisSlots:
         self._own.resume(name, holders)
 
     def release(self, name: str) -> None:
-        self._released += [(holder, f"{self._worker_id}/{name}") for holder in self._own.released(name)]
+        self._free(name, self._own.released(name))
+
+    def _free(self, name: str, holders: Sequence[str]) -> None:
+        self._released += [(holder, f"{self._worker_id}/{name}") for holder in holders]
         del self._released[:-MOST_RELEASED]
         if self._released:
             self._news.set()
