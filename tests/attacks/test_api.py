@@ -1,9 +1,12 @@
-"""85, 86, 88, 91: ids and tokens that are not the caller's. A real server, without an engine behind it."""
+"""85, 86, 88, 91, 95: ids, tokens and rates that are not the caller's. A real server, without an engine behind it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,21 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from sandlot.api.app import routed_app
+from sandlot.api.edge.key_ring import KeyRing
+from sandlot.config.reading import server_settings
+from sandlot.domain.callers.keys import issue
+from sandlot.domain.callers.limits import CallerLimits
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.ids import new_exec_id, new_sandbox_id, new_session_id
 from sandlot.testing import FakeService
+from sandlot.wiring.http import serve_app
+from sandlot.worker.store.keys import SqliteKeys
 from tests.fleet.straight_rig import Rig, rigged
 from tests.service.served import served
 
@@ -180,3 +191,57 @@ def authorized(rig: Rig, session_id: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         base_url=rig.worker_url, headers={"Authorization": f"Bearer {token}"}, timeout=20
     )
+
+
+async def test_95_no_header_gives_a_new_rate(tmp_path: Path) -> None:
+    """A rate belongs to a key's tenant, whatever a request says about where it comes from."""
+    store = SqliteKeys(tmp_path)
+    await store.open()
+    ring = KeyRing(store)
+    await ring.open()
+    service = FakeService()
+    new = issue(OWNER, time.time(), name="x", tenant="acme")
+    await ring.add(new.key)
+    await ring.set_limits("acme", CallerLimits(calls_per_s=0.01))
+    async with served(service, api_key=KEY, keys=ring) as url, httpx.AsyncClient(base_url=url) as http:
+        key = {"Authorization": f"Bearer {new.text}"}
+        assert (await http.get("/v1/sessions", headers=key)).status_code == 200
+        for claimed in (
+            {"X-Forwarded-For": "203.0.113.7"},
+            {"Forwarded": "for=203.0.113.7"},
+            {"X-Real-IP": "203.0.113.7"},
+            {"X-Forwarded-Host": "elsewhere"},
+            {"X-Request-Id": "another"},
+            {"X-API-Key": new.text},
+        ):
+            answer = await http.get("/v1/sessions", headers={**key, **claimed})
+            assert (answer.status_code, answer.json()["code"]) == (429, "busy"), claimed
+        assert (await http.get("/v1/sessions", headers={"X-API-Key": new.text})).status_code == 429
+    await service.close()
+    await ring.close()
+    await store.close()
+
+
+async def test_95_no_client_chooses_its_address() -> None:
+    """Limits per address count the connection's own, on the server as ``sandlot serve`` sets it up."""
+    addresses: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        addresses.append(scope["client"][0])
+        await PlainTextResponse(scope["scheme"])(scope, receive, send)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    port, done = listener.getsockname()[1], asyncio.Event()
+
+    async def nothing() -> None: ...
+
+    async def until_done() -> None:
+        await done.wait()
+
+    serving = asyncio.create_task(serve_app(app, listener, nothing, server_settings(), until=until_done))
+    headers = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https", "Forwarded": "for=203.0.113.7"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        assert (await http.get("/", headers=headers)).text == "http"
+    done.set()
+    await serving
+    assert addresses == ["127.0.0.1"]

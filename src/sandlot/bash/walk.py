@@ -1,7 +1,7 @@
 """Walks over a parse tree and lists everything that the text runs, writes and assigns.
 
-Every kind of node has its place in the tables below. A kind that is in none of them, an error of the parser,
-or text that bash is known to read in another way than the parser, is reported as unclear.
+Every kind of node has its place here or in the tables of ``nodes``. A kind that has none, an error of the
+parser, or text that bash is known to read in another way than the parser, is reported as unclear.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sandlot.bash import nodes
 from sandlot.bash.budget import Budget
 from sandlot.bash.heredocs import Heredoc, read_heredoc
-from sandlot.bash.words import WordReader, is_hiding, node_text
+from sandlot.bash.variables import HIDDEN_IN_QUOTES, declared, variable
+from sandlot.bash.words import WordReader, is_hiding, is_hiding_in_quotes, node_text
 from sandlot.bash.wrappers import NOTHING, Runs, as_script, what_runs
 from sandlot.domain.policy.commands import (
     UNKNOWN,
@@ -27,22 +29,6 @@ from sandlot.domain.policy.commands import (
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Nodes that only hold others.
-_HOLDERS: Final = frozenset({
-    "program", "list", "subshell", "compound_statement", "do_group", "if_statement", "elif_clause",
-    "else_clause", "while_statement", "for_statement", "c_style_for_statement", "case_statement", "case_item",
-    "negated_command", "command_substitution", "process_substitution", "test_command", "binary_expression",
-    "unary_expression", "ternary_expression", "postfix_expression", "parenthesized_expression", "subscript",
-    "arithmetic_expansion", "simple_expansion", "string", "concatenation", "translated_string", "array",
-    "variable_assignments", "declaration_command", "unset_command", "command_name",
-})  # fmt: skip
-# Text without commands in it, as far as the parser can tell.
-_LEAVES: Final = frozenset({
-    "word", "number", "variable_name", "special_variable_name", "test_operator", "file_descriptor", "regex",
-    "extglob_pattern", "string_content", "heredoc_content", "brace_expression",
-})  # fmt: skip
-_LITERALS: Final = frozenset({"raw_string", "ansi_c_string", "comment", "heredoc_start", "heredoc_end"})
-_REDIRECTS: Final = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 # Where a program's name should be, these are syntax that the parser did not recognize.
 _RESERVED: Final = frozenset({
     "{", "}", "!", "[[", "]]", "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "in",
@@ -69,6 +55,7 @@ class Walk:
         self._budget = budget
         self._folders = folders
         self._piped: Word | None = None  # what the command before in a pipe prints
+        self._reads_twice = 0  # how many nodes that bash reads twice the walk is in
 
     # --- statements ---------------------------------------------------------------------------
 
@@ -77,13 +64,15 @@ class Walk:
         kind = node.type
         if kind == "command":
             return self._command(node, (), upstream)
-        if kind in _HOLDERS:
+        if self._reads_twice and kind in nodes.QUOTED and is_hiding_in_quotes(node):
+            self._doubt(node, HIDDEN_IN_QUOTES)
+        if kind in nodes.HOLDERS and not (kind == "compound_statement" and node.children[0].type == "(("):
             return self._each(node.named_children, upstream)
-        if kind in _LEAVES:
+        if kind in nodes.LEAVES:
             if is_hiding(node.text or b""):
                 self._doubt(node, "has a substitution that the parser does not see")
             return ()
-        if kind in _LITERALS:
+        if kind in nodes.LITERALS:
             return ()
         return self._special(node, kind, upstream)
 
@@ -92,16 +81,21 @@ class Walk:
             return self._pipeline(node, upstream)
         if kind == "redirected_statement":
             return self._redirected(node, upstream)
-        if kind == "variable_assignment":
+        if kind in ("variable_assignment", "for_statement"):
             self._assign(node)
             return self._each(node.named_children, upstream)
         if kind == "function_definition":
             return self._function(node, upstream)
-        if kind == "expansion":
-            if "@P" in node_text(node):
-                self._doubt(node, "expands a variable as a prompt, which can run commands")
-            return self._each(node.named_children, upstream)
-        if kind in _REDIRECTS:
+        if kind == "declaration_command":
+            return self._declaration(node, upstream)
+        if kind in nodes.READ_TWICE or kind == "compound_statement":
+            if kind == "expansion":
+                self._expansion(node)
+            self._reads_twice += 1
+            programs = self._each(node.named_children, upstream)
+            self._reads_twice -= 1
+            return programs
+        if kind in nodes.REDIRECTS:
             return self._redirects([node], upstream)[1]
         why = "is not valid bash" if kind == "ERROR" else f"has syntax that is not known here ({kind})"
         self._doubt(node, why)
@@ -135,8 +129,9 @@ class Walk:
         return Word("|", " ".join(texts).replace(WILDCARD, "*"))
 
     def _redirected(self, node: Node, upstream: Programs) -> Programs:
-        redirects = [child for child in node.named_children if child.type in _REDIRECTS]
-        bodies = [child for child in node.named_children if child.type not in _REDIRECTS]
+        redirects = [child for child in node.named_children if child.type in nodes.REDIRECTS]
+        bodies = [child for child in node.named_children if child.type not in nodes.REDIRECTS]
+        self._check_gaps(node)
         if len(bodies) == 1 and bodies[0].type == "command":
             return self._command(bodies[0], redirects, upstream)
         programs = self._each(bodies, upstream)
@@ -150,8 +145,34 @@ class Walk:
         return programs
 
     def _assign(self, node: Node) -> None:
-        name = node_text(node.named_children[0]).partition("[")[0] if node.named_children else ""
-        self._add(Assignment(name))
+        """The variable comes first in an assignment, a loop and an expansion."""
+        if node.named_children:
+            self._add(Assignment(variable(node_text(node.named_children[0]))))
+
+    def _declaration(self, node: Node, upstream: Programs) -> Programs:
+        """Quoted words are read twice. Values are not, unless they are computed."""
+        reader = WordReader()
+        words: list[Word] = []
+        for child in node.named_children:
+            text = node_text(child)
+            words += [Word(text, text)] if child.type == "variable_assignment" else reader.words(child)
+        names, is_computed = declared(words)
+        for name in names:
+            self._add(Assignment(name))
+        programs: Programs = ()
+        self._check_gaps(node)
+        for child in node.named_children:
+            is_value = child.type == "variable_assignment"
+            self._reads_twice += is_computed or not is_value
+            programs += self._each(child.named_children if is_value else [child], upstream)
+            self._reads_twice -= is_computed or not is_value
+        return programs
+
+    def _expansion(self, node: Node) -> None:
+        if "@P" in node_text(node):
+            self._doubt(node, "expands a variable as a prompt, which can run commands")
+        if any(child.type in ("=", ":=") for child in node.children):
+            self._assign(node)
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -161,13 +182,9 @@ class Walk:
         words: list[Word] = []
         own_redirects = list(redirects)
         feeding: Programs = ()
-        end = node.start_byte
+        self._check_gaps(node)
         for child in node.children:
             kind = child.type
-            start = child.start_byte
-            if start - end > 1:
-                self._check_gap(node, end, start)
-            end = child.end_byte
             if kind == "word":  # most are
                 words += reader.words(child)
             elif kind == "variable_assignment":
@@ -175,7 +192,7 @@ class Walk:
             elif not child.is_named:
                 if kind != "$":  # of $"…"
                     words.append(Word(kind, kind))
-            elif kind in _REDIRECTS:
+            elif kind in nodes.REDIRECTS:
                 own_redirects.append(child)
             elif kind == "subshell":
                 feeding += self.visit(child, upstream)
@@ -202,11 +219,9 @@ class Walk:
         self._budget.leave()
         return feeding + nested + programs + behind
 
-    def _check_gap(self, node: Node, start: int, end: int) -> None:
-        """The parser sometimes skips over a line break that ends a command for bash."""
-        begin = node.start_byte
-        if b"\n" in (node.text or b"")[start - begin : end - begin].replace(b"\\\n", b""):
-            self._doubt(node, "has a line break where the parser sees none")
+    def _check_gaps(self, node: Node) -> None:
+        if why := nodes.misread_gap(node):
+            self._doubt(node, why)
 
     def run_words(self, words: Sequence[Word]) -> None:
         """A program and its arguments, which no shell reads."""
@@ -246,6 +261,8 @@ class Walk:
         programs: Programs = ()
         for name in runs.assigns:
             self._add(Assignment(name))
+        if runs.folder is not None:
+            self._change_folder([runs.folder])
         for why in runs.doubts:
             self.unclear.append(Unclear(shown, why))
         for words in runs.commands:
@@ -275,6 +292,8 @@ class Walk:
     def _change_folder(self, arguments: Sequence[Word]) -> None:
         target = next((word for word in arguments if not word.text.startswith("-")), None)
         text = "~" if target is None else target.text
+        if any(word.text == "-" for word in arguments):
+            text = UNKNOWN  # back to the folder before
         if text.startswith(("/", "~", UNKNOWN)):
             self._folders.append(text)
         else:
@@ -294,16 +313,18 @@ class Walk:
     ) -> tuple[list[Word | None], Programs, list[Node]]:
         """The inputs that the redirections give, programs that they run, and statements behind them.
 
-        The parser puts what follows a here-document on its line inside the redirection: more words, more
-        redirections, and the rest of a pipe or list.
+        The parser puts what follows a redirection inside it: more words and, after a here-document, more
+        redirections and the rest of a pipe or list.
         """
         inputs: list[Word | None] = []
         programs: Programs = ()
         behind: list[Node] = []
         own = reader or WordReader()
         for node in nodes:
+            extra: list[Word] = []
             if node.type == "file_redirect":
                 inputs += self._file(node, own)
+                extra = [word for child in _destinations(node)[1:] for word in own.words(child)]
             elif node.type == "herestring_redirect":
                 inputs += [word for child in node.named_children for word in own.words(child)]
             else:
@@ -314,10 +335,11 @@ class Walk:
                 programs += others
                 behind += statements + list(heredoc.statements)
                 extra = [word for child in heredoc.words for word in own.words(child)]
-                if words is None:
-                    inputs += [None] if extra else []
-                else:
-                    words += extra
+            if words is not None:
+                words += extra
+            elif extra:
+                self._doubt(node, "has words behind a redirection that belong to no command")
+                inputs.append(None)
         if reader is None:
             programs += self._each(own.nested, upstream)
             for statement in behind:
@@ -327,12 +349,8 @@ class Walk:
 
     def _file(self, node: Node, reader: WordReader) -> list[Word | None]:
         operator = next((child.type for child in node.children if not child.is_named), "")
-        targets = [
-            word
-            for child in node.named_children
-            if child.type != "file_descriptor"
-            for word in reader.words(child)
-        ]
+        self._check_gaps(node)
+        targets = [word for target in _destinations(node)[:1] for word in reader.words(target)]
         if operator in _READS:
             for word in targets:
                 if word.text.startswith(_CONNECTIONS):
@@ -359,6 +377,11 @@ class Walk:
     def _doubt(self, node: Node, why: str) -> None:
         if len(self.unclear) < self._budget.MAX_DOUBTS:
             self.unclear.append(Unclear((node_text(node)[:200],), why))
+
+
+def _destinations(redirect: Node) -> list[Node]:
+    """The file of a redirection, and the words behind it."""
+    return [child for child in redirect.named_children if child.type not in ("file_descriptor", "ERROR")]
 
 
 def _sources(words: Sequence[Word]) -> tuple[str, ...]:

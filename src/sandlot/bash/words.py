@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from sandlot.bash.braces import BRACKET, CLOSE, COMMA, OPEN, expand_braces
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 MAX_SOURCE_CHARACTERS: Final = 500  # of a word, as it is shown
 
+TWO_WORDS: Final = "has two words where the parser sees one"
+
+_BLANK: Final = re.compile(r"[ \t\n]")
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 # Most words: nothing in them has a meaning of its own.
 _SIMPLE: Final = re.compile(r"[\w./:=@%+-]{1,200}")
 _MARKS: Final = {"*": WILDCARD, "?": WILDCARD, "[": BRACKET, "{": OPEN, "}": CLOSE, ",": COMMA}
@@ -28,6 +33,10 @@ _ALL_WORDS: Final = re.compile(r"[@*]")
 _SET: Final = re.compile(f"{BRACKET}.*\\]", re.DOTALL)
 # Bash runs these, but the parser takes some of them for plain text.
 _HIDDEN: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:`|\$[({])")
+_SUBSTITUTION: Final = re.compile(r"`|\$[({]")
+_ESCAPED_SUBSTITUTION: Final = re.compile(r"\\(?:`|\$[({])")
+# The home of another user, the folder before, or one of the folders that ``pushd`` has kept.
+_OTHER_FOLDER: Final = re.compile(r"~[^/]+")
 
 _EXPANSIONS: Final = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution"}
@@ -53,6 +62,8 @@ class WordReader:
             return [Word(source, source)]
         self._many = False
         text = self._text(node, quoted=False)
+        if source[:1] == "~":
+            text = _OTHER_FOLDER.sub(UNKNOWN, text, count=1) if text[1:2] != "/" else text
         if len(source) > MAX_SOURCE_CHARACTERS:
             source = source[: MAX_SOURCE_CHARACTERS - 1] + "…"
         if BRACKET in text:
@@ -73,6 +84,8 @@ class WordReader:
         if kind == "string":
             return self._string(node)
         if kind in ("concatenation", "command_name"):
+            if any(a.end_byte < b.start_byte for a, b in pairwise(node.children)):
+                self.doubts.append(TWO_WORDS)
             return "".join(self._text(child, quoted=quoted) for child in node.named_children)
         if kind in _EXPANSIONS:
             return self._expansion(node, quoted=quoted)
@@ -95,6 +108,8 @@ class WordReader:
     def _unescape(self, node: Node) -> str:
         text = node_text(node)
         self._look_for_hidden(node)
+        if _BLANK.search(text) and _BLANK.search(_ESCAPE.sub("", text)):
+            self.doubts.append(TWO_WORDS)
         return _SPECIAL.sub(_mark, text) if _SPECIAL.search(text) else text
 
     def _look_for_hidden(self, node: Node) -> None:
@@ -134,6 +149,14 @@ def node_text(node: Node) -> str:
 def is_hiding(raw: bytes) -> bool:
     """Whether bash would replace something in this text that the parser takes as it is."""
     return (b"`" in raw or b"$" in raw) and _HIDDEN.search(raw) is not None
+
+
+def is_hiding_in_quotes(node: Node) -> bool:
+    """Whether quoted text has a substitution that bash would see if it read the text once more."""
+    text = node_text(node)
+    if node.type == "string":
+        return _ESCAPED_SUBSTITUTION.search(text) is not None
+    return _SUBSTITUTION.search(_ANSI.sub(_ansi_character, text)) is not None
 
 
 def _mark(found: re.Match[str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandlot.bash.options import Options, options, skip_options
+from sandlot.bash.variables import DECLARING, HIDDEN_IN_QUOTES, assigned, declared, is_read_twice
 from sandlot.domain.policy.commands import UNKNOWN, WILDCARD, Word
 
 ANY_WORDS: Final = Word("…", UNKNOWN, many=True)
@@ -24,6 +25,7 @@ class Runs:
     commands: programs with their arguments.
     scripts: bash text.
     assigns: variables that it sets.
+    folder: where it runs them.
     reads_script: it reads a script from its input.
     doubts: why that is not clear.
     """
@@ -31,6 +33,7 @@ class Runs:
     commands: Sequence[Sequence[Word]] = ()
     scripts: Sequence[Word] = ()
     assigns: Sequence[str] = ()
+    folder: Word | None = None
     reads_script: bool = False
     doubts: Sequence[str] = ()
 
@@ -43,21 +46,24 @@ class _Wrapper:
     """A program whose arguments end in a command.
 
     operands: how many words come between the options and the command.
+    chdir: its options that choose a folder for the command.
     """
 
     options: Options = field(default_factory=options)
     operands: int = 0
     takes_variables: bool = False
+    chdir: tuple[str, ...] = ()
 
 
 _WRAPPERS: Final[Mapping[str, _Wrapper]] = {
     "sudo": _Wrapper(options(values="-u -g -h -p -C -T -r -t -D -R -U --user --group --host --prompt --chdir",
                              flags="-A -b -E -H -K -k -n -P -S -v -l --preserve-env --stdin --non-interactive"
-                                   " --background --set-home --reset-timestamp"), takes_variables=True),
+                                   " --background --set-home --reset-timestamp"),
+                     takes_variables=True, chdir=("-D", "--chdir")),
     "doas": _Wrapper(options(values="-u -C -a", flags="-n -L")),
     "env": _Wrapper(options(values="-u --unset -C --chdir", flags="-i - -0 -v --ignore-environment --null"
                                    " --debug --block-signal --default-signal --ignore-signal"),
-                    takes_variables=True),
+                    takes_variables=True, chdir=("-C", "--chdir")),
     "nice": _Wrapper(options(values="-n --adjustment", flags="", numbers=True)),
     "ionice": _Wrapper(options(values="-c -n --class --classdata", flags="-t --ignore")),
     "timeout": _Wrapper(options(values="-k -s --kill-after --signal",
@@ -65,11 +71,12 @@ _WRAPPERS: Final[Mapping[str, _Wrapper]] = {
     "nohup": _Wrapper(),
     "setsid": _Wrapper(options(flags="-c -f -w --ctty --fork --wait")),
     "stdbuf": _Wrapper(options(values="-i -o -e --input --output --error")),
-    "time": _Wrapper(options(values="-f -o --format --output", flags="-p -a -v -q --append --verbose")),
+    "time": _Wrapper(options(values="-f -o --format --output", flags="-p -a -v -q --append --verbose"),
+                     takes_variables=True),
     "command": _Wrapper(options(flags="-p")),
     "builtin": _Wrapper(),
     "exec": _Wrapper(options(values="-a", flags="-c -l")),
-    "coproc": _Wrapper(),
+    "coproc": _Wrapper(takes_variables=True),
     "chroot": _Wrapper(options(values="--userspec --groups", flags="--skip-chdir"), operands=1),
     "taskset": _Wrapper(options(flags="-a -c --cpu-list --all-tasks"), operands=1),
     "chrt": _Wrapper(options(flags="-b -f -i -o -r"), operands=1),
@@ -83,7 +90,21 @@ _WRAPPERS: Final[Mapping[str, _Wrapper]] = {
     "toybox": _Wrapper(),
     "tini": _Wrapper(options(values="-p -e", flags="-g -s -v -w")),
     "dumb-init": _Wrapper(options(flags="-c -v")),
+    "prlimit": _Wrapper(options(flags="--nofile --nproc --core --cpu --as --fsize --data --stack --rss")),
+    "setpriv": _Wrapper(options(values="--reuid --regid --groups --inh-caps --ambient-caps --bounding-set",
+                                flags="--no-new-privs --clear-groups --init-groups --keep-groups")),
+    "setarch": _Wrapper(options(flags="-R -v -B -F -L -3"), operands=1),
+    "linux32": _Wrapper(options(flags="-R -v -B -F -L -3")),
+    "linux64": _Wrapper(options(flags="-R -v -B -F -L -3")),
+    "ltrace": _Wrapper(options(values="-e -o -s -u -l -n", flags="-f -c -C -i -r -S -t -tt -T")),
+    "valgrind": _Wrapper(options(flags="-q -v -s")),
+    "catchsegv": _Wrapper(),
+    "systemd-run": _Wrapper(options(values="-u -p -E --unit --property --uid --gid --setenv --slice",
+                                    flags="-t -P -q -G --user --scope --wait --pty --pipe --collect")),
 }  # fmt: skip
+
+# The dynamic linker runs the program that its first argument names.
+_LOADER: Final = re.compile(r"ld(-linux.*|-musl.*|64)?\.so(\.\d+)*")
 
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "rbash", "zsh"})
 _OTHER_SHELLS: Final = frozenset({"fish", "csh", "tcsh", "pwsh", "xonsh", "nu", "elvish"})
@@ -93,9 +114,11 @@ _SHELL_OPTIONS: Final = options(
     " --noprofile --noediting --restricted --verbose --debugger +e +u +x +v",
 )
 _XARGS: Final = options(
-    values="-I -n -P -L -d -s -E -a --max-args --max-procs --max-lines --delimiter --arg-file --replace"
+    values="-I -n -P -L -d -s -E -a --max-args --max-procs --delimiter --arg-file"
     " --max-chars --process-slot-var",
-    flags="-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty",
+    # The values of some are optional, and never in the next word.
+    flags="--replace --max-lines --eof"
+    " -0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty",
 )
 _SU: Final = options(
     values="-c --command -s --shell -g --group -G -u --user -w --session-command",
@@ -116,20 +139,29 @@ def what_runs(name: str, arguments: Sequence[Word]) -> Runs:
     special = _SPECIAL.get(name)
     if special is not None:
         return special(arguments)
+    if name in DECLARING:
+        return Runs(
+            assigns=declared(arguments)[0], doubts=[HIDDEN_IN_QUOTES] if is_read_twice(arguments) else []
+        )
     wrapper = _WRAPPERS.get(name)
+    if wrapper is None and _LOADER.fullmatch(name):
+        wrapper = _Wrapper(
+            options(values="--library-path --preload --audit --argv0", flags="--inhibit-cache")
+        )
     return NOTHING if wrapper is None else _wrapped(name, wrapper, arguments)
 
 
 def _wrapped(name: str, wrapper: _Wrapper, arguments: Sequence[Word]) -> Runs:
-    rest, _, doubts = skip_options(arguments, wrapper.options, name)
+    rest, found, doubts = skip_options(arguments, wrapper.options, name)
     rest = rest[wrapper.operands :]
+    folder = next((Word(found[option], found[option]) for option in wrapper.chdir if option in found), None)
     assigns = []
-    while wrapper.takes_variables and rest and (found := _ASSIGNMENT.match(rest[0].text)):
-        assigns.append(found[0][:-1])
+    while wrapper.takes_variables and rest and (variable := _ASSIGNMENT.match(rest[0].text)):
+        assigns.append(variable[0][:-1])
         rest = rest[1:]
     if any(word.source in ("{", "}") for word in rest):
         doubts = [*doubts, f"has {name} before braces, which the parser does not read"]
-    return Runs(commands=[rest] if rest else [], assigns=assigns, doubts=doubts)
+    return Runs(commands=[rest] if rest else [], assigns=assigns, folder=folder, doubts=doubts)
 
 
 # --- shells ---------------------------------------------------------------------------------------
@@ -139,6 +171,9 @@ def _shell(arguments: Sequence[Word]) -> Runs:
     if any(word.text in ("--version", "--help") for word in arguments[:1]):
         return NOTHING
     rest, found, doubts = skip_options(arguments, _SHELL_OPTIONS, "the shell")
+    start_files = [found[option] for option in ("--rcfile", "--init-file") if option in found]
+    if any(UNKNOWN in file or _INPUT_FILE.fullmatch(file) for file in start_files):
+        doubts.append("starts with a script that is not in the text")
     has_script = any(
         option.startswith("-") and not option.startswith("--") and "c" in option for option in found
     )
@@ -157,10 +192,13 @@ def _script_file(file: Word, doubts: Sequence[str] = ()) -> Runs:
 
 
 def _source(arguments: Sequence[Word]) -> Runs:
-    return _script_file(arguments[0]) if arguments else NOTHING
+    rest, _, doubts = skip_options(arguments, options(values="-p"), "source")
+    return _script_file(rest[0], doubts) if rest else Runs(doubts=doubts)
 
 
 def _eval(arguments: Sequence[Word]) -> Runs:
+    if arguments and arguments[0].text == "--":
+        arguments = arguments[1:]
     return Runs(scripts=[_joined(arguments)] if arguments else [])
 
 
@@ -185,12 +223,33 @@ def _alias(arguments: Sequence[Word]) -> Runs:
     return Runs(scripts=scripts)
 
 
-def _unclear_with(option: str, effect: str) -> Callable[[Sequence[Word]], Runs]:
+def _unclear_with(letters: str, effect: str) -> Callable[[Sequence[Word]], Runs]:
+    """Unclear with an option of one of these letters, also together with others: ``-tC``."""
+    option = re.compile(f"-\\w*[{letters}]|{UNKNOWN}")
+
     def runs(arguments: Sequence[Word]) -> Runs:
-        found = any(word.text.startswith((option, UNKNOWN)) for word in arguments)
-        return Runs(doubts=[effect]) if found else NOTHING
+        return Runs(doubts=[effect]) if any(option.match(word.text) for word in arguments) else NOTHING
 
     return runs
+
+
+def _assigning(builtin: str) -> Callable[[Sequence[Word]], Runs]:
+    def runs(arguments: Sequence[Word]) -> Runs:
+        names = assigned(builtin, arguments)
+        looked_at = arguments if names else ()
+        return Runs(assigns=names, doubts=[HIDDEN_IN_QUOTES] if is_read_twice(looked_at) else [])
+
+    return runs
+
+
+def _mapfile(arguments: Sequence[Word]) -> Runs:
+    runs = _assigning("mapfile")(arguments)
+    return replace(runs, doubts=[*runs.doubts, *_unclear_with("C", "calls back by name")(arguments).doubts])
+
+
+def _computing(arguments: Sequence[Word]) -> Runs:
+    """A builtin that computes its arguments, or looks up variables by name."""
+    return Runs(doubts=[HIDDEN_IN_QUOTES]) if is_read_twice(arguments) else NOTHING
 
 
 # --- others ---------------------------------------------------------------------------------------
@@ -200,7 +259,7 @@ def _xargs(arguments: Sequence[Word]) -> Runs:
     rest, found, doubts = skip_options(arguments, _XARGS, "xargs")
     if not rest:
         return Runs(doubts=doubts)
-    if replaced := found.get("-I") or found.get("--replace"):
+    if replaced := found.get("-I") or ("--replace" in found and (found["--replace"] or "{}")):
         return Runs(commands=[_replaced(rest, replaced)], doubts=doubts)
     return Runs(commands=[[*rest, ANY_WORDS]], doubts=doubts)
 
@@ -288,22 +347,32 @@ def _parallel(arguments: Sequence[Word]) -> Runs:
 _SPECIAL: Final[Mapping[str, Callable[[Sequence[Word]], Runs]]] = {
     "alias": _alias,
     "command": _command,
-    "enable": _unclear_with("-f", "loads a builtin from a file"),
+    "at": lambda _: Runs(reads_script=True),
+    "batch": lambda _: Runs(reads_script=True),
+    "compgen": _unclear_with("CFW", "runs commands for a completion"),
+    "complete": _unclear_with("CFW", "runs commands for a completion"),
+    "enable": _unclear_with("f", "loads a builtin from a file"),
     "env": _env,
     "eval": _eval,
     "find": _find,
     "flock": _flock,
-    "hash": _unclear_with("-p", "changes which program a name means"),
-    "mapfile": _unclear_with("-C", "calls back by name"),
+    "getopts": _assigning("getopts"),
+    "hash": _unclear_with("p", "changes which program a name means"),
+    "let": _computing,
+    "mapfile": _mapfile,
     "parallel": _parallel,
-    "readarray": _unclear_with("-C", "calls back by name"),
+    "printf": _assigning("printf"),
+    "read": _assigning("read"),
+    "readarray": _mapfile,
     "runuser": _su,
     "script": _script,
     "source": _source,
     ".": _source,
     "su": _su,
     "sudo": _sudo,
+    "test": _computing,
     "trap": _trap,
+    "wait": _computing,
     "watch": _watch,
     "xargs": _xargs,
 }

@@ -57,6 +57,7 @@ async def serve_app(
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,  # X-Forwarded-For is whatever a client says; a proxy counts as one address
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 from sandlot.bash.process import PolicyProcess
 from sandlot.domain.environment import Recipe
@@ -15,7 +16,8 @@ from sandlot.domain.policy.refusals import check_decision
 class CommandPolicies:
     """One process, and one thread that waits for it, for each policy that an environment names.
 
-    The thread is the policy's own: commands that wait for a slow decision hold up no other work.
+    The thread is the policy's own: commands that wait for a slow decision hold up no other work. Of each
+    tenant, one command at a time waits for it, so that nobody's slow commands come before all others.
     """
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
@@ -25,22 +27,40 @@ class CommandPolicies:
         self._by_environment = {
             name: recipe.policy.name for name, recipe in recipes.items() if recipe.policy is not None
         }
+        # By policy and tenant: whose turn it is, and how many commands want one.
+        self._turns: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def open(self) -> None:
         """Start the processes. Fails if the parser is not installed: no command would pass."""
         for process in self._processes.values():
             await asyncio.to_thread(process.start)
 
-    async def check(self, environment: str, request: ExecRequest) -> None:
+    async def check(self, environment: str, request: ExecRequest, tenant: str) -> None:
         """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the environment's policy lets it run."""
         name = self._by_environment.get(environment)
         if name is None:
             return
         process = self._processes[name]
-        decision = await asyncio.get_running_loop().run_in_executor(
-            self._threads[name], process.decide, request.command, request.argv, tuple(request.env)
-        )
+        async with self._turn(name, tenant):
+            decision = await asyncio.get_running_loop().run_in_executor(
+                self._threads[name], process.decide, request.command, request.argv, tuple(request.env)
+            )
         check_decision(decision, process.policy, approved=request.approved)
+
+    @asynccontextmanager
+    async def _turn(self, policy: str, tenant: str) -> AsyncIterator[None]:
+        key = (policy, tenant)
+        lock, wanted = self._turns.get(key, (asyncio.Lock(), 0))
+        self._turns[key] = (lock, wanted + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            wanted = self._turns[key][1] - 1
+            if wanted:
+                self._turns[key] = (lock, wanted)
+            else:
+                del self._turns[key]
 
     async def close(self) -> None:
         for process in self._processes.values():

@@ -107,7 +107,7 @@ class WorkerService:
 
     async def _check_policy(self, session_id: str, request: ExecRequest) -> None:
         session = self._sessions.table.get(self._tenant, session_id).session
-        await self._policies.check(session.environment, request)
+        await self._policies.check(session.environment, request, session.tenant)
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.with_bounded_timeout(request)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sandlot.bash.budget import Budget
 from sandlot.bash.reading import read_arguments, read_text
 from sandlot.config.registry.policies import shipped_policy
-from sandlot.domain.policy.commands import UNKNOWN, Assignment, Command, Word, Write
+from sandlot.domain.policy.commands import UNKNOWN, WILDCARD, Assignment, Command, Word, Write
 from sandlot.domain.policy.deciding import decide
 
 VALIDATION = shipped_policy("validation")
@@ -118,12 +118,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cwd").mkdir()
     (folder / "bin/bash").symlink_to("/bin/bash")
     (folder / "bin/mark").write_text(f"#!/bin/bash\necho ran > {folder}/marked\n")
-    (folder / "bin/mark").chmod(0o755)
+    (folder / "bin/list").write_text(f"#!/bin/bash\nprintf '%s\\0' \"$@\" > {folder}/marked\n")
+    for program in ("mark", "list"):
+        (folder / "bin" / program).chmod(0o755)
     return folder
 
 
 def leaves_a_mark(text: str, stage: Path) -> bool:
     (stage / "marked").unlink(missing_ok=True)
+    (stage / "cwd/i").touch()
     process = subprocess.Popen(
         ["/bin/bash", "-c", text],
         cwd=stage / "cwd",
@@ -144,9 +147,13 @@ def leaves_a_mark(text: str, stage: Path) -> bool:
 
 
 def claims_no_mark(text: str) -> bool:
+    """Bash finds a script as it finds a program, so ``bash mark`` says it too."""
     reading = read_text(text)
+    commands = [step for step in reading.steps if isinstance(step, Command)]
     return not reading.unclear and not any(
-        isinstance(step, Command) and step.program.rpartition("/")[2] == "mark" for step in reading.steps
+        step.program.rpartition("/")[2] == "mark"
+        or (step.program == "bash" and any(word.text == "mark" for word in step.arguments))
+        for step in commands
     )
 
 
@@ -163,6 +170,29 @@ def test_bash_runs_no_program_that_reading_does_not_see(
     text = before + mark + after
     if claims_no_mark(text):
         assert not leaves_a_mark(text, stage)
+
+
+WORDS = [
+    "a", "-r", "/etc", "'b c'", '"d e"', "'$x'", "$'\\x66'", '""', "\\ ", "\\'", "\\\n", " ", " ", " ", "\t", "{g,h}",
+    "{", "}", ",", "=", "#", "~", "!", "%", "<i", "< i ", ">o", "> o ", ">>o ", "2>&1", "2>o ", ">&2 ", "<&0 ", "&>o ",
+    "<<<j ", "<<< 'k l' ", ">|o ", "x=1 ", "--", "$'m'", "[", "]", "time ", "@", ":",
+]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(WORDS), max_size=10).map("".join))
+def test_a_program_gets_the_words_that_reading_sees(stage: Path, words: str) -> None:
+    """Also those behind a redirection, which stands anywhere between them."""
+    reading = read_text("list " + words)
+    commands = [step for step in reading.steps if isinstance(step, Command)]
+    if reading.unclear or len(commands) != 1:
+        return
+    seen = [word.text for word in commands[0].arguments]
+    if any(UNKNOWN in text or WILDCARD in text or text.startswith("~") for text in seen):
+        return
+    if leaves_a_mark("list " + words, stage):
+        given = (stage / "marked").read_bytes().decode().split("\0")[:-1]
+        assert given == (seen or [""])  # printf prints one empty text if there are no words
 
 
 # Each of these ran a program that the parser took for something else.

@@ -29,17 +29,17 @@ async def policies() -> CommandPolicies:
 async def test_each_environment_has_its_own(policies: CommandPolicies) -> None:
     await policies.open()
     try:
-        await policies.check("free", ExecRequest("rm -rf /"))
-        await policies.check("valid", ExecRequest("rm -rf build"))
+        await policies.check("free", ExecRequest("rm -rf /"), "t")
+        await policies.check("valid", ExecRequest("rm -rf build"), "t")
         with pytest.raises(ApprovalRequired, match="deletes folders"):
-            await policies.check("asked", ExecRequest("rm -rf build"))
-        await policies.check("asked", ExecRequest("rm -rf build", approved=True))
+            await policies.check("asked", ExecRequest("rm -rf build"), "t")
+        await policies.check("asked", ExecRequest("rm -rf build", approved=True), "t")
         for approved in (False, True):
             with pytest.raises(PolicyDenied, match="deletes files of the system") as caught:
-                await policies.check("valid", ExecRequest(argv=("rm", "-rf", "/"), approved=approved))
+                await policies.check("valid", ExecRequest(argv=("rm", "-rf", "/"), approved=approved), "t")
             assert caught.value.details["words"] == ["rm", "-rf", "/"]
         with pytest.raises(PolicyDenied, match="loader-variables"):
-            await policies.check("valid", ExecRequest("ls", env={"LD_PRELOAD": "x"}))
+            await policies.check("valid", ExecRequest("ls", env={"LD_PRELOAD": "x"}), "t")
     finally:
         await policies.close()
 
@@ -48,13 +48,33 @@ async def test_a_slow_text_holds_up_neither_the_loop_nor_another_policy(policies
     """The slow decision still runs when the others have been made; no time is measured."""
     await policies.open()
     try:
-        slow = asyncio.create_task(policies.check("valid", ExecRequest(SLOW)))
+        slow = asyncio.create_task(policies.check("valid", ExecRequest(SLOW), "t"))
         for _ in range(20):
-            await policies.check("asked", ExecRequest("ls"))
+            await policies.check("asked", ExecRequest("ls"), "t")
         assert not slow.done()
         with pytest.raises(ApprovalRequired, match="takes too long"):
             await slow
-        await policies.check("valid", ExecRequest("ls"))
+        await policies.check("valid", ExecRequest("ls"), "t")
+    finally:
+        await policies.close()
+
+
+async def test_one_tenants_slow_texts_do_not_come_before_anothers(policies: CommandPolicies) -> None:
+    await policies.open()
+    try:
+        slow = [
+            asyncio.create_task(policies.check("valid", ExecRequest(SLOW), "attacker")) for _ in range(30)
+        ]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            await policies.check("valid", ExecRequest("ls"), "t")
+        # Each waited for one of them at most, and 26 or more are still to come.
+        assert sum(task.done() for task in slow) <= 4
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        await policies.check("valid", ExecRequest("ls"), "t")
+        assert policies._turns == {}
     finally:
         await policies.close()
 

@@ -140,7 +140,7 @@ def _resolve(path: str) -> str:
             continue
         if part != "..":
             parts.append(part)
-        elif parts and UNKNOWN not in parts[-1]:
+        elif parts and UNKNOWN not in parts[-1] and parts != ["~"]:
             parts.pop()
         elif parts or not root:
             root, parts = UNKNOWN, []  # above something unknown: anywhere
