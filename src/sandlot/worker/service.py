@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from functools import partial
 
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded
-from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SandlotError, SessionEnded
+from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.history.recorder import called_by
 from sandlot.domain.paging import page_of
+from sandlot.domain.recordings.reports import no_recording_error
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
-from sandlot.providers.base import Sandbox
+from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.assembly import WorkerParts
 from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
@@ -47,6 +50,7 @@ class WorkerService:
         self._creates = parts.creates
         self._policies = parts.policies
         self._history = parts.history
+        self._recordings = parts.history.recordings
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -115,12 +119,35 @@ class WorkerService:
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
-            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
-            with self._history.execs.followed_if_left(live_session, sandbox, bounded.exec_id):
+            execs, exec_id = self._history.execs, bounded.exec_id
+            recording = self._recordings.of(live_session)
+            on_output = None if recording is None else partial(recording.output, exec_id, from_start=True)
+            with (
+                execs.followed_if_left(live_session, sandbox, exec_id),
+                self._recordings.readers.read_if_left(recording, sandbox, exec_id),
+            ):
                 async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
-                    result = await sandbox.run(bounded, stdin, on_start=on_start)
-            self._history.execs.ended(session_id, bounded.exec_id, result.exited)
+                    result = await sandbox.run(
+                        bounded, stdin, on_start=self._on_start(live_session, bounded), on_output=on_output
+                    )
+            execs.ended(session_id, exec_id, result.exited)
+            if recording is not None:
+                recording.ended(exec_id, result.exited)
             return with_session(result, live_session, generation)
+
+    def _on_start(self, live_session: LiveSession, request: ExecRequest) -> OnStart | None:
+        in_history = self._history.execs.on_start(live_session, request, self._principal)
+        recording = self._recordings.of(live_session)
+        if recording is None:
+            return in_history
+        in_recording = recording.on_start(request)
+
+        def started(event: Started) -> None:
+            in_recording(event)
+            if in_history is not None:
+                in_history(event)
+
+        return started
 
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
@@ -135,8 +162,10 @@ class WorkerService:
         bounded = self._options.with_bounded_timeout(request)
         await self._check_policy(session_id, request)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
-            on_start = self._history.execs.on_start(live_session, bounded, self._principal)
+            on_start = self._on_start(live_session, bounded)
             started = await sandbox.start(bounded, offset=offset, on_start=on_start)
+            if (recording := self._recordings.of(live_session)) is not None:
+                self._recordings.readers.read(recording, sandbox, bounded.exec_id)
             self._history.execs.follow(live_session, sandbox, bounded.exec_id, after_s=FOLLOW_AFTER_S)
             return self._execution(started, live_session, sandbox, offset)
 
@@ -152,7 +181,8 @@ class WorkerService:
         async def explain(error: SandboxLost) -> SandlotError:
             return await self._sessions.explain(live_session, sandbox, error)
 
-        return SessionExecution(inner, live_session, explain, offset, self._history.execs)
+        recording = self._recordings.of(live_session)
+        return SessionExecution(inner, live_session, explain, offset, self._history.execs, recording)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         if wait_s > 0:
@@ -188,8 +218,10 @@ class WorkerService:
             return await sandbox.kill(exec_id)
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
-        async with self._sandbox_call(session_id, has_effects=True) as (_, sandbox):
+        async with self._sandbox_call(session_id, has_effects=True) as (live_session, sandbox):
             await sandbox.resize(exec_id, rows=rows, cols=cols)
+            if (recording := self._recordings.of(live_session)) is not None:
+                recording.resized(exec_id, PtySize(rows, cols))
 
     # --- shells and files ---------------------------------------------------------------------
 
@@ -208,6 +240,17 @@ class WorkerService:
 
     async def list_events(self, query: EventQuery) -> EventPage:
         return await self._history.page(self._principal, query)
+
+    async def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(self._recordings.read(self._tenant, session_id)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except NotFound:
+            recorded = False
+            with contextlib.suppress(SessionEnded):
+                recorded = self._sessions.table.get(self._tenant, session_id).session.record
+            raise no_recording_error(session_id, recorded=recorded) from None
 
     # --- the service itself -------------------------------------------------------------------
 
