@@ -5,12 +5,13 @@ It finds what ``domain.history.masking`` finds, and nothing else: exact values, 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection
 from itertools import chain
 from typing import Final
 
-from sandlot.domain.callers.keys import BEGINNING_OF_KEY, KEY_CHARS, KEY_IN_TEXT
+from sandlot.domain.callers.keys import BEGINNING_OF_KEY, KEY_CHARS, KEY_IN_TEXT, KEY_PREFIX
 from sandlot.domain.history.masking import LOOKED_FOR_CHARS, MASK, places
 
 # Characters looked at in one step. It bounds how long one step takes, because callers choose the secrets.
@@ -30,6 +31,7 @@ class MaskedStream:
         self._beginnings: defaultdict[str, list[str]] = defaultdict(list)  # by their first characters
         for secret in self._secrets:
             self._beginnings[secret[0]].append(secret[:LOOKED_FOR_CHARS])
+        self._first = re.compile("|".join(map(re.escape, {KEY_PREFIX[0], *self._beginnings})))
         self._longest = max([KEY_CHARS, *(min(len(s), LOOKED_FOR_CHARS) for s in self._secrets)])
         self._held = ""
         self._covered = 0  # how many of the next characters belong to a secret that is masked already
@@ -49,21 +51,19 @@ class MaskedStream:
 
     def _possible_secret_at(self, seen: str) -> int:
         """Where a secret begins that later text may complete; the length of the text if nowhere."""
-        for at in range(max(0, len(seen) - self._longest + 1), len(seen)):
-            beginnings = self._beginnings.get(seen[at], ())
-            if not beginnings and seen[at] != "s":
-                continue
-            rest = seen[at:]
+        for match in self._first.finditer(seen, max(0, len(seen) - self._longest + 1)):
+            rest, beginnings = seen[match.start() :], self._beginnings.get(match[0], ())
             if any(len(rest) < len(known) and known.startswith(rest) for known in beginnings):
-                return at
+                return match.start()
             if BEGINNING_OF_KEY.fullmatch(rest):
-                return at
+                return match.start()
         return len(seen)
 
     def _show(self, seen: str, end: int) -> str:
         """The masked text up to ``end``. What follows is held back."""
         spans = [span for secret in self._secrets for span in places(seen, secret)]
-        spans += [match.span() for match in KEY_IN_TEXT.finditer(seen)]
+        if KEY_PREFIX in seen:
+            spans += [match.span() for match in KEY_IN_TEXT.finditer(seen)]
         shown, at = [], self._covered
         for start, stop in sorted(spans):
             if start >= end:

@@ -38,7 +38,7 @@ class Name:
     session_id: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Use:
     size: int
     changed_at: float
@@ -106,29 +106,28 @@ class CastFile:
 
 
 class RecordingFolder:
+    """``used_bytes``: how much disk all recordings take. Any thread may read it."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._used: dict[Name, Use] = {}
+        self.used_bytes = 0
 
     def scan(self) -> None:
         """Find what earlier processes have recorded."""
         for path in self._folder.glob(f"*/*{ENDING}"):
             status = path.stat()
-            self._used[Name(path.parent.name, path.stem)] = Use(status.st_size, status.st_mtime)
+            self._count(Name(path.parent.name, path.stem), Use(status.st_size, status.st_mtime))
 
     @property
     def count(self) -> int:
         return len(self._used)
 
-    @property
-    def used_bytes(self) -> int:
-        return sum(use.size for use in self._used.values())
-
     def file(self, name: Name, max_bytes: int) -> CastFile:
         return CastFile(self._path(name), name.session_id, max_bytes)
 
     def written(self, name: Name, size: int) -> None:
-        self._used[name] = Use(size, time.time())
+        self._count(name, Use(size, time.time()))
 
     def remove_old(self, before: float, being_written: Collection[Name]) -> None:
         for name, use in list(self._used.items()):
@@ -179,7 +178,13 @@ class RecordingFolder:
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it has others
             path.parent.rmdir()
-        del self._used[name]
+        self._count(name, None)
+
+    def _count(self, name: Name, use: Use | None) -> None:
+        before = self._used.pop(name, None)
+        if use is not None:
+            self._used[name] = use
+        self.used_bytes += (0 if use is None else use.size) - (0 if before is None else before.size)
 
     def _path(self, name: Name) -> Path:
         return self._folder / name.tenant / f"{name.session_id}{ENDING}"
