@@ -94,15 +94,22 @@ class CastFile:
         return cast, cast.header(f"Sandlot session {self._session_id}")
 
     def _append(self, lines: bytes) -> None:
-        with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-            try:
-                file.write(lines)
-                file.flush()
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(file.fileno(), self.size)  # no cut line in the middle
-                raise
+        # Without a buffer: closing it would write the rest of lines that were given up.
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, self.size)
+            raise
+        finally:
+            os.close(file)
         self.size += len(lines)
+
+    def removed(self, why: str) -> None:
+        self.stopped, self.size = why, 0
 
 
 class RecordingFolder:
@@ -115,6 +122,7 @@ class RecordingFolder:
 
     def scan(self) -> None:
         """Find what earlier processes have recorded."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in self._folder.glob(f"*/*{ENDING}"):
             status = path.stat()
             self._count(Name(path.parent.name, path.stem), Use(status.st_size, status.st_mtime))

@@ -183,7 +183,8 @@ class Recordings:
             recording.stopped = recording.stopped or recording.file.stopped
         for name in removed:
             if (live := self._live.get(name)) is not None:
-                live.stopped = live.file.stopped = REMOVED
+                live.stopped = REMOVED
+                live.file.removed(REMOVED)
                 log.warning("removed the recording of a live session", session=name.session_id)
 
     def _write_on_thread(
