@@ -1,7 +1,8 @@
 """What the history costs a command, how fast it answers, and that it stays small.
 
-Execs and creates are measured in turn on two servers: one with keys, tenants and history, one without. Then a
-server with a small history runs many commands, and a history of many events is asked.
+Execs and creates are measured in turn on two servers: one with keys, tenants and history, one without. Then
+commands run in turn in a session that is recorded and in one that is not. Then a server with a small history
+runs many commands, and a history of many events is asked.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ async def run(arguments: argparse.Namespace) -> int:
             for held in (found[f"{what}_ratio"] <= MAX_RATIO,)
         ]
         figures |= found
+    if "recordings" in arguments.parts:
+        found = await overhead.recording_ratios(arguments.rounds)
+        bars += [
+            Bar(f"a recorded command, {name.removesuffix('_ratio')}", f"{ratio:.3f}", f"{MAX_RATIO}", held)
+            for name, ratio in found.items()
+            if name.endswith("_ratio")
+            for held in (ratio <= MAX_RATIO,)
+        ]
+        figures |= found
     if "size" in arguments.parts:
         found = await overhead.size_after(arguments.execs, MAX_BYTES)
         largest, most = found["largest_bytes"], MAX_BYTES + SLACK_BYTES
@@ -55,6 +65,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--execs", type=int, default=10_000)
     parser.add_argument("--events", type=int, default=1_000_000)
-    parts = ["overhead", "size", "queries"]
+    parts = ["overhead", "recordings", "size", "queries"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     sys.exit(asyncio.run(run(parser.parse_args())))

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from bench.rig import p50, progress
@@ -20,6 +21,7 @@ WARM_UP = 10
 # throttled, and creates how fast the pool fills.
 EXEC_PACE_S = 0.02
 CREATE_PACE_S = 0.4
+RECORDING_PACE_S = 0.05
 AT_ONCE = 8
 FILE = "history.sqlite3"
 
@@ -101,6 +103,33 @@ async def _in_turn(
         if after is not None:
             await after()
     return samples
+
+
+async def recording_ratios(rounds: int) -> dict[str, float]:
+    """How many times longer a command takes in a session that is recorded, by how much it writes."""
+    found: dict[str, float] = {}
+    async with (
+        # The masked value makes the work, and no bound ends it.
+        serving(pool_size=4, recordings_max_session_bytes=2**30, recordings_max_bytes=2**31) as served,
+        served.client() as client,
+        client.create(env={"TOKEN": secrets.token_hex(16)}) as plain_session,
+        client.create(env={"TOKEN": secrets.token_hex(16)}, record=True) as recorded_session,
+    ):
+        for size, times in ((3, rounds), (100_000, rounds // 2), (1_000_000, rounds // 5)):
+            progress(f"{times} commands that write {size} bytes, recorded and not")
+            command = f"yes 'a line of output' | head -c {size}"
+
+            async def run(session: AsyncSession, command: str = command, size: int = size) -> None:
+                assert len((await session.run(command)).stdout) == size
+
+            works = [partial(run, plain_session), partial(run, recorded_session)]
+            without, recording = await _in_turn(works, times, RECORDING_PACE_S)
+            found |= {
+                f"{size}_bytes_without_ms": p50(without),
+                f"{size}_bytes_recorded_ms": p50(recording),
+                f"{size}_bytes_ratio": p50(recording) / p50(without),
+            }
+    return found
 
 
 async def size_after(execs: int, max_bytes: int) -> dict[str, float]:

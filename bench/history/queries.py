@@ -17,6 +17,8 @@ from sandlot.domain.ids import new_session_id
 from sandlot.domain.session import Session
 from sandlot.worker.history.history import History
 from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.recordings.options import RecordingOptions
+from sandlot.worker.recordings.recordings import Recordings
 
 TENANTS = 20
 SESSIONS_OF_EACH = 50
@@ -34,7 +36,8 @@ class Filled:
 async def measure(events: int) -> dict[str, float]:
     """The longest of several runs of each question, in milliseconds."""
     folder = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
-    history = History(folder, "bench", HistoryOptions(max_bytes=64 * 1024**3))
+    unrecorded = Recordings(folder, RecordingOptions(enabled=False))
+    history = History(folder, "bench", HistoryOptions(max_bytes=64 * 1024**3), unrecorded)
     try:
         await history.open()
         began = time.perf_counter()

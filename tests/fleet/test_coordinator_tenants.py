@@ -1,4 +1,4 @@
-"""Two tenants at one coordinator, and their history, on workers that know them by the coordinator's tokens alone."""
+"""Two tenants at one coordinator, their history and recordings, on workers that know them by the coordinator's tokens alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sandlot.domain.callers.principal import USER_SCOPES, Principal
 from sandlot.domain.errors import NotFound
 from sandlot.testing.service_suite import ServiceHarness
 from sandlot.testing.service_suite.history import HistoryCases
+from sandlot.testing.service_suite.recordings import RecordingCases
 from sandlot.testing.service_suite.tenants import TenantCases
 from tests.fleet.fakes import two_workers
 
@@ -45,4 +46,8 @@ class TestCoordinator(AtOneCoordinator, TenantCases):
 
 
 class TestCoordinatorHistory(AtOneCoordinator, HistoryCases):
+    pass
+
+
+class TestCoordinatorRecordings(AtOneCoordinator, RecordingCases):
     pass

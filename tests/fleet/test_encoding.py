@@ -80,6 +80,13 @@ def test_from_a_version_that_did_not_count() -> None:
     assert unpack_session(pack_id(session.id), before) == replace(session, created_by="")
 
 
+def test_whether_it_is_recorded() -> None:
+    recorded, other = (a_session(record=record) for record in (True, False))
+    packed = [pack_entry("w1", SessionEntry(session)) for session in (recorded, other)]
+    assert unpack_session(pack_id(recorded.id), packed[0]) == recorded
+    assert len(packed[0]) > len(packed[1])  # the usual case takes nothing
+
+
 def _readable(value: bytes) -> bytes:
     """With the details as bytes, so that any reader of MessagePack takes them."""
     parts = msgspec.msgpack.decode(value, type=list[msgspec.Raw])

@@ -37,7 +37,8 @@ _TAGS: dict[str, str] = {
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
     "history": """
         What happened: sessions, commands, files written through the API, refused requests. A command is shown
-        only to callers with the scope `exec`, a path only to those with `files`.
+        only to callers with the scope `exec`, a path only to those with `files`. Also the recordings of
+        sessions that were created with `record`.
 
         With `Accept: text/event-stream` the answer is the events so far, and then each one as it happens. The
         events are `event` (an event), `missing` (`workers`: those that do not answer) and `error` (a

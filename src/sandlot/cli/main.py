@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, files, history, images, mcp, run, serve, sessions
+from sandlot.cli import bench, catalogue, files, history, images, mcp, recording, run, serve, sessions
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, tenants
@@ -96,7 +96,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, history, serve, mcp, doctor, bench):
+for module in (run, history, recording, serve, mcp, doctor, bench):
     module.register(app)
 app.command()(members.coordinator)
 for name, group in (

@@ -80,6 +80,10 @@ Merge = Annotated[
     bool,
     typer.Option("--merge-output", help="Merge stderr into stdout, like 2>&1, to keep the exact order."),
 ]
+Record = Annotated[
+    bool,
+    typer.Option("--record", help="Record what is written. `sandlot recording` downloads the recording."),
+]
 Input = Annotated[bool, typer.Option("-i", "--stdin", help="Forward stdin to the command.")]
 
 
@@ -98,6 +102,7 @@ def run(
     stdin: Input = False,
     timeout: Timeout = None,
     merge_output: Merge = False,
+    record: Record = False,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -122,7 +127,7 @@ def run(
     quiet = quiet or as_json
 
     async def work(client: AsyncClient) -> int:
-        async with _open(client, environment, thread, keep=keep, quiet=quiet) as session:
+        async with _open(client, environment, thread, record=record, keep=keep, quiet=quiet) as session:
             if as_json:
                 return await _print_result(session, words, stdin=stdin, options=options)
             return await attach.on_pipes(session, words, stdin=stdin, options=options)
@@ -182,6 +187,7 @@ def shell(
     env: Variables = None,
     thread: Thread = None,
     timeout: Timeout = None,
+    record: Record = False,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -193,14 +199,14 @@ def shell(
     """
     from sandlot.cli.terminal import attach
 
-    if session_id is not None and (environment is not None or thread is not None):
-        raise typer.BadParameter("--session cannot be combined with --environment or --thread.")
+    if session_id is not None and (environment is not None or thread is not None or record):
+        raise typer.BadParameter("--session cannot be combined with --environment, --thread or --record.")
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env)}
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
             return await bash(await client.get(session_id))
-        async with _open(client, environment, thread, keep=keep, quiet=quiet) as session:
+        async with _open(client, environment, thread, record=record, keep=keep, quiet=quiet) as session:
             return await bash(session)
 
     async def bash(session: AsyncSession) -> int:
@@ -213,7 +219,13 @@ def shell(
 
 @asynccontextmanager
 async def _open(
-    client: AsyncClient, environment: str | None, thread: str | None, *, keep: bool, quiet: bool
+    client: AsyncClient,
+    environment: str | None,
+    thread: str | None,
+    *,
+    record: bool,
+    keep: bool,
+    quiet: bool,
 ) -> AsyncIterator[AsyncSession]:
     """Open a session. Leaving it deletes it, unless it is kept or belongs to a thread."""
     from sandlot.cli.terminal.display import note, note_if_slow
@@ -221,16 +233,22 @@ async def _open(
     with note_if_slow(
         "Creating a sandbox. The first one from an image takes a few seconds longer.", quiet=quiet
     ):
-        session = await (client.create(environment) if thread is None else client.thread(thread, environment))
+        if thread is None:
+            session = await client.create(environment, record=record)
+        else:
+            session = await client.thread(thread, environment, record=record)
+    # Only a server's sessions can be deleted by another command.
+    on_server = hasattr(client.service, "url")
     if keep and thread is None:
-        # Only a server's sessions can be deleted by another command.
-        on_server = hasattr(client.service, "url")
         advice = (
             f"To delete it: sandlot sessions delete {session.id}"
             if on_server
             else f"To open it again: sandlot shell --local --session {session.id}"
         )
         note(f"Kept session {session.id}. {advice}")
+    if record and not quiet:
+        local = "" if on_server else "--local "
+        note(f"Recording session {session.id}. To download it: sandlot recording {local}{session.id}")
     try:
         yield session
     finally:

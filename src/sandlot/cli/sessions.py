@@ -153,6 +153,7 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         ("memory", display.size(limits.memory_bytes)),
         ("cpus", f"{limits.cpus:g}"),
         ("processes", str(limits.pids)),
+        ("recorded", "yes" if info.record else "no"),
         *((f"metadata {name}", value) for name, value in sorted(info.metadata.items())),
     ]
     if info.loss is not None:

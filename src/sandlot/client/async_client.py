@@ -237,6 +237,11 @@ class AsyncClient:
             async for event in events:
                 yield event
 
+    async def recording(self, session: str) -> AsyncGenerator[bytes, None]:
+        """Iterate over the recording of this session's id, which may have ended. See ``AsyncSession``."""
+        async for piece in (await self.opened()).read_recording(session):
+            yield piece
+
     async def catalogue(self) -> Catalogue:
         """Return the environments, tools, prompts and agents that the server offers."""
         return await (await self.opened()).catalogue()

@@ -245,6 +245,15 @@ class AsyncSession:
         query = event_query(session=self._id, kinds=kinds, since=since, until=until)
         return iterate_events(self._service, query, follow=follow, partial=partial)
 
+    async def recording(self) -> AsyncGenerator[bytes, None]:
+        """Iterate over the session's recording, in pieces: an asciicast (version 2) of what commands wrote.
+
+        Write the pieces to a file that ends with ``.cast``, and replay it with ``asciinema play``. The
+        session must have been created with ``record=True``. The recording stays after the session's end.
+        """
+        async for piece in self._service.read_recording(self._id):
+            yield piece
+
     # lifecycle
 
     async def refresh(self) -> Self:

@@ -62,6 +62,7 @@ class SessionOptions(TypedDict, total=False):
     recreate_lost: if the thread's sandbox was lost, give the session a new one at once.
     if_different: what to do if the thread has a session with another environment, variables or
         limits than those given: "error" raises ThreadDiffers, "keep" uses the session as it is.
+    record: record what commands write, for replay; see ``Session.recording``.
     """
 
     env: Mapping[str, str]
@@ -72,6 +73,7 @@ class SessionOptions(TypedDict, total=False):
     idempotency_key: str | None
     recreate_lost: bool
     if_different: IfDifferent
+    record: bool
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -133,6 +135,7 @@ def create_request(
         idempotency_key=options.get("idempotency_key"),
         recreate_lost=options.get("recreate_lost", False),
         if_different=options.get("if_different", "error"),
+        record=options.get("record", False),
     )
 
 

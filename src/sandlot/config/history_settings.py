@@ -59,6 +59,33 @@ class HistorySettings(CeilingSettings):
         5, ge=1, le=1000, description="How many renamed files to keep. The oldest is deleted."
     )
 
+    recordings: bool = Field(
+        True,
+        description=(
+            "Whether sessions that ask for it are recorded: what their commands write, with its timing. The "
+            "recordings are in `recordings` in SANDLOT_DATA_DIR."
+        ),
+    )
+    recordings_max_session_bytes: int = Field(
+        16 * MIB,
+        ge=64 * 1024,
+        description="Size at which a session's recording stops. Its commands go on.",
+    )
+    recordings_max_bytes: int = Field(
+        1024 * MIB,
+        ge=MIB,
+        description=(
+            "Maximum size of all recordings. Beyond it, the oldest ones of the tenant that has the most are "
+            "deleted."
+        ),
+    )
+    recordings_max_age_s: float = Field(
+        30 * 24 * 3600.0,
+        gt=0,
+        le=10 * 365 * 24 * 3600,
+        description="Seconds after the end of a session after which its recording is deleted.",
+    )
+
     @field_validator("history_export")
     @classmethod
     def _check_target(cls, target: str | None) -> str | None:

@@ -38,7 +38,8 @@ class Recipe:
     """An environment as the registry declares it: how to make its sandboxes and keep its sessions.
 
     A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
-    environment's own limits. ``policy``: what commands must pass before they run.
+    environment's own limits. ``policy``: what commands must pass before they run. ``record``: whether all
+    its sessions are recorded.
     """
 
     environment: Environment
@@ -49,6 +50,7 @@ class Recipe:
     idle_timeout_s: float | None = DEFAULT_IDLE_TIMEOUT_S
     lifetime_s: float | None = DEFAULT_LIFETIME_S
     policy: CommandPolicy | None = None
+    record: bool = False
 
 
 def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:

@@ -16,7 +16,7 @@ A failed command is a result. Every other failure is an error of ``sandlot.domai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
+from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
 
@@ -97,6 +98,7 @@ class EnvironmentInfo:
     lifetime_s: seconds after which a session ends; ``None``: never.
     ceilings: the most that a session may ask for instead of ``limits``; ``None`` from an older server.
     policy: the name of the policy that commands must pass; ``None`` if there is none.
+    record: whether all its sessions are recorded.
     """
 
     name: str
@@ -109,6 +111,7 @@ class EnvironmentInfo:
     lifetime_s: float | None
     ceilings: Limits | None = None
     policy: str | None = None
+    record: bool = False
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -123,6 +126,7 @@ class EnvironmentInfo:
             lifetime_s=recipe.lifetime_s,
             ceilings=recipe.ceilings,
             policy=None if recipe.policy is None else recipe.policy.name,
+            record=recipe.record,
         )
 
 
@@ -172,6 +176,7 @@ class ServiceHealth:
     workers: how many workers of the fleet are alive; ``None`` for a single server.
     creates: whether new sessions can be created.
     history: how its history is doing; ``None`` if it keeps none, and for a coordinator.
+    recordings: how its recordings are doing; ``None`` if it makes none, and for a coordinator.
     """
 
     ready: bool
@@ -184,6 +189,7 @@ class ServiceHealth:
     workers: int | None = None
     creates: bool = True
     history: HistoryFigures | None = None
+    recordings: RecordingFigures | None = None
 
     def visible_to(self, principal: Principal, own_sessions: int) -> ServiceHealth:
         """What the caller may see of it. Without ``metrics:read``, nothing that others do shows."""
@@ -197,6 +203,7 @@ class ServiceHealth:
             problems=(),
             workers=None,
             history=None,
+            recordings=None,
         )
 
 
@@ -278,6 +285,13 @@ class SandboxService(Protocol):
 
         Those of a session stay after its end. What was recorded before the call is in it, and a caller that
         asks on with ``next`` gets each event once. ``Unsupported`` if the server keeps no history.
+        """
+        ...
+
+    def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        """Read a session's recording, an asciicast of whole lines. It stays after the session's end.
+
+        What was recorded before the call is in it. ``NotFound`` if there is none.
         """
         ...
 

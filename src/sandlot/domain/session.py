@@ -142,6 +142,7 @@ class Session:
     predecessor: the session that its thread had before, if any.
     end_reason: why it ended, if it has.
     ended_at: when it ended.
+    record: whether what its commands write is recorded.
     """
 
     id: str
@@ -164,6 +165,7 @@ class Session:
     end_reason: EndReason | None = None
     ended_at: float | None = None
     created_by: str = ""
+    record: bool = False
 
     @property
     def expires_at(self) -> float | None:
@@ -188,6 +190,7 @@ class CreateSession:
     ``if_different``: what to do if the thread's session has another environment, variables or
     limits than this request: raise ``ThreadDiffers`` ("error"), or use the session as it is
     ("keep").
+    ``record``: record what commands write. An environment may record all its sessions.
     """
 
     environment: str | None = None
@@ -199,6 +202,7 @@ class CreateSession:
     metadata: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     recreate_lost: bool = False
+    record: bool = False
     # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 

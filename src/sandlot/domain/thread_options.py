@@ -1,8 +1,8 @@
 """Whether a thread's existing session matches the options of a new request. Pure.
 
 It compares only options that the request gives and that a session keeps for life: environment,
-variables and limits. Clients can change timeouts and metadata later, so those only apply to new
-sessions.
+variables, limits and whether it is recorded. Clients can change timeouts and metadata later, so
+those only apply to new sessions.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def differences(request: CreateSession, session: Session, env: Mapping[str, str]
         actual = getattr(session.limits, name)
         if asked is not None and asked != actual:
             different[f"limits.{name}"] = f"its {name} is {actual:g}, not {asked:g}"
+    if request.record and not session.record:
+        different["record"] = "it is not recorded"
     if env is not None:
         names = sorted(name for name, value in request.env.items() if env.get(name) != value)
         if names:

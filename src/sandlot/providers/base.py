@@ -13,7 +13,7 @@ from typing import Protocol
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.execution import ExecRequest, ExecResult, Started
+from sandlot.domain.execution import ExecRequest, ExecResult, Output, Started
 
 
 class ByteStream(Protocol):
@@ -62,6 +62,7 @@ class Stats:
 
 
 OnStart = Callable[[Started], None]
+OnOutput = Callable[[Output], None]
 
 
 class Sandbox(Protocol):
@@ -95,9 +96,17 @@ class Sandbox(Protocol):
     async def attach(self, exec_id: str, *, offset: int = 0) -> Execution: ...
 
     async def run(
-        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+        self,
+        request: ExecRequest,
+        stdin: bytes | None = None,
+        *,
+        on_start: OnStart | None = None,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Starts the exec and reads it to the end, across broken links if necessary."""
+        """Starts the exec and reads it to the end, across broken links if necessary.
+
+        ``on_output`` is called with each piece of output as it arrives.
+        """
         ...
 
     async def signal(self, exec_id: str, signal: int) -> int:

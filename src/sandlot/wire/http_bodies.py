@@ -72,6 +72,7 @@ class CreateSessionBody:
     recreate_lost: if the thread's sandbox is lost, replace it at once.
     if_different: what to do if the thread has a session with another environment, other variables or other
         limits: ``"error"`` answers ``thread_differs``, ``"keep"`` uses it as it is.
+    record: record what commands write, for replay.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -85,6 +86,7 @@ class CreateSessionBody:
     metadata: dict[str, str] = field(default_factory=dict)
     recreate_lost: bool = False
     if_different: IfDifferent = "error"
+    record: bool = False
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -98,6 +100,7 @@ class CreateSessionBody:
             idempotency_key=idempotency_key,
             recreate_lost=self.recreate_lost,
             if_different=self.if_different,
+            record=self.record,
         )
 
     @classmethod
@@ -113,10 +116,11 @@ class CreateSessionBody:
             metadata=dict(request.metadata),
             recreate_lost=request.recreate_lost,
             if_different=request.if_different,
+            record=request.record,
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "if_different")
+        return wire_fields(self, "if_different", "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,7 @@ class SessionBody:
     ended_at: when it ended.
     tenant: whom it belongs to.
     created_by: the id of the key that it was created with; empty for the server's own key.
+    record: whether what its commands write is recorded.
     access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
@@ -191,6 +196,7 @@ class SessionBody:
     ended_at: float | None = None
     tenant: str = "default"
     created_by: str = ""
+    record: bool = False
     access: Access | None = None
 
     @classmethod
@@ -215,6 +221,7 @@ class SessionBody:
             ended_at=session.ended_at,
             tenant=session.tenant,
             created_by=session.created_by,
+            record=session.record,
             access=access,
         )
 
@@ -238,6 +245,7 @@ class SessionBody:
             end_reason=self.end_reason,
             ended_at=self.ended_at,
             created_by=self.created_by,
+            record=self.record,
         )
 
 

@@ -23,6 +23,7 @@ from sandlot.wiring.machine import this_machine
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.recordings.options import RecordingOptions
 from sandlot.worker.store.database import owner_of
 
 # Seconds to wait for the engine to say where it stores its sandboxes.
@@ -119,6 +120,7 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         orphan_grace_s=settings.orphan_grace_s,
         drain_timeout_s=settings.drain_timeout_s,
         history=history_options(settings),
+        recordings=recording_options(settings),
     )
 
 
@@ -131,5 +133,16 @@ def history_options(settings: ServerSettings) -> HistoryOptions:
         export=settings.history_export,
         export_max_bytes=settings.history_export_max_bytes,
         export_files=settings.history_export_files,
+        secrets=() if settings.key is None else (settings.key,),
+    )
+
+
+def recording_options(settings: ServerSettings) -> RecordingOptions:
+    return RecordingOptions(
+        enabled=settings.recordings,
+        max_session_bytes=settings.recordings_max_session_bytes,
+        max_bytes=settings.recordings_max_bytes,
+        max_age_s=settings.recordings_max_age_s,
+        commands=settings.history_commands,
         secrets=() if settings.key is None else (settings.key,),
     )

@@ -18,6 +18,7 @@ from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.quotas import Quotas
+from sandlot.worker.recordings.recordings import Recordings
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.sessions.creates import Creates
 from sandlot.worker.sessions.fleet_moves import FleetMoves
@@ -68,7 +69,8 @@ def assemble(
     }
     one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
-    history = History(database.parent, options.worker_id, options.history, slots)
+    recordings = Recordings(database.parent, options.recordings)
+    history = History(database.parent, options.worker_id, options.history, recordings, slots)
     sessions = SessionLifecycle(
         store=store,
         removals=removals,

@@ -11,6 +11,7 @@ from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.recordings.options import RecordingOptions
 
 # Seconds after a command's timeout. From then on, a single unanswered probe of its sandbox ends the
 # wait for the command. A sandbox that is silent at the timeout has missed a probe 9 s later
@@ -55,6 +56,7 @@ class WorkerOptions:
     # How long a stopping worker waits for calls in progress. Their commands go on without it.
     drain_timeout_s: float = 30.0
     history: HistoryOptions = field(default_factory=HistoryOptions)
+    recordings: RecordingOptions = field(default_factory=RecordingOptions)
 
     def with_bounded_timeout(self, request: ExecRequest) -> ExecRequest:
         """The request with a timeout that this worker allows. Every exec has a timeout, so an

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from functools import partial
 
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, SessionEnded
-from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SandlotError, SessionEnded
+from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.history.recorder import called_by
 from sandlot.domain.paging import page_of
+from sandlot.domain.recordings.reports import no_recording_error
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
-from sandlot.providers.base import Sandbox
+from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.assembly import WorkerParts
 from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.recordings.session_recording import SessionRecording
 from sandlot.worker.sessions.creates import NO_ASSIGNMENT
 from sandlot.worker.sessions.executions import SessionExecution, with_session
 from sandlot.worker.sessions.files import SessionFiles
@@ -47,6 +51,7 @@ class WorkerService:
         self._creates = parts.creates
         self._policies = parts.policies
         self._history = parts.history
+        self._recordings = parts.history.recordings
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -115,12 +120,17 @@ class WorkerService:
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
-            async with (
-                self._history.execs.starting(live_session, sandbox, bounded, self._principal) as on_start,
-                live_session.awaiting_response(ends_s, overdue_after_s=overdue_s),
-            ):
-                result = await sandbox.run(bounded, stdin, on_start=on_start)
-            self._history.execs.ended(session_id, bounded.exec_id, result.exited)
+            execs, exec_id = self._history.execs, bounded.exec_id
+            recording = self._recordings.of(live_session)
+            on_output = None if recording is None else partial(recording.output, exec_id, from_start=True)
+            async with execs.starting(live_session, sandbox, bounded, self._principal) as in_history:
+                on_start = _for_both(in_history, recording, bounded)
+                with self._recordings.readers.read_if_left(recording, sandbox, exec_id):
+                    async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
+                        result = await sandbox.run(bounded, stdin, on_start=on_start, on_output=on_output)
+            execs.ended(session_id, exec_id, result.exited)
+            if recording is not None:
+                recording.ended(exec_id, result.exited)
             return with_session(result, live_session, generation)
 
     async def execute_in_thread(
@@ -136,9 +146,13 @@ class WorkerService:
         bounded = self._options.with_bounded_timeout(request)
         await self._check_policy(session_id, request)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
+            recording = self._recordings.of(live_session)
             starting = self._history.execs.starting(live_session, sandbox, bounded, self._principal)
-            async with starting as on_start:
+            async with starting as in_history:
+                on_start = _for_both(in_history, recording, bounded)
                 started = await sandbox.start(bounded, offset=offset, on_start=on_start)
+            if recording is not None:
+                self._recordings.readers.read(recording, sandbox, bounded.exec_id)
             self._history.execs.follow(live_session, sandbox, bounded.exec_id, after_s=FOLLOW_AFTER_S)
             return self._execution(started, live_session, sandbox, offset)
 
@@ -154,7 +168,8 @@ class WorkerService:
         async def explain(error: SandboxLost) -> SandlotError:
             return await self._sessions.explain(live_session, sandbox, error)
 
-        return SessionExecution(inner, live_session, explain, offset, self._history.execs)
+        recording = self._recordings.of(live_session)
+        return SessionExecution(inner, live_session, explain, offset, self._history.execs, recording)
 
     async def get_exec(self, session_id: str, exec_id: str, *, wait_s: float = 0) -> ExecStatus:
         if wait_s > 0:
@@ -190,8 +205,10 @@ class WorkerService:
             return await sandbox.kill(exec_id)
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
-        async with self._sandbox_call(session_id, has_effects=True) as (_, sandbox):
+        async with self._sandbox_call(session_id, has_effects=True) as (live_session, sandbox):
             await sandbox.resize(exec_id, rows=rows, cols=cols)
+            if (recording := self._recordings.of(live_session)) is not None:
+                recording.resized(exec_id, PtySize(rows, cols))
 
     # --- shells and files ---------------------------------------------------------------------
 
@@ -211,6 +228,17 @@ class WorkerService:
     async def list_events(self, query: EventQuery) -> EventPage:
         return await self._history.page(self._principal, query)
 
+    async def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(self._recordings.read(self._tenant, session_id)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except NotFound:
+            recorded = False
+            with contextlib.suppress(SessionEnded):
+                recorded = self._sessions.table.get(self._tenant, session_id).session.record
+            raise no_recording_error(session_id, recorded=recorded) from None
+
     # --- the service itself -------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
@@ -222,3 +250,19 @@ class WorkerService:
 
     async def close(self) -> None:
         """Does nothing: the worker belongs to all its callers, and its host closes it."""
+
+
+def _for_both(
+    in_history: OnStart | None, recording: SessionRecording | None, request: ExecRequest
+) -> OnStart | None:
+    """What to call once the agent has started a command, for the history and the recording."""
+    if recording is None:
+        return in_history
+    in_recording = recording.on_start(request)
+
+    def started(event: Started) -> None:
+        in_recording(event)
+        if in_history is not None:
+            in_history(event)
+
+    return started

@@ -79,6 +79,7 @@ class WorkerStatus:
             pools={name: pool.stats() for name, pool in self._parts.pools.items()},
             problems=(*self._own_problems(), *self.condition().problems),
             history=self._parts.history.figures,
+            recordings=self._parts.history.recordings.figures,
         )
 
     @property

@@ -144,6 +144,17 @@ def test_an_agent_names_what_exists(tmp_path: Path) -> None:
 ENVIRONMENT = "{{name: mine, description: b, image: c, policy: {policy}}}"
 
 
+@pytest.mark.parametrize(
+    ("given", "record"), [("", False), (", record: false", False), (", record: true", True)]
+)
+def test_an_environment_may_record_its_sessions(tmp_path: Path, given: str, record: bool) -> None:
+    declare(tmp_path, "environments", f"{{name: mine, description: b, image: c{given}}}")
+    registry = load_registry(tmp_path, defaults=RecipeDefaults())
+    assert registry.recipes["mine"].record is record
+    shown = {environment.name: environment.record for environment in registry.catalogue.environments}
+    assert shown["mine"] is record
+
+
 def test_an_environment_names_a_policy(tmp_path: Path) -> None:
     declare(tmp_path, "environments", ENVIRONMENT.format(policy="strict"))
     declare(

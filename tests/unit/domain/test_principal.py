@@ -41,6 +41,7 @@ NEEDED = {
     "close_shell": {Scope.EXEC},
     "files": {Scope.FILES},
     "list_events": {Scope.SESSIONS_READ},
+    "read_recording": {Scope.SESSIONS_READ, Scope.EXEC},
     "catalogue": {Scope.SESSIONS_READ},
 }
 FREE = {"health", "close"}

@@ -27,7 +27,7 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.providers.base import FoundSandbox, OnStart, SandboxSpec
+from sandlot.providers.base import FoundSandbox, OnOutput, OnStart, SandboxSpec
 
 
 class Switch:
@@ -197,9 +197,21 @@ class ScriptedSandbox:
         return ScriptedExecution(self, self.execs[exec_id])
 
     async def run(
-        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+        self,
+        request: ExecRequest,
+        stdin: bytes | None = None,
+        *,
+        on_start: OnStart | None = None,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
-        return await (await self.start(request, on_start=on_start)).result()
+        execution = await self.start(request, on_start=on_start)
+        fold = ResultFold(request.exec_id)
+        async for event in execution.events():
+            if on_output is not None and isinstance(event, Output):
+                on_output(event)
+            if (result := fold.add(event)) is not None:
+                return result
+        raise AssertionError
 
     async def signal(self, exec_id: str, signal: int) -> int:
         await self.unless_lost(asyncio.sleep(0))

@@ -23,12 +23,15 @@ from sandlot.worker.history import store as stores
 from sandlot.worker.history import writer as writers
 from sandlot.worker.history.history import History
 from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.recordings.options import RecordingOptions
+from sandlot.worker.recordings.recordings import Recordings
 
 MIB = 1024 * 1024
 
 
 def a_history(data_dir: Path, **options: object) -> History:
-    return History(data_dir, "w1", HistoryOptions(**options))  # type: ignore[arg-type]
+    unrecorded = Recordings(data_dir, RecordingOptions(enabled=False))
+    return History(data_dir, "w1", HistoryOptions(**options), unrecorded)  # type: ignore[arg-type]
 
 
 @pytest.fixture

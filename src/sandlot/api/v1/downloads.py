@@ -70,18 +70,19 @@ async def attachment_response(
     *,
     length: int | None = None,
     content_range: str | None = None,
+    ranges: bool = True,
 ) -> Response:
     """Stream the chunks as an attachment.
 
     The first chunk is read before responding, so that a refusal is an error and not a broken
-    download.
+    download. ``ranges``: whether a client can ask for a part of it.
     """
     first = await anext(chunks, b"")
     headers = {
         "Content-Disposition": content_disposition(name),
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Cache-Control": "no-store",
-        "Accept-Ranges": "none" if media_type == "application/x-tar" else "bytes",
+        "Accept-Ranges": "bytes" if ranges else "none",
     }
     if length is not None:
         headers["content-length"] = str(length)

@@ -163,7 +163,7 @@ async def move_file(service: Service, session_id: str, body: MoveBody) -> Respon
 async def read_archive(service: Service, session_id: str, path: FilePath = ".") -> Response:
     """Return a tar archive of a file or folder."""
     chunks = service.files(session_id).read_archive(path)
-    return await attachment_response(chunks, "application/x-tar", "archive.tar")
+    return await attachment_response(chunks, "application/x-tar", "archive.tar", ranges=False)
 
 
 @router.put("/archive", response_model=ArchiveSummary, openapi_extra=_binary_request("application/x-tar"))

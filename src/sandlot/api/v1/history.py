@@ -17,11 +17,13 @@ from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import JSON, encode_json
 from sandlot.api.responses.streams import EVENT_STREAM, buffered_response, event_stream_response, format_sse
+from sandlot.api.v1.downloads import attachment_response
 from sandlot.domain.errors import InvalidRequest, SandlotError, SessionEnded
 from sandlot.domain.history.events import parse_kind
 from sandlot.domain.history.positions import Position
 from sandlot.domain.history.query import MAX_EVENTS, MAX_WAIT_S, EventPage, EventQuery
 from sandlot.domain.ids import is_session_id
+from sandlot.domain.recordings.cast import MEDIA_TYPE
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session_states import no_session_error
 from sandlot.domain.text.suggestions import did_you_mean
@@ -38,6 +40,10 @@ _FORMATS: Final[dict[int | str, dict[str, Any]]] = {
         "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
         "description": f"The events; with `Accept: {EVENT_STREAM}`, as they happen",
     }
+}
+
+_RECORDING: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "The recording"}
 }
 
 
@@ -111,6 +117,17 @@ async def session_history(service: Service, request: Request, query: Filters, se
         with contextlib.suppress(SessionEnded):  # its events were deleted since
             await service.get_session(session_id)  # raises if it never existed
     return await _answer(service, request, query)
+
+
+@router.get("/sessions/{session_id}/recording", response_class=Response, responses=_RECORDING)
+async def session_recording(service: Service, session_id: str) -> Response:
+    """Return a session's recording, for a session that was created with `record`.
+
+    It is an asciicast (version 2) of what commands wrote, for `asciinema play`. It stays after the
+    session's end. Needs the scopes `sessions:read` and `exec`.
+    """
+    pieces = service.read_recording(session_id)
+    return await attachment_response(pieces, MEDIA_TYPE, f"{session_id[:64]}.cast", ranges=False)
 
 
 async def _answer(service: SandboxService, request: Request, query: EventQuery) -> Response:

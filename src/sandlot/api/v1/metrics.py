@@ -71,6 +71,7 @@ class _ServiceCollector(Collector):
         info.add_metric((health.worker_id, health.version), 1)
         yield info
         yield from _history(health)
+        yield from _recordings(health)
         yield from _pools(health)
 
 
@@ -86,6 +87,17 @@ def _history(health: ServiceHealth) -> Iterator[Metric]:
         value=history.dropped,
     )
     yield GaugeMetricFamily("sandlot_history_bytes", "Size of the history on disk.", value=history.used_bytes)
+
+
+def _recordings(health: ServiceHealth) -> Iterator[Metric]:
+    if (recordings := health.recordings) is None:
+        return
+    yield GaugeMetricFamily(
+        "sandlot_recorded_sessions", "Sessions that have a recording.", value=recordings.sessions
+    )
+    yield GaugeMetricFamily(
+        "sandlot_recordings_bytes", "Size of all recordings on disk.", value=recordings.used_bytes
+    )
 
 
 def _pools(health: ServiceHealth) -> Iterator[Metric]:

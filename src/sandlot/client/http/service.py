@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import msgspec
@@ -54,6 +54,12 @@ class HttpService(ExecOperations):
             ) from error
         page: EventPage = self._connection.decode(_EVENTS, body)
         return page
+
+    async def read_recording(self, session_id: str) -> AsyncGenerator[bytes, None]:
+        path = session_path(session_id) + "/recording"
+        async with self._calls_to(session_id).stream(path) as response:
+            async for piece in response.aiter_raw():
+                yield piece
 
     # the service itself
 

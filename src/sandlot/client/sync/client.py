@@ -66,6 +66,7 @@ class Client(Facade[AsyncClient]):
     run_in_thread = blocking(AsyncClient.run_in_thread)
     get = blocking_as(Session, AsyncClient.get)
     events = iterating(AsyncClient.events)
+    recording = iterating(AsyncClient.recording)
     catalogue = blocking(AsyncClient.catalogue)
     health = blocking(AsyncClient.health)
 

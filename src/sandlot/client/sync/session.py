@@ -193,6 +193,7 @@ class Session(Facade[AsyncSession]):
     shells = blocking(AsyncSession.shells)
     close_shell = blocking(AsyncSession.close_shell)
     history = iterating(AsyncSession.history)
+    recording = iterating(AsyncSession.recording)
     refresh = blocking_self(AsyncSession.refresh)
     update = blocking_self(AsyncSession.update)
     extend = blocking_self(AsyncSession.extend)

@@ -63,6 +63,7 @@ def recipe_of(
         idle_timeout_s=idle_timeout_s,
         lifetime_s=lifetime_s,
         policy=policies[document["policy"]] if "policy" in document else None,
+        record=document.get("record", False),
     )
 
 

@@ -33,6 +33,13 @@ _KEY: Final = re.compile(
 )
 # Finds keys within other text, to mask them.
 KEY_IN_TEXT: Final = _KEY
+KEY_PREFIX: Final = "sl_"
+# Finds what may be the beginning of a key, in text that goes on later.
+KEY_CHARS: Final = len(KEY_PREFIX + "_") + _ID_CHARS + _SECRET_CHARS + _CHECKSUM_CHARS
+BEGINNING_OF_KEY: Final = re.compile(
+    rf"s|sl|sl_[a-z2-7]{{0,{_ID_CHARS}}}"
+    rf"|sl_[a-z2-7]{{{_ID_CHARS}}}_[A-Za-z0-9]{{0,{_SECRET_CHARS + _CHECKSUM_CHARS - 1}}}"
+)
 _KEY_ID: Final = re.compile(rf"[a-z2-7]{{{_ID_CHARS}}}")
 _NAME: Final = re.compile(rf"[ -~]{{1,{MAX_NAME_CHARS}}}")
 

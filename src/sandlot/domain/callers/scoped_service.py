@@ -6,7 +6,7 @@ the implementation and the route.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
@@ -126,6 +126,12 @@ class ScopedService:
         self._require(Scope.SESSIONS_READ)
         page = await self._service.list_events(query)
         return replace(page, events=tuple(event.visible_to(self._principal) for event in page.events))
+
+    def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        """It shows commands and what they wrote, which a caller without ``exec`` could not see either."""
+        self._require(Scope.SESSIONS_READ)
+        self._require(Scope.EXEC)
+        return self._service.read_recording(session_id)
 
     # the service itself
 

@@ -40,7 +40,7 @@ def masked(text: str, secrets: Collection[str], max_chars: int = MAX_CHARS) -> s
     if len(secrets) > MAX_SECRETS:
         return MASK
     seen = text[: max_chars + LOOKED_FOR_CHARS]
-    spans = [span for secret in secrets for span in _places(seen, secret)]
+    spans = [span for secret in secrets for span in places(seen, secret)]
     spans += [match.span() for match in KEY_IN_TEXT.finditer(seen)]
     kept, at = [], 0
     for start, end in sorted(spans):
@@ -71,7 +71,7 @@ def masked_words(words: Sequence[str], secrets: Collection[str], max_chars: int 
     return joined if len(joined) <= max_chars else joined[:max_chars] + CUT
 
 
-def _places(text: str, secret: str) -> Iterable[tuple[int, int]]:
+def places(text: str, secret: str) -> Iterable[tuple[int, int]]:
     """Where the secret stands. Places may overlap: "aaaaa" stands twice in "aaaaaa"."""
     beginning = secret[:LOOKED_FOR_CHARS]
     at = text.find(beginning)

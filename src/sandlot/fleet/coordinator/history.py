@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import SandlotError, Unavailable, Unsupported
+from sandlot.domain.errors import NotFound, SandlotError, Unavailable, Unsupported
 from sandlot.domain.history.merging import merged
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.ids import is_session_id
+from sandlot.domain.session_states import no_session_error
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
 
@@ -29,6 +32,8 @@ ALL_WITHIN_S: Final = 10.0
 # of a large fleet has fewer events than asked for, but its memory is bounded.
 SURPLUS: Final = 4
 LEAST_EACH: Final = 10
+# Seconds for a worker to begin to send a recording.
+RECORDING_WITHIN_S: Final = 10.0
 # A follower's look at the fleet costs one call for each worker. So it looks less often in a large fleet.
 LOOK_EVERY_S: Final = 1.0
 LOOKS_PER_S: Final = 50
@@ -56,14 +61,52 @@ class FleetHistory:
             await asyncio.sleep(min(left_s, max(LOOK_EVERY_S, len(workers) / LOOKS_PER_S)))
             query = replace(query, after=page.next)
 
+    async def recording(self, principal: Principal, session_id: str) -> AsyncGenerator[bytes, None]:
+        """A session's recording, from the worker that has it. A session that has moved has one on each of
+        its workers; the last one's comes first.
+        """
+        if not is_session_id(session_id):
+            raise no_session_error(session_id)
+        error: SandlotError = no_session_error(session_id)
+        for worker in await self._workers_with(session_id):
+            if worker.state is WorkerState.GONE:
+                error = _gone(worker)
+                continue
+            link = await self._links.to(worker, principal)
+            async with aclosing(link.read_recording(session_id)) as pieces:
+                try:
+                    async with asyncio.timeout(RECORDING_WITHIN_S):
+                        first = await anext(pieces, b"")
+                except NotFound as missing:
+                    error = missing if isinstance(error, NotFound) else error
+                    continue
+                except (SandlotError, TimeoutError) as problem:
+                    log.info("a worker's recording is missing", worker=worker.id, error=str(problem))
+                    error = _gone(worker)
+                    continue
+                yield first
+                async for piece in pieces:
+                    yield piece
+                return
+        raise error
+
+    async def _workers_with(self, session_id: str) -> Sequence[WorkerRef]:
+        """The session's worker, and then those that may have had it before."""
+        found = None
+        with contextlib.suppress(Unavailable):
+            found = await self._directory.find(session_id)
+        # A session that still has its first sandbox has been on no other worker.
+        if found is not None and found.session.generation == 1:
+            return [found.worker]
+        workers = await self._list_workers()
+        if found is None:
+            return workers
+        return [found.worker, *(worker for worker in workers if worker.id != found.worker.id)]
+
     async def _workers_for(self, query: EventQuery) -> Sequence[WorkerRef]:
         """The workers that may have events that match."""
         if query.session_id is not None:
-            with contextlib.suppress(Unavailable):
-                found = await self._directory.find(query.session_id)
-                # A session that still has its first sandbox has been on no other worker.
-                if found is not None and found.session.generation == 1:
-                    return [found.worker]
+            return await self._workers_with(query.session_id)
         return await self._list_workers()
 
     async def _list_workers(self) -> Sequence[WorkerRef]:
@@ -108,3 +151,11 @@ class FleetHistory:
         if refusals and len(refusals) == len(asking):
             raise refusals[0]
         return merged(query, pages)
+
+
+def _gone(worker: WorkerRef) -> Unavailable:
+    return Unavailable(
+        f"Worker {worker.id}, which may have the recording, does not answer. Retry.",
+        retry_after_s=5.0,
+        details={"reason": "worker_unreachable", "worker_id": worker.id},
+    )

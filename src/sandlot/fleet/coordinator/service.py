@@ -322,6 +322,9 @@ class CoordinatorService:
     async def list_events(self, query: EventQuery) -> EventPage:
         return await self._parts.history.page(self._principal, query)
 
+    def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        return self._parts.history.recording(self._principal, session_id)
+
     # --- the service itself -------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:

@@ -49,6 +49,7 @@ class _Details(
         "predecessor": "p",
         "end_reason": "r",
         "ended_at": "z",
+        "record": "v",
     },
 ):
     environment: str
@@ -67,6 +68,7 @@ class _Details(
     predecessor: Predecessor | None = None
     end_reason: EndReason | None = None
     ended_at: float | None = None
+    record: bool = False
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -136,6 +138,7 @@ def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
         predecessor=session.predecessor,
         end_reason=session.end_reason,
         ended_at=session.ended_at,
+        record=session.record,
     )
     return _ENCODER.encode(
         _Entry(
@@ -174,6 +177,7 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         end_reason=details.end_reason,
         ended_at=details.ended_at,
         created_by="" if entry.counts is None else entry.counts[0],
+        record=details.record,
     )
 
 

@@ -19,11 +19,12 @@ from sandlot.domain.execution import (
     ExecEvent,
     ExecRequest,
     ExecResult,
+    Output,
     ResultFold,
     Started,
 )
 from sandlot.domain.ids import is_exec_id
-from sandlot.providers.base import OnStart
+from sandlot.providers.base import OnOutput, OnStart
 from sandlot.providers.link.link import REDIAL_TIMEOUT_S, AgentLink
 from sandlot.providers.link.stream import Data, LinkClosed, Stream, StreamReset
 from sandlot.wire.agent_messages import ExecEvents
@@ -176,12 +177,14 @@ class Run:
         stdin: bytes | None,
         redial_timeout_s: float = REDIAL_TIMEOUT_S,
         on_start: OnStart | None = None,
+        on_output: OnOutput | None = None,
     ) -> None:
         self._link = link
         self._stdin = stdin
         self._request = request if stdin is None or request.stdin else replace(request, stdin=True)
         self._redial_timeout_s = redial_timeout_s
         self._on_start = on_start
+        self._on_output = on_output
         self._fold = ResultFold(request.exec_id, request.output_limit or MAX_OUTPUT_LIMIT_BYTES)
         self._next_offset = 0
         self._confirmed = False
@@ -253,6 +256,8 @@ class Run:
                     continue
                 self._made_progress = True
                 self._next_offset = events.next_offset
+                if self._on_output is not None and isinstance(event, Output):
+                    self._on_output(event)
                 result = self._fold.add(event)
             assert result is not None, "events end with an exit"
             return result

@@ -12,7 +12,7 @@ from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import is_exec_id, is_shell_name
-from sandlot.providers.base import Health, OnStart
+from sandlot.providers.base import Health, OnOutput, OnStart
 from sandlot.providers.link import ports
 from sandlot.providers.link.agent_files import AgentFiles
 from sandlot.providers.link.calls import ask, ask_for_list
@@ -75,9 +75,14 @@ class SandboxAgent:
         return await AgentExecution.open(self._link, exec_id, open_request, offset=offset, stdin=True)
 
     async def run(
-        self, request: ExecRequest, stdin: bytes | None = None, *, on_start: OnStart | None = None
+        self,
+        request: ExecRequest,
+        stdin: bytes | None = None,
+        *,
+        on_start: OnStart | None = None,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
-        return await Run(self._link, request, stdin, on_start=on_start).result()
+        return await Run(self._link, request, stdin, on_start=on_start, on_output=on_output).result()
 
     async def signal(self, exec_id: str, signal: int) -> int:
         if not 1 <= signal <= 64:

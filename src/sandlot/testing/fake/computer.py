@@ -10,7 +10,7 @@ from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import Busy, Conflict, FileProblem, InvalidRequest, NotFound, SandlotError
 from sandlot.domain.execution import Channel, ExecRequest, ExecResult
 from sandlot.domain.ids import new_sandbox_id
-from sandlot.testing.fake.execs import SIGTERM, FakeExec, FakeExecution
+from sandlot.testing.fake.execs import SIGTERM, FakeExec, FakeExecution, OnOutput
 from sandlot.testing.fake.pipes import BrokenPipe
 from sandlot.testing.fake.scripts import Scripts
 from sandlot.testing.fake.shell import ExitShell, Machine, Shell, State, Streams
@@ -48,6 +48,7 @@ class FakeComputer:
         max_execs: int,
         scripts: Scripts,
         add_origin: Callable[[ExecResult], ExecResult],
+        on_output: OnOutput,
         on_exec_end: Callable[[FakeExec], None],
     ) -> None:
         self.id = new_sandbox_id()
@@ -62,6 +63,7 @@ class FakeComputer:
         self._max_execs = max_execs
         self._scripts = scripts
         self._add_origin = add_origin
+        self._on_output = on_output
         self._on_exec_end = on_exec_end
         self.frozen = False
         self._execs: dict[str, FakeExec] = {}
@@ -78,7 +80,7 @@ class FakeComputer:
         self._check_cwd(request.cwd)
         if self.running >= self._max_execs:
             raise Busy(f"too many execs are running in this session (at most {self._max_execs})")
-        started = FakeExec(request)
+        started = FakeExec(request, self._on_output)
         reader = self._reader(started, offset, existing=False)
         self._execs[request.exec_id] = started
         started.task = asyncio.get_running_loop().create_task(

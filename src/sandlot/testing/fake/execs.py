@@ -33,12 +33,15 @@ KEPT_BYTES = 1024 * 1024
 SHOWN_CHARACTERS = 160  # of a command, in the list of execs
 SIGTERM = 15
 
+OnOutput = Callable[[str, Channel, bytes], None]
+
 
 class FakeExec:
     """One exec. Readers raise ``gone_error`` if its sandbox ends while it runs."""
 
-    def __init__(self, request: ExecRequest) -> None:
+    def __init__(self, request: ExecRequest, on_output: OnOutput) -> None:
         self.request = request
+        self._on_output = on_output
         self.pid = new_pid()
         self.stdin = Pipe()
         self.size = request.pty
@@ -89,6 +92,7 @@ class FakeExec:
             channel = Channel.STDOUT
         if self.request.pty is not None:
             data = data.replace(b"\n", b"\r\n")
+        self._on_output(self.request.exec_id, channel, data)
         limit = self.request.output_limit
         at = self._output_bytes
         self._output_bytes += len(data)

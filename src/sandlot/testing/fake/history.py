@@ -1,4 +1,4 @@
-"""The fake's history: the same events as a worker's, in memory."""
+"""The fake's history and recordings: the same events and asciicasts as a worker's, in memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Final
 
 from sandlot.domain.callers.limits import Allowance, holders_of, too_many_execs
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.execution import ExecRequest
+from sandlot.domain.execution import Channel, ExecRequest
 from sandlot.domain.files import ArchiveSummary, FileEntry
 from sandlot.domain.history.events import Event, EventKind
+from sandlot.domain.history.masking import secrets_in
 from sandlot.domain.history.positions import parse_event_id, worker_tag
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.history.recorder import Recorder, Subject, called_by
+from sandlot.domain.recordings.cast import Cast, shown_command
+from sandlot.domain.recordings.reports import no_recording_error
 from sandlot.domain.session import Session
 from sandlot.testing.fake.execs import FakeExec
 from sandlot.testing.fake.files import FakeFiles
@@ -31,12 +34,19 @@ class FakeHistory:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.recorder = Recorder(self._events.append, worker_tag(worker_id), clock=clock)
         self._started: dict[tuple[str, str], Subject] = {}
+        self._casts: dict[tuple[str, str], tuple[Cast, bytearray]] = {}  # by tenant and session
+        self._clock = clock
 
     def opened(self, session: Session, caller: Principal, *, created: bool) -> None:
         with called_by(caller):
             if created:
                 self.recorder.session_created(session)
             self.recorder.session_claimed(session)
+        if created and session.record:
+            cast = Cast(int(self._clock()))
+            lines = bytearray(cast.header(f"Sandlot session {session.id}"))
+            self._casts[session.tenant, session.id] = cast, lines
+        self._add(session, lambda cast, now: cast.note(now, f"sandbox {session.generation}"))
 
     def check_slots(self, allowances: Sequence[Allowance]) -> None:
         """Raise ``Busy`` if a holder runs as many commands as it may."""
@@ -49,24 +59,44 @@ class FakeHistory:
     def exec_started(self, record: Record, request: ExecRequest, caller: Principal) -> None:
         started = self.recorder.exec_started(record.session, request, record.request.env, caller)
         self._started[record.session.id, request.exec_id] = started
+        secrets = secrets_in(record.request.env.values(), request.env.values())
+        shown = shown_command(request, secrets)
+        self._add(record.session, lambda cast, now: cast.started(now, request, shown, secrets))
+
+    def output(self, session: Session, exec_id: str, channel: Channel, data: bytes) -> None:
+        self._add(session, lambda cast, now: cast.output(now, exec_id, channel, data))
 
     def exec_ended(self, session: Session, ended: FakeExec) -> None:
         started = self._started.pop((session.id, ended.request.exec_id), None)
-        if started is not None and ended.exited is not None:
-            self.recorder.exec_ended(started, ended.exited)
+        if started is not None and (exited := ended.exited) is not None:
+            self.recorder.exec_ended(started, exited)
+            self._add(session, lambda cast, now: cast.ended(now, ended.request.exec_id, exited))
 
     def lost(self, session: Session) -> None:
         self.recorder.session_lost(session)
-        self._all_unseen(session.id, "the sandbox was lost")
+        self._all_unseen(session, "the sandbox was lost")
 
     def ended(self, session: Session, caller: Principal) -> None:
-        self._all_unseen(session.id, "the session ended")
+        self._all_unseen(session, "the session ended")
         with called_by(caller):
             self.recorder.session_ended(session)
 
-    def _all_unseen(self, session_id: str, reason: str) -> None:
-        for name in [name for name in self._started if name[0] == session_id]:
+    def _all_unseen(self, session: Session, reason: str) -> None:
+        for name in [name for name in self._started if name[0] == session.id]:
             self.recorder.exec_unseen(self._started.pop(name), reason)
+        self._add(session, lambda cast, now: cast.note(now, reason))
+
+    def recording(self, caller: Principal, session_id: str) -> bytes:
+        known = self._casts.get((caller.tenant, session_id))
+        if known is None:
+            raise no_recording_error(session_id, recorded=False)
+        return bytes(known[1])
+
+    def _add(self, session: Session, step: Callable[[Cast, float], bytes]) -> None:
+        known = self._casts.get((session.tenant, session.id))
+        if known is not None:
+            cast, lines = known
+            lines += step(cast, self._clock())
 
     async def page(self, principal: Principal, query: EventQuery) -> EventPage:
         tenant = query.tenant_for(principal)

@@ -50,6 +50,7 @@ def new_session(
         last_active_at=now,
         tenant=principal.tenant,
         created_by=principal.key_id,
+        record=request.record or recipe.record,
         thread=request.thread,
         idle_timeout_s=idle_s,
         lifetime_s=lifetime_s,

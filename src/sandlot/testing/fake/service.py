@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
@@ -152,6 +152,7 @@ class FakeService:
             max_execs=self._max_execs,
             scripts=self.scripts,
             add_origin=add_origin,
+            on_output=lambda *output: self._history.output(record.session, *output),
             on_exec_end=lambda ended: self._exec_ended(record, ended),
         )
         return record.computer.id
@@ -302,6 +303,9 @@ class FakeService:
 
     async def list_events(self, query: EventQuery) -> EventPage:
         return await self._history.page(self._principal, query)
+
+    async def read_recording(self, session_id: str) -> AsyncIterator[bytes]:
+        yield self._history.recording(self._principal, session_id)
 
     # --- the service itself -----------------------------------------------------------------------
 

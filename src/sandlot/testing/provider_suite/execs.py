@@ -9,7 +9,7 @@ import pytest
 
 from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import Busy, Conflict, InvalidRequest, NotFound
-from sandlot.domain.execution import ExecRequest, Exited, Output, PtySize, Started, Verdict
+from sandlot.domain.execution import Channel, ExecRequest, Exited, Output, PtySize, Started, Verdict
 from sandlot.domain.ids import new_exec_id
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
@@ -190,6 +190,13 @@ class ExecCases(Cases):
         with pytest.raises(Conflict):
             await fresh.run(ExecRequest(command="false", exec_id="told"), on_start=on_start)
         assert len(starts) == 3
+
+    async def test_output_is_passed_on_as_it_arrives(self, sandbox: Sandbox) -> None:
+        pieces: list[Output] = []
+        result = await sandbox.run(ExecRequest(command="echo out; echo err >&2"), on_output=pieces.append)
+        for channel, expected in ((Channel.STDOUT, result.stdout), (Channel.STDERR, result.stderr)):
+            assert b"".join(piece.data for piece in pieces if piece.channel is channel) == expected
+        assert [piece.offset for piece in pieces] == sorted(piece.offset for piece in pieces)
 
     async def test_a_reader_beyond_all_output_gets_the_end_alone(self, fresh: Sandbox) -> None:
         """And it holds nobody up: a command without an output limit waits for its slowest reader."""

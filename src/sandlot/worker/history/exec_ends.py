@@ -7,7 +7,7 @@ which takes no output. If an end cannot be seen, because the sandbox is gone, th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
@@ -16,7 +16,7 @@ from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import ExecRequest, Exited, Started
 from sandlot.domain.history.recorder import Recorder, Subject
-from sandlot.providers.base import Sandbox
+from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.sessions.live_session import LiveSession
 
 # A command that has not ended by then gets a reader. Most have ended.
@@ -26,8 +26,6 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
 # Beyond all output, so that the agent sends the end and nothing else.
 NO_OUTPUT: Final = 2**62
-
-OnStart = Callable[[Started], None]
 
 
 class ExecEnds:

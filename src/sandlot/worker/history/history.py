@@ -22,6 +22,7 @@ from sandlot.worker.history.export import exporter_for
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore
 from sandlot.worker.history.writer import HistoryWriter
+from sandlot.worker.recordings.recordings import Recordings
 from sandlot.worker.sessions.live_session import LiveSession
 
 # The least time between two looks for one follower, however many events there are.
@@ -29,12 +30,21 @@ FOLLOW_PAUSE_S: Final = 0.1
 
 
 class History:
-    """Open it before anything is recorded. ``recorder`` records; ``execs`` sees the ends of commands."""
+    """Open it before anything is recorded. ``recorder`` records; ``execs`` sees the ends of commands.
+
+    ``recordings`` has what commands wrote, of sessions that asked for it. They do not need a history.
+    """
 
     def __init__(
-        self, folder: Path, worker_id: str, options: HistoryOptions, slots: ExecSlots = UNCOUNTED
+        self,
+        folder: Path,
+        worker_id: str,
+        options: HistoryOptions,
+        recordings: Recordings,
+        slots: ExecSlots = UNCOUNTED,
     ) -> None:
         self._options = options
+        self.recordings = recordings
         tag = worker_tag(worker_id)
         self._store = HistoryStore(folder, tag)
         exporter = None if options.export is None else exporter_for(options, options.export, worker_id)
@@ -50,6 +60,7 @@ class History:
         self._closed = False
 
     async def open(self) -> None:
+        await self.recordings.open()
         if self.recorder.on:
             await self._store.open()
             state = await self._store.state()
@@ -60,6 +71,7 @@ class History:
     async def close(self) -> None:
         self._closed = True
         await self.execs.close()
+        await self.recordings.close()
         await self._writer.close()
         await self._store.close()
 
@@ -74,11 +86,17 @@ class History:
 
     # --- sessions -----------------------------------------------------------------------------
 
+    def claimed(self, live_session: LiveSession) -> None:
+        self.recorder.session_claimed(live_session.session)
+        self.recordings.claimed(live_session)
+
     def lost(self, session: Session) -> None:
+        self.recordings.left(session, "the sandbox was lost")
         self.recorder.session_lost(session)
         self.execs.all_unseen(session.id, "the sandbox was lost")
 
     def ended(self, session: Session) -> None:
+        self.recordings.left(session, "the session ended")
         self.execs.all_unseen(session.id, "the session ended")
         self.recorder.session_ended(session)
 

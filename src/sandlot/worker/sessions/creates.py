@@ -216,6 +216,8 @@ def _digest(request: CreateSession) -> str:
         name: repr(getattr(request, name))
         for name in ("environment", "thread", "limits", "idle_timeout_s", "lifetime_s", "recreate_lost")
     }
+    if request.record:  # only then, so that keys from before this option still match
+        asked["record"] = True
     asked["env"] = sorted(request.env.items())
     asked["metadata"] = sorted(request.metadata.items())
     return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()

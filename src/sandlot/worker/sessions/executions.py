@@ -13,6 +13,7 @@ from sandlot.domain.computer import Execution
 from sandlot.domain.errors import SandboxLost, SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, ExecEvent, ExecResult, Exited, ResultFold
 from sandlot.worker.history.exec_ends import ExecEnds
+from sandlot.worker.recordings.session_recording import SessionRecording
 from sandlot.worker.sessions.live_session import LiveSession
 
 T = TypeVar("T")
@@ -21,13 +22,20 @@ Explain = Callable[[SandboxLost], Awaitable[SandlotError]]
 
 class SessionExecution:
     def __init__(
-        self, inner: Execution, live_session: LiveSession, explain: Explain, offset: int, ends: ExecEnds
+        self,
+        inner: Execution,
+        live_session: LiveSession,
+        explain: Explain,
+        offset: int,
+        ends: ExecEnds,
+        recording: SessionRecording | None,
     ) -> None:
         self._inner = inner
         self._live_session = live_session
         self._explain = explain
         self._offset = offset
         self._ends = ends
+        self._recording = recording
         self._generation = live_session.session.generation
 
     @property
@@ -41,6 +49,8 @@ class SessionExecution:
                 if isinstance(event, Exited):
                     self._live_session.touch()
                     self._ends.ended(self._live_session.session.id, self.exec_id, event)
+                if self._recording is not None:
+                    self._recording.seen(self.exec_id, event)
                 yield event
         except SandboxLost as error:
             raise await self._explain(error) from error

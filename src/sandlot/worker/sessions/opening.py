@@ -140,6 +140,8 @@ class Opening:
         self, session_id: str, principal: Principal, request: CreateSession, assignment: Assignment
     ) -> Session:
         recipe = self._recipe(request.environment)
+        record = request.record or recipe.record
+        self.sessions.history.recordings.check_asked(record)
         now = self._clock()
         return Session(
             id=session_id,
@@ -148,6 +150,7 @@ class Opening:
             last_active_at=now,
             tenant=principal.tenant,
             created_by=principal.key_id,
+            record=record,
             thread=request.thread,
             idle_timeout_s=self.sessions.timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self.sessions.timeout(request.lifetime_s, recipe.lifetime_s),
@@ -231,7 +234,7 @@ class Opening:
         first call is let in.
         """
         live_session.sandbox, live_session.preparing = sandbox, None
-        self.sessions.history.recorder.session_claimed(live_session.session)
+        self.sessions.history.claimed(live_session)
         limits, made_with = live_session.session.limits, recipe.environment.limits
         if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
             live_session.preparing = asyncio.create_task(self._set_limits(live_session, sandbox))

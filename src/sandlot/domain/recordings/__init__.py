@@ -1,0 +1,1 @@
+"""Recordings of sessions: what commands wrote, with its timing, as asciicast v2."""

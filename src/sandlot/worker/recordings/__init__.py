@@ -1,0 +1,1 @@
+"""Recordings of sessions: what their commands wrote, with its timing, in files of asciicast v2."""
