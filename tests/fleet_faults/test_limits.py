@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -145,11 +145,6 @@ async def test_commands_at_once(fleet: Fleet) -> None:
         async def start(number: int) -> None:
             await sessions[number % len(sessions)].start("sleep 600", exec_id=f"e{number}")
 
-        answers = await asyncio.gather(*(start(number) for number in range(CROWD)), return_exceptions=True)
-        begun = [number for number, answer in enumerate(answers) if answer is None]
-        others = [answer for answer in answers if answer is not None]
-        assert all(isinstance(answer, errors.Busy) for answer in others), others[:3]
-
         async def running() -> list[tuple[AsyncSession, str]]:
             return [
                 (session, known.exec_id)
@@ -158,12 +153,26 @@ async def test_commands_at_once(fleet: Fleet) -> None:
                 if known.running
             ]
 
-        assert len(begun) == len(await running()) == QUOTA
+        answers = await asyncio.gather(*(start(number) for number in range(CROWD)), return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, errors.Busy)]
+        assert refused
+        assert {error.details.get("limit") for error in refused} == {"execs"}
+        assert answers.count(None) <= len(await running()) <= QUOTA
+        # None too few: what a slow answer or a broken connection has cost can be had again.
+        for number in range(CROWD, 2 * CROWD):
+            if len(await running()) == QUOTA:
+                break
+            with suppress(errors.SandlotError):
+                await start(number)
+        assert len(await running()) == QUOTA
+        with pytest.raises(errors.Busy):
+            await sessions[0].run("true")
         # Its next life counts what still runs in its sandboxes.
-        worker = fleet.worker_of(sessions[begun[0] % 6])
+        (session, _), *_ = await running()
+        worker = fleet.worker_of(session)
         await worker.kill()
         await worker.start()
-        await works_again(lambda: _refusal(sessions[begun[0] % 6]), "execs")
+        await works_again(lambda: _refusal(session), "execs")
         assert len(await running()) == QUOTA
         for session, exec_id in await running():
             await (await session.exec(exec_id)).kill()
