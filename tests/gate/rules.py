@@ -22,7 +22,14 @@ ALWAYS = (
     "tests/attacks/test_catalogue.py",
 )
 
-FLEET = ("tests/fleet", FLEET_CONFORMANCE, "tests/fleet_faults", "tests/chaos", "tests/attacks/test_fleet.py")
+FLEET = (
+    "tests/fleet",
+    FLEET_CONFORMANCE,
+    "tests/fleet_faults",
+    "tests/chaos",
+    "tests/attacks/test_fleet.py",
+    "tests/upgrade",
+)
 INTEGRATIONS = ("tests/integrations", "tests/docs/test_agent_pages.py")
 
 # Changing these proves nothing and breaks nothing that a suite of its own would show.
@@ -70,6 +77,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/fleet",
         "tests/faults",
         "tests/attacks/test_api.py",
+        "tests/attacks/test_tenants.py",
         "tests/attacks/test_fleet.py",
     ),
     "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
@@ -104,11 +112,18 @@ SUITES: dict[str, tuple[str, ...]] = {
         FLEET_CONFORMANCE,
         "tests/test_package.py",
         "tests/faults",
+        "tests/attacks/test_api.py",
         "tests/attacks/test_fleet.py",
         "tests/attacks/test_worker.py",
         "tests/service/test_local_mode.py",
     ),
-    "src/sandlot/worker": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE, "tests/attacks/test_worker.py"),
+    "src/sandlot/worker": (
+        CONFORMANCE,
+        "tests/faults",
+        FLEET_CONFORMANCE,
+        "tests/attacks/test_worker.py",
+        "tests/upgrade",
+    ),
     "tests/cutting_proxy.py": ("tests/fleet",),
     "tests/owned.py": ("tests/unit/worker", "tests/fleet"),
     "tests/docker/inside": ("tests/docker", "tests/attacks"),
