@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,17 @@ async def test_a_file_without_a_header_is_begun_again(scene: Scene, tmp_path: Pa
     file = CastFile(path, SESSION, 100_000)
     file.add([lambda cast: cast.note(1.0, "begun")])
     assert parse_asciicast(path.read_bytes()).markers == ["begun"]
+
+
+async def test_times_do_not_depend_on_when_they_are_written(tmp_path: Path) -> None:
+    file = RecordingFolder(tmp_path).file(Name("acme", SESSION), 100_000)
+    now = time.time()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time", lambda: now + 60)
+        file.add([lambda cast: cast.note(now + 0.25, "first"), lambda cast: cast.note(now + 1.5, "second")])
+    cast = parse_asciicast((tmp_path / "acme" / f"{SESSION}.cast").read_bytes())
+    assert cast.events[1].at - cast.events[0].at == pytest.approx(1.25, abs=1e-5)
+    assert cast.header["timestamp"] <= now
 
 
 # --- bounds -------------------------------------------------------------------------------------------

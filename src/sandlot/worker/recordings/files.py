@@ -52,6 +52,7 @@ class CastFile:
         self._session_id = session_id
         self._max_bytes = max_bytes
         self._cast: Cast | None = None
+        self._began_at = int(time.time())  # before anything is recorded, not when it is written
         self.size = 0
         self.stopped: str | None = None
 
@@ -79,7 +80,6 @@ class CastFile:
     def _opened(self) -> tuple[Cast, bytes]:
         """The recording with its header, or the one that an earlier process has begun."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        now = time.time()
         with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
             first = file.readline(HEADER_BYTES)
             size = file.seek(0, os.SEEK_END)
@@ -89,8 +89,8 @@ class CastFile:
             file.truncate(self.size)
             if end is not None:
                 cast = Cast(end.began_at, end.last_s)
-                return cast, cast.note(now, CONTINUES)
-        cast = Cast(int(now))
+                return cast, cast.note(time.time(), CONTINUES)
+        cast = Cast(self._began_at)
         return cast, cast.header(f"Sandlot session {self._session_id}")
 
     def _append(self, lines: bytes) -> None:
