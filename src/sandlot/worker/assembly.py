@@ -28,6 +28,8 @@ from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
 from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
+from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class WorkerParts:
     quotas: Quotas
     reaper: Reaper
     policies: CommandPolicies
+    webhooks: WorkerWebhooks | None
 
 
 def assemble(
@@ -55,7 +58,9 @@ def assemble(
     options: WorkerOptions,
     registrar: Registrar,
     allowances: AllowancesOf,
+    webhooks: WebhookOptions | None,
 ) -> WorkerParts:
+    """``webhooks``: None for a worker that sends none."""
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
@@ -103,4 +108,7 @@ def assemble(
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
         policies=CommandPolicies(recipes),
+        webhooks=None
+        if webhooks is None or not options.history.enabled
+        else WorkerWebhooks(history, database.parent, webhooks),
     )

@@ -18,6 +18,7 @@ from sandlot.domain.environment import Recipe
 from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
+from sandlot.domain.webhooks.webhook import Webhooks
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.options import WorkerOptions
@@ -25,6 +26,7 @@ from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.service import WorkerService
 from sandlot.worker.status import WorkerStatus
 from sandlot.worker.upkeep.startup import recover
+from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -50,12 +52,15 @@ class WorkerHost:
         options: WorkerOptions | None = None,
         registrar: Registrar | None = None,
         allowances: AllowancesOf = no_allowances,
+        webhooks: WebhookOptions | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         recipes, registrar = dict(recipes), registrar or Unregistered()
-        self._parts = parts = assemble(provider, database, recipes, self._options, registrar, allowances)
+        self._parts = parts = assemble(
+            provider, database, recipes, self._options, registrar, allowances, webhooks
+        )
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
         self._sandboxes = parts.sandboxes
@@ -80,6 +85,11 @@ class WorkerHost:
         """Records in the worker's history what happens at the server's edge."""
         return self._parts.history.recorder
 
+    @property
+    def webhooks(self) -> Webhooks | None:
+        """None if this worker sends none."""
+        return self._parts.webhooks
+
     # --- life ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -88,6 +98,8 @@ class WorkerHost:
         await self._provider.open()
         await self._store.open()
         await self._parts.history.open()
+        if self._parts.webhooks is not None:
+            await self._parts.webhooks.open()
         await self._disk.check()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
@@ -122,7 +134,11 @@ class WorkerHost:
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
+            if (webhooks := self._parts.webhooks) is not None:
+                steps.push_async_callback(webhooks.close)
             steps.push_async_callback(self._parts.history.close)
+            if webhooks is not None:
+                steps.push_async_callback(webhooks.stop)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)
