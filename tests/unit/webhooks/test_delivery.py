@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.webhooks.receiver import (
@@ -21,8 +22,9 @@ from tests.unit.webhooks.receiver import (
 )
 from tests.unit.worker.conftest import Scene
 
+from sandlot.api.responses.json import encode_json
 from sandlot.domain.callers.principal import OWNER, Principal
-from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
+from sandlot.domain.errors import Conflict, NotFound, StorageFull
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.query import EventQuery
@@ -30,6 +32,7 @@ from sandlot.domain.session import CreateSession
 from sandlot.domain.webhooks import webhook as limits
 from sandlot.testing.eventually import eventually
 from sandlot.worker.webhooks import webhooks as module
+from sandlot.worker.webhooks.sender import CheckedConnections
 
 NUMBERS = list(range(20))
 
@@ -62,7 +65,7 @@ async def test_a_workers_events(scene: Scene) -> None:
             assert set(body) == {"type", "timestamp", "data"}
             assert (body["type"], body["data"]["kind"]) == (event.kind, event.kind)
             assert body["timestamp"].endswith("Z")
-            assert body["data"]["session_id"] == session.id
+            assert request.data == json.loads(encode_json(event))
         assert receiver.requests[1].data["details"]["command"] == "login ***"
         assert len(set(receiver.ids)) == 3
 
@@ -282,7 +285,7 @@ async def test_a_receiver_that_is_gone_disables_its_webhook(data_dir: Path) -> N
         assert "410" in progress.error
         rig.record(2)
         await rig.history.page(OWNER, EventQuery())
-        with pytest.raises(InvalidRequest, match="disabled"):
+        with pytest.raises(Conflict, match="disabled"):
             await rig.webhooks.redeliver(OWNER, webhook.id)
     async with rig_in(data_dir) as rig, receiving(gone, port=receiver.port) as again:
         other = await rig.create(again)
@@ -358,3 +361,69 @@ async def test_other_kinds_are_passed_over(data_dir: Path) -> None:
             rig.record(number, kind=kind)
         await rig.until_delivered(webhook, 3)
         assert receiver.numbers == [50, 150, 250]
+
+
+async def test_an_accepted_delivery_is_not_repeated_while_the_disk_takes_nothing(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DISK_RETRY_S", 0.01)
+    async with rig_in(data_dir) as rig, receiving() as receiver:
+        webhook = await rig.create(receiver)
+        real, failures = rig.webhooks._store.delivered, iter([StorageFull("full"), StorageFull("full")])
+
+        async def full(webhook_id: str, time_us: int, at: float) -> None:
+            if (failure := next(failures, None)) is not None:
+                raise failure
+            await real(webhook_id, time_us, at)
+
+        monkeypatch.setattr(rig.webhooks._store, "delivered", full)
+        rig.record(1, 2)
+        await rig.until_delivered(webhook, 2)
+        assert receiver.numbers == [1, 2]
+
+
+async def test_an_error_of_our_own_counts_as_a_failure(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that cannot be sent must not hold up the webhook for ever."""
+    real = CheckedConnections.connect_tcp
+    broken = True
+
+    async def connect(*asked: Any, **more: Any) -> Any:
+        if broken:
+            raise RuntimeError("a bug")
+        return await real(*asked, **more)
+
+    monkeypatch.setattr(CheckedConnections, "connect_tcp", connect)
+    async with rig_in(data_dir, HASTY) as rig, receiving() as receiver:
+        webhook = await rig.create(receiver)
+        rig.record(1)
+        await rig.until(webhook, lambda found: found.dead_letters == 1)
+        assert "could not send" in (await rig.dead_letters(webhook))[0].error
+        broken = False
+        rig.record(2)
+        await rig.until_delivered(webhook, 1)
+        assert receiver.numbers == [2]
+
+
+async def test_attempts_at_once_are_bounded(data_dir: Path) -> None:
+    held, open_now, most = asyncio.Event(), 0, 0
+
+    async def hold(_: Request) -> bytes:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        await held.wait()
+        await asyncio.sleep(0.01)  # the others would come now
+        open_now -= 1
+        return status(200)
+
+    async with rig_in(data_dir, replace(PATIENT, at_once=2)) as rig, receiving(hold) as receiver:
+        webhooks = [await rig.create(receiver) for _ in range(6)]
+        rig.record(1)
+        await eventually(lambda: open_now == 2, 20)
+        held.set()
+        for webhook in webhooks:
+            await rig.until_delivered(webhook, 1)
+        assert most == 2
+        assert len(receiver.requests) == len(set(receiver.ids)) == 6

@@ -19,8 +19,8 @@ from sandlot.domain.webhooks.signing import new_secret
 MAX_WEBHOOKS_OF_TENANT: Final = 10
 # Each active webhook has a task, and while it sends a connection.
 MAX_WEBHOOKS: Final = 1000
-# Of one webhook. Beyond it, the oldest is forgotten and counted as missed.
-MAX_DEAD_LETTERS: Final = 1000
+# Of one webhook: of two weeks, if it always fails. Beyond it, the oldest is forgotten and counted as missed.
+MAX_DEAD_LETTERS: Final = 100
 MAX_URL_CHARS: Final = 2048
 
 _ID: Final = re.compile(r"whk_[0-9a-f]{32}")

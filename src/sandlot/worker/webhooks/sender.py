@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import httpcore
 import httpx
+import structlog
 
 from sandlot import __version__
 from sandlot.domain.webhooks.addresses import Networks, refusal_of
@@ -27,6 +28,8 @@ from sandlot.domain.webhooks.attempts import Outcome, failed, outcome_of
 from sandlot.domain.webhooks.signing import signed_headers
 from sandlot.domain.webhooks.webhook import Webhook
 from sandlot.worker.webhooks.options import WebhookOptions
+
+log = structlog.get_logger("sandlot.webhooks")
 
 # Addresses of one name that are tried.
 MAX_ADDRESSES: Final = 4
@@ -89,8 +92,12 @@ class Sender:
             return failed(f"The connection to the receiver failed: {_reason(error)}.")
         except httpcore.ProtocolError as error:
             return failed(f"The receiver does not speak HTTP: {_reason(error)}.")
-        except (Refused, httpcore.UnsupportedProtocol) as error:
+        except Refused as error:
             return failed(str(error))
+        except Exception:
+            # Counted like any other failure: else this event would hold up the webhook for ever.
+            log.exception("cannot send a webhook's delivery", webhook=webhook.id)
+            return failed("The server could not send the delivery. The operator finds the reason in its log.")
 
 
 class CheckedConnections(httpcore.AsyncNetworkBackend):

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import InvalidRequest, StorageProblem
+from sandlot.domain.errors import Conflict, InvalidRequest, StorageProblem
 from sandlot.domain.history.events import Event, EventKind
 from sandlot.domain.history.positions import parse_event_id
 from sandlot.domain.webhooks.attempts import Outcome, Verdict
@@ -129,7 +129,7 @@ class WorkerWebhooks:
     async def redeliver(self, caller: Principal, webhook_id: str) -> int:
         _, progress = await self.get(caller, webhook_id)
         if progress.state == "disabled":
-            raise InvalidRequest("This webhook is disabled: its receiver is gone. Create a new webhook.")
+            raise Conflict("This webhook is disabled: its receiver is gone. Create a new webhook.")
         count = await self._store.mark_due(webhook_id)
         if (feed := self._feeds.get(webhook_id)) is not None:
             feed.redeliver.set()
