@@ -29,7 +29,7 @@ from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 # Attempts soon after each other, and more of them than any test's receiver is down for.
-PATIENT = WebhookOptions(LOOPBACK, Schedule(attempts=1000, first_s=0.02, factor=1.0))
+PATIENT = WebhookOptions(LOOPBACK, Schedule(attempts=1000, first_s=0.02, factor=1.0), per_s=1000.0)
 HASTY = replace(PATIENT, schedule=Schedule(attempts=3, first_s=0.01, factor=2.0, longest_s=0.05))
 TYPES = ("session.created", "session.ended")
 

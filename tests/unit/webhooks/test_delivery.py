@@ -427,3 +427,23 @@ async def test_attempts_at_once_are_bounded(data_dir: Path) -> None:
             await rig.until_delivered(webhook, 1)
         assert most == 2
         assert len(receiver.requests) == len(set(receiver.ids)) == 6
+
+
+async def test_a_flood_of_events_gets_a_bounded_share_of_the_server(data_dir: Path) -> None:
+    """However many webhooks and events there are, so many deliveries a second begin, and no more."""
+    begun: list[float] = []
+
+    async def note(_: Request) -> bytes:
+        begun.append(time.monotonic())
+        return status(200)
+
+    async with rig_in(data_dir, replace(PATIENT, per_s=20.0)) as rig, receiving(note) as receiver:
+        webhooks = [await rig.create(receiver) for _ in range(5)]
+        before = time.monotonic()
+        rig.record(*range(6))
+        for webhook in webhooks:
+            await rig.until_delivered(webhook, 6)
+        assert len(begun) == 30
+        assert begun[-1] - before >= 29 / 20
+        # In turn: nobody waits until another one has sent everything.
+        assert {request.number for request in receiver.requests[:5]} == {0}

@@ -17,3 +17,6 @@ class WebhookOptions:
     timeout_s: float = 10.0
     # How many attempts run at once, over all webhooks. One webhook never has more than one.
     at_once: int = 64
+    # How many begin in a second, over all webhooks. Each takes up to 2 ms of the loop that serves
+    # commands, so nine tenths of the loop are left for these, however many events there are.
+    per_s: float = 50.0

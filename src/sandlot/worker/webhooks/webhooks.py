@@ -49,13 +49,16 @@ DISK_RETRY_S: Final = 5.0
 @dataclass(slots=True, eq=False)
 class _Feed:
     """A webhook while it is served. ``wake``: set when there may be something to send. ``redeliver``: set
-    when dead letters are to be tried again, which does not wait for a retry.
+    when dead letters are to be tried again, which does not wait for a retry. ``progress``: as the store has
+    it, unless it is ``stale``.
     """
 
     webhook: Webhook
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     redeliver: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    stale: bool = True
+    progress: Progress = field(default_factory=lambda: Progress(0))
 
 
 class WorkerWebhooks:
@@ -69,6 +72,7 @@ class WorkerWebhooks:
         self._store = WebhookStore(folder)
         self._sender = Sender(options)
         self._slots = asyncio.Semaphore(options.at_once)
+        self._pace = _Pace(options.per_s)
         self._feeds: dict[str, _Feed] = {}
         self._clock = clock
 
@@ -132,6 +136,7 @@ class WorkerWebhooks:
             raise Conflict("This webhook is disabled: its receiver is gone. Create a new webhook.")
         count = await self._store.mark_due(webhook_id)
         if (feed := self._feeds.get(webhook_id)) is not None:
+            feed.stale = True
             feed.redeliver.set()
             feed.wake.set()
         return count
@@ -147,6 +152,8 @@ class WorkerWebhooks:
         tenants = {feed.webhook.tenant for feed in self._feeds.values()}
         if any(event[1] in tenants for event in events):
             await self._store.skip(events)
+            for feed in self._feeds.values():
+                feed.stale = True
 
     # --- deliveries ---------------------------------------------------------------------------
 
@@ -181,13 +188,16 @@ class WorkerWebhooks:
     async def _step(self, feed: _Feed) -> bool:
         """One attempt, or a wait for the next one. Returns whether there can be another."""
         webhook = feed.webhook
-        known = await self._store.get(webhook.id)
-        if known is None:
-            return False
-        progress = known[1]
-        letter = await self._store.next_due(webhook.id)
-        if letter is not None:
-            return await self._redeliver(webhook, letter)
+        if feed.stale:
+            feed.stale = False
+            known = await self._store.get(webhook.id)
+            if known is None:
+                return False
+            feed.progress = known[1]
+            if (letter := await self._store.next_due(webhook.id)) is not None:
+                feed.stale = True  # there may be another one
+                return await self._redeliver(webhook, letter)
+        progress = feed.progress
         event = await self._history.next_event(webhook.tenant, _kinds(webhook), progress.cursor_us)
         if event is None:
             await feed.wake.wait()
@@ -196,15 +206,17 @@ class WorkerWebhooks:
         if 0 < wait_s <= 2 * self._options.schedule.longest_s:  # longer: the clock was set back
             await _wait(feed.redeliver, wait_s)
             return True
-        return await self._deliver(webhook, event, progress)
+        return await self._deliver(feed, event)
 
-    async def _deliver(self, webhook: Webhook, event: Event, progress: Progress) -> bool:
+    async def _deliver(self, feed: _Feed, event: Event) -> bool:
+        webhook, progress = feed.webhook, feed.progress
         body, delivery_id = _body(webhook.visible(event)), webhook.delivery_id(event.id)
         time_us = parse_event_id(event.id)[0]
         outcome = await self._attempt(webhook, delivery_id, body)
         now = self._clock()
         if outcome.verdict is Verdict.DELIVERED:
             await _kept(lambda: self._store.delivered(webhook.id, time_us, now))
+            feed.progress = Progress(time_us)
             return True
         if outcome.verdict is Verdict.GONE:
             return await self._disable(webhook, outcome)
@@ -212,12 +224,14 @@ class WorkerWebhooks:
         delay_s = self._options.schedule.delay_s(attempts, random.random())  # noqa: S311  spreads load
         if delay_s is not None:
             await _kept(lambda: self._store.failed(webhook.id, attempts, now + delay_s, outcome.error))
+            feed.progress = Progress(progress.cursor_us, attempts=attempts, retry_at=now + delay_s)
             return True
         letter = DeadLetter(
             delivery_id, time_us, event.id, event.kind, attempts, outcome.error, now, body=body
         )
         log.warning("gave up a webhook's delivery", webhook=webhook.id, delivery=letter.id)
         await _kept(lambda: self._store.give_up(webhook.id, letter))
+        feed.progress = Progress(time_us)
         return True
 
     async def _redeliver(self, webhook: Webhook, letter: DeadLetter) -> bool:
@@ -238,7 +252,21 @@ class WorkerWebhooks:
 
     async def _attempt(self, webhook: Webhook, delivery_id: str, body: bytes) -> Outcome:
         async with self._slots:
+            await self._pace.turn()
             return await self._sender.send(webhook, delivery_id, body, self._clock)
+
+
+class _Pace:
+    """Lets at most ``per_s`` go on in each second, evenly. Others wait for their turn, first come first."""
+
+    def __init__(self, per_s: float) -> None:
+        self._every_s = 1 / per_s
+        self._next_at = 0.0
+
+    async def turn(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._next_at = max(now, self._next_at + self._every_s)
+        await asyncio.sleep(self._next_at - now)
 
 
 async def _kept(write: Callable[[], Awaitable[None]]) -> None:
