@@ -30,6 +30,7 @@ from sandlot.testing import FakeService
 from sandlot.worker.store.keys import SqliteKeys
 from tests.attacks.test_api import MALFORMED, SCHEMA
 from tests.service.served import served
+from tests.unit.webhooks.receiver import rig_in
 
 KEY = "key-of-the-administrator"
 # What anybody may ask, and what every key may ask.
@@ -65,6 +66,7 @@ OF_A_SESSION = [
     for method, path in OPERATIONS
     if "session_id" in [name for names in _fields(method, path)[:2] for name in names]
 ]
+OF_A_WEBHOOK = [(method, path) for method, path in OPERATIONS if "{webhook_id}" in path]
 VALUES: dict[str, Any] = {
     "command": "echo reached",
     "rows": 10,
@@ -129,7 +131,10 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
         links = WorkerLinks(tokens.for_member)
         stack.push_async_callback(links.close)
         fleet = FleetOperations(MemoryDirectory(), links, tokens)
-        url = await stack.enter_async_context(served(service, api_key=KEY, keys=ring, fleet=fleet))
+        rig = await stack.enter_async_context(rig_in(tmp_path))
+        url = await stack.enter_async_context(
+            served(service, api_key=KEY, keys=ring, fleet=fleet, webhooks=rig.webhooks)
+        )
         http = await stack.enter_async_context(
             httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
         )
@@ -169,6 +174,27 @@ async def test_85_another_tenants_session_does_not_exist(tenants: Tenants) -> No
     assert (await stranger.get("/v1/sessions")).json()["sessions"] == []
     assert (await stranger.get("/v1/sessions?thread=t")).json()["sessions"] == []
     assert (await mine.get(f"/v1/sessions/{living}")).status_code == 200
+
+
+async def test_85_another_tenants_webhook_does_not_exist(tenants: Tenants) -> None:
+    scopes = ("admin", "sessions:read")
+    mine, stranger = await tenants.caller("acme", *scopes), await tenants.caller("stranger", *scopes)
+    body = {"url": "https://canary.example.com/", "events": ["session.ended"]}
+    made = (await mine.post("/v1/webhooks", json=body)).json()["webhook"]["id"]
+    assert len(OF_A_WEBHOOK) >= 4
+    for method, path in OF_A_WEBHOOK:
+        unknown = "whk_" + "0" * 32
+        never = await ask(stranger, method, path, webhook_id=unknown)
+        for other in (made, *MALFORMED):
+            answer = await ask(stranger, method, path, webhook_id=other)
+            assert answer.status_code == never.status_code == 404, (method, path, other, answer.text)
+            assert "canary" not in answer.text
+            if other == made:
+                assert told(answer, other) == told(never, unknown), (method, path)
+    assert (await stranger.get("/v1/webhooks")).json() == {"webhooks": []}
+    # An operator of all tenants has no part in it either: a webhook shows what the tenant's commands are.
+    assert (await tenants.http.get(f"/v1/webhooks/{made}")).status_code == 404
+    assert (await mine.get(f"/v1/webhooks/{made}")).status_code == 200
 
 
 async def test_85_a_key_without_the_scope(tenants: Tenants) -> None:

@@ -28,12 +28,14 @@ from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
 from sandlot.api.v1 import attach, catalogue, execs, files, history, operations, sessions, tenants, threads
 from sandlot.api.v1 import keys as key_routes
+from sandlot.api.v1 import webhooks as webhook_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.callers.limits import no_allowances
 from sandlot.domain.callers.rates import Rates, RatesInMemory
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import SandboxHost
+from sandlot.domain.webhooks.webhook import Webhooks
 
 if TYPE_CHECKING:
     from sandlot.api.edge.oidc import OidcTokens
@@ -60,6 +62,7 @@ def create_app(
     max_held_bytes: int = DEFAULT_HELD_BYTES,
     rates: Rates | None = None,
     recorder: Recorder | None = None,
+    webhooks: Webhooks | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -79,7 +82,7 @@ def create_app(
     applications behind the same edge, by path. ``streams``: how many event streams and WebSockets may
     be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
-    ``recorder``: records the use of keys and refused requests.
+    ``recorder``: records the use of keys and refused requests. ``webhooks``: None if none are sent.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -89,6 +92,7 @@ def create_app(
     app.state.access = access
     app.state.fleet = fleet
     app.state.metrics = metrics
+    app.state.webhooks = webhooks
     app.state.keys = None if tokens is not None else keys
     open_requests = OpenRequests()
     if keys is not None:
@@ -150,6 +154,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         catalogue,
         key_routes,
         tenants,
+        webhook_routes,
         operations,
         classic_routes,
         classic_e2b_routes,

@@ -53,6 +53,11 @@ _TAGS: dict[str, str] = {
         What tenants may use, and what they use now. Each caller sees its own tenant. Setting limits needs the
         scope `fleet:operate`.
     """,
+    "webhooks": """
+        Addresses to which the server sends your tenant's events as they are recorded. Deliveries are signed
+        as Standard Webhooks says, retried for about 3 hours, and repeated only with the same `webhook-id`.
+        These routes need the scope `admin`. A fleet sends none yet, and answers 501.
+    """,
     "operations": "For operators and load balancers.",
     "fleet": """
         For operators of a fleet. Only a coordinator serves these routes; any other server answers 404, and

@@ -1,14 +1,18 @@
-"""Settings for the history: whether it is kept, for how long, and what it says."""
+"""Settings for the history: whether it is kept, for how long, what it says and where it is sent."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from sandlot.config.ceiling_settings import CeilingSettings
+from sandlot.config.front_door_settings import split_list
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.webhooks.addresses import Networks, parse_networks
 
 MIB = 1024 * 1024
 
@@ -85,6 +89,32 @@ class HistorySettings(CeilingSettings):
         le=10 * 365 * 24 * 3600,
         description="Seconds after the end of a session after which its recording is deleted.",
     )
+    webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description=(
+            "Ranges of addresses to which tenants may send webhooks although they are not public, such as "
+            "`10.1.2.0/24,fd00::/8`, separated by commas. Only there may a webhook be `http`. Each tenant "
+            "can then make this server send requests to these addresses. A fleet sends no webhooks yet."
+        ),
+    )
+
+    @field_validator("webhook_allow", mode="before")
+    @classmethod
+    def _split_ranges(cls, value: Any) -> Any:
+        return split_list(value)
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _check_ranges(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            parse_networks(ranges)
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+        return ranges
+
+    @property
+    def webhook_networks(self) -> Networks:
+        return parse_networks(self.webhook_allow)
 
     @field_validator("history_export")
     @classmethod

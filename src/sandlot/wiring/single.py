@@ -17,6 +17,7 @@ from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
+from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.server")
 
@@ -34,7 +35,9 @@ async def serve(settings: ServerSettings) -> None:
     log.info("starting: connecting to Docker", data_dir=str(settings.data_dir.absolute()))
     keys = SqliteKeys(settings.data_dir.absolute())
     callers = Callers(settings, keys)
-    worker = await build_worker(settings, allowances=callers.allowances)
+    worker = await build_worker(
+        settings, allowances=callers.allowances, webhooks=WebhookOptions(settings.webhook_networks)
+    )
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
     app = create_app(
@@ -47,6 +50,7 @@ async def serve(settings: ServerSettings) -> None:
         streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
         recorder=worker.recorder,
+        webhooks=worker.webhooks,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

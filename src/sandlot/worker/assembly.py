@@ -30,6 +30,8 @@ from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
 from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
+from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class WorkerParts:
     quotas: Quotas
     reaper: Reaper
     policies: CommandPolicies
+    webhooks: WorkerWebhooks | None
 
 
 def assemble(
@@ -58,7 +61,9 @@ def assemble(
     registrar: Registrar,
     allowances: AllowancesOf,
     slots: ExecSlots,
+    webhooks: WebhookOptions | None,
 ) -> WorkerParts:
+    """``webhooks``: None for a worker that sends none."""
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
@@ -107,4 +112,7 @@ def assemble(
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
         policies=CommandPolicies(recipes),
+        webhooks=None
+        if webhooks is None or not options.history.enabled
+        else WorkerWebhooks(history, database.parent, webhooks),
     )

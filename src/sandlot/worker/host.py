@@ -19,6 +19,7 @@ from sandlot.domain.environment import Recipe
 from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
+from sandlot.domain.webhooks.webhook import Webhooks
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.options import WorkerOptions
@@ -26,6 +27,7 @@ from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.service import WorkerService
 from sandlot.worker.status import WorkerStatus
 from sandlot.worker.upkeep.startup import recover
+from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -52,6 +54,7 @@ class WorkerHost:
         registrar: Registrar | None = None,
         allowances: AllowancesOf = no_allowances,
         slots: ExecSlots | None = None,
+        webhooks: WebhookOptions | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
@@ -59,7 +62,7 @@ class WorkerHost:
         recipes, registrar = dict(recipes), registrar or Unregistered()
         slots = slots or ExecSlots(allowances, SlotsInMemory())
         self._parts = parts = assemble(
-            provider, database, recipes, self._options, registrar, allowances, slots
+            provider, database, recipes, self._options, registrar, allowances, slots, webhooks
         )
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
@@ -85,6 +88,11 @@ class WorkerHost:
         """Records in the worker's history what happens at the server's edge."""
         return self._parts.history.recorder
 
+    @property
+    def webhooks(self) -> Webhooks | None:
+        """None if this worker sends none."""
+        return self._parts.webhooks
+
     # --- life ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -93,6 +101,8 @@ class WorkerHost:
         await self._provider.open()
         await self._store.open()
         await self._parts.history.open()
+        if self._parts.webhooks is not None:
+            await self._parts.webhooks.open()
         await self._disk.check()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
@@ -127,7 +137,11 @@ class WorkerHost:
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
+            if (webhooks := self._parts.webhooks) is not None:
+                steps.push_async_callback(webhooks.close)
             steps.push_async_callback(self._parts.history.close)
+            if webhooks is not None:
+                steps.push_async_callback(webhooks.stop)
             steps.push_async_callback(self._provider.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)

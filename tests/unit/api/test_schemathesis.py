@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.fleet.fakes import two_workers
 from tests.unit.api.conftest import KEY, living, serving
+from tests.unit.webhooks.receiver import rig_in
 
 from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.openapi import schema as published
@@ -48,6 +49,15 @@ class Server:
         key_id: str = created.json()["key"]["id"]
         return key_id
 
+    def webhook(self) -> str:
+        """The same one, as long as it is there: a tenant may have only a few."""
+        found = requests.get(f"{self.url}/v1/webhooks", headers=HEADERS, timeout=60).json()["webhooks"]
+        if found:
+            return str(found[0]["id"])
+        body = {"url": "https://example.invalid/", "events": ["key.used"]}
+        created = requests.post(f"{self.url}/v1/webhooks", json=body, headers=HEADERS, timeout=60)
+        return str(created.json()["webhook"]["id"])
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -63,7 +73,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         await ring.open()
         async with (
             two_workers() as scene,
-            serving(service, fleet=scene.coordinator.operations, keys=ring) as port,
+            rig_in(tmp_path_factory.mktemp("webhooks")) as rig,
+            serving(service, fleet=scene.coordinator.operations, keys=ring, webhooks=rig.webhooks) as port,
         ):
             ports.append(port)
             started.set()
@@ -104,6 +115,9 @@ def test_every_answer_is_documented(case: schemathesis.Case, server: Server) -> 
             aimed = True
         elif isinstance(part, dict) and "key_id" in part:
             part["key_id"] = server.key()
+            aimed = True
+        elif isinstance(part, dict) and "webhook_id" in part:
+            part["webhook_id"] = server.webhook()
             aimed = True
         elif isinstance(part, dict) and "worker_id" in part:
             part["worker_id"] = "w2"

@@ -21,6 +21,7 @@ from sandlot.domain.service import Catalogue
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.upkeep import reaper, startup
+from sandlot.worker.webhooks.options import WebhookOptions
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
 
@@ -52,6 +53,7 @@ class Scene:
         recipe: dict[str, Any] | None = None,
         registrar: Registrar | None = None,
         allowances: AllowancesOf = no_allowances,
+        webhooks: WebhookOptions | None = None,
         **options: Any,
     ) -> OwnWorker:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
@@ -63,6 +65,7 @@ class Scene:
             options=WorkerOptions(**options),
             registrar=registrar,
             allowances=allowances,
+            webhooks=webhooks,
         )
         self.lives.append(worker)
         return worker

@@ -1,4 +1,4 @@
-"""An administrator's requests: API keys and tenants."""
+"""An administrator's requests: API keys, tenants and webhooks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,27 @@ from sandlot.client.http.transport.request import query, segment
 from sandlot.wire.http_bodies import wire_fields
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
 from sandlot.wire.tenant_bodies import LimitsBody, TenantBody, TenantPageBody
+from sandlot.wire.webhook_bodies import (
+    CreateWebhookBody,
+    DeadLetterBody,
+    DeadLetterPageBody,
+    NewWebhookBody,
+    RedeliverBody,
+    WebhookBody,
+    WebhookListBody,
+)
 
-P = TypeVar("P", KeyPageBody, TenantPageBody)
+P = TypeVar("P", KeyPageBody, TenantPageBody, DeadLetterPageBody)
 
 _KEY: Final = msgspec.json.Decoder(KeyBody)
 _NEW_KEY: Final = msgspec.json.Decoder(NewKeyBody)
 _KEYS: Final = msgspec.json.Decoder(KeyPageBody)
 _TENANT: Final = msgspec.json.Decoder(TenantBody)
 _TENANTS: Final = msgspec.json.Decoder(TenantPageBody)
+_NEW_WEBHOOK: Final = msgspec.json.Decoder(NewWebhookBody)
+_WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
+_DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
+_REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
 
 
 class Administrator(HttpService):
@@ -66,6 +79,34 @@ class Administrator(HttpService):
         answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/limits", body, repeatable=True)
         tenant: TenantBody = self._connection.decode(_TENANT, answer)
         return tenant
+
+    async def create_webhook(self, body: CreateWebhookBody) -> NewWebhookBody:
+        """Create a webhook. Never repeated by itself, as ``create_key`` is not."""
+        answer = await self._call("POST", "/v1/webhooks", msgspec.json.encode(body), repeatable=False)
+        new: NewWebhookBody = self._connection.decode(_NEW_WEBHOOK, answer)
+        return new
+
+    async def webhooks(self) -> list[WebhookBody]:
+        answer = await self._call("GET", "/v1/webhooks", None, repeatable=True)
+        found: WebhookListBody = self._connection.decode(_WEBHOOKS, answer)
+        return found.webhooks
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        await self._call("DELETE", f"/v1/webhooks/{segment(webhook_id)}", None, repeatable=True)
+
+    async def dead_letters(self, webhook_id: str) -> AsyncIterator[DeadLetterBody]:
+        """Iterate over a webhook's dead letters, page by page."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters"
+        async for page in self._pages(_DEAD_LETTERS, path, limit=1000):
+            for letter in page.dead_letters:
+                yield letter
+
+    async def redeliver(self, webhook_id: str) -> int:
+        """Have all dead letters tried again. Returns how many there are."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters/redeliver"
+        answer = await self._call("POST", path, None, repeatable=True)
+        started: RedeliverBody = self._connection.decode(_REDELIVER, answer)
+        return started.redelivering
 
     async def _pages(
         self, decoder: msgspec.json.Decoder[P], path: str, **options: str | int | None

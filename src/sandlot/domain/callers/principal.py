@@ -27,7 +27,7 @@ class Scope(StrEnum):
     exec: run commands, read their output, use shells.
     files: read and write files in sandboxes.
     network: decide where a session's sandbox may connect to.
-    admin: manage the keys of its own tenant.
+    admin: manage the keys and webhooks of its own tenant.
     metrics:read: read the server's metrics and its full health.
     fleet:operate: drain workers, see all tenants' sessions by worker, and manage the keys of all tenants.
     """

@@ -11,8 +11,8 @@ from typing import Final
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.slots import UNCOUNTED, ExecSlots
 from sandlot.domain.errors import Unavailable, Unsupported
-from sandlot.domain.history.events import EventKind
-from sandlot.domain.history.positions import EventTimes, worker_tag
+from sandlot.domain.history.events import Event, EventKind
+from sandlot.domain.history.positions import EventTimes, Position, worker_tag
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
 from sandlot.domain.history.recorder import Recorder, Subject
 from sandlot.domain.session import Session
@@ -21,7 +21,7 @@ from sandlot.worker.history.exec_ends import ExecEnds
 from sandlot.worker.history.export import exporter_for
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore
-from sandlot.worker.history.writer import HistoryWriter
+from sandlot.worker.history.writer import HistoryReader, HistoryWriter
 from sandlot.worker.recordings.recordings import Recordings
 from sandlot.worker.sessions.live_session import LiveSession
 
@@ -134,3 +134,26 @@ class History:
             except TimeoutError:
                 return page
             query = replace(query, after=page.next)
+
+    # --- reading on behalf of the server ------------------------------------------------------
+
+    @property
+    def newest_us(self) -> int:
+        """The time of the newest event. Later ones have later times."""
+        return self.recorder.times.last_us
+
+    def read_by(self, reader: HistoryReader | None, read_us: int = 0) -> None:
+        """Tell ``reader`` what is written and deleted from now on.
+
+        ``read_us``: the last time that it has read. New events are later than that, even if a crash of the
+        machine has lost the newest events and its clock went back.
+        """
+        self._writer.reader = reader
+        self.recorder.times.last_us = max(self.recorder.times.last_us, read_us)
+
+    async def next_event(self, tenant: str, kinds: tuple[EventKind, ...], after_us: int) -> Event | None:
+        """The tenant's first event after a time, of these kinds, that is on disk."""
+        if not kinds:
+            return None
+        page = await self._store.page(tenant, EventQuery(kinds=kinds, after=str(Position(after_us)), limit=1))
+        return page.events[0] if page.events else None

@@ -47,22 +47,20 @@ CREATE TABLE meta (only INTEGER PRIMARY KEY CHECK (only = 1), digest_key BLOB NO
 _ROW_BYTES: Final = 600
 _COLUMNS: Final = "SELECT time_us, tenant, session, thread, kind, rest FROM events"
 
-_DELETE_OLD: Final = (
-    "DELETE FROM events WHERE time_us IN "
-    "(SELECT time_us FROM events WHERE time_us < ? ORDER BY time_us LIMIT ?) RETURNING tenant, length(rest)"
+_OLD: Final = "SELECT time_us, tenant, kind FROM events WHERE time_us < ? ORDER BY time_us LIMIT ?"
+_OF_LARGEST: Final = (
+    "SELECT time_us, tenant, kind FROM events INDEXED BY events_of_tenant "
+    "WHERE tenant = (SELECT tenant FROM usage ORDER BY bytes DESC LIMIT 1) ORDER BY time_us LIMIT ?"
 )
-_DELETE_OF_LARGEST: Final = (
-    "DELETE FROM events WHERE time_us IN "
-    "(SELECT time_us FROM events INDEXED BY events_of_tenant "
-    "WHERE tenant = (SELECT tenant FROM usage ORDER BY bytes DESC LIMIT 1) ORDER BY time_us LIMIT ?) "
-    "RETURNING tenant, length(rest)"
-)
+_DELETE: Final = "DELETE FROM events WHERE time_us = ? RETURNING tenant, length(rest)"
 _COUNT: Final = (
     "INSERT INTO usage VALUES (?, ?) ON CONFLICT (tenant) DO UPDATE SET bytes = bytes + excluded.bytes"
 )
 _ENDLESS: Final = 2**63 - 1
 
 Row = tuple[int, str, str | None, str | None, str, bytes]
+# Its time, tenant and kind.
+OldEvent = tuple[int, str, str]
 
 
 class _Rest(msgspec.Struct, array_like=True, frozen=True):
@@ -111,24 +109,25 @@ class HistoryStore(SqliteFile):
 
         return await self._transaction(work)
 
-    async def delete_oldest(self, before_us: int, max_bytes: int) -> bool:
-        """One step towards a file with no events from before a time, and of at most ``max_bytes``.
-
-        Returns whether another step is needed.
+    async def oldest(self, before_us: int, max_bytes: int) -> list[OldEvent]:
+        """What to delete next, so that no events are from before a time and the file has at most
+        ``max_bytes``. Empty if nothing has to be deleted.
         """
 
-        def work(database: sqlite3.Connection) -> bool:
-            old = database.execute(_DELETE_OLD, (before_us, DELETED_AT_ONCE)).fetchall()
-            _count(database, old, -1)
-            if len(old) == DELETED_AT_ONCE:
-                return True
-            if self._used_bytes() <= max_bytes:
-                return False
-            most = database.execute(_DELETE_OF_LARGEST, (DELETED_AT_ONCE,)).fetchall()
-            _count(database, most, -1)
-            return bool(most)
+        def work() -> list[OldEvent]:
+            old = self._rows(_OLD, (before_us, DELETED_AT_ONCE))
+            if not old and self._used_bytes() > max_bytes:
+                old = self._rows(_OF_LARGEST, (DELETED_AT_ONCE,))
+            return old
 
-        return await self._transaction(work)
+        return await self._reading(work)
+
+    async def delete(self, events: Sequence[OldEvent]) -> None:
+        def work(database: sqlite3.Connection) -> None:
+            deleted = [database.execute(_DELETE, (event[0],)).fetchone() for event in events]
+            _count(database, (row for row in deleted if row is not None), -1)
+
+        await self._transaction(work)
 
     async def page(self, tenant: str, query: EventQuery) -> EventPage:
         return await self._reading(lambda: self._page(tenant, query))

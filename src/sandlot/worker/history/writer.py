@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -22,7 +22,7 @@ from sandlot.domain.history.events import SERVER_TENANT, Event
 from sandlot.domain.history.positions import US
 from sandlot.worker.history.export import Exporter
 from sandlot.worker.history.options import HistoryOptions
-from sandlot.worker.history.store import HistoryStore, Row, row_of, size_of
+from sandlot.worker.history.store import HistoryStore, OldEvent, Row, row_of, size_of
 
 log = structlog.get_logger("sandlot.history")
 
@@ -39,9 +39,22 @@ FORGET_EVERY_S: Final = 60.0
 MAX_COUNTED: Final = 1000
 
 
+class HistoryReader(Protocol):
+    """Reads the history as it grows, and must know what it will not find there."""
+
+    def recorded(self, tenants: Collection[str]) -> None:
+        """Events of these tenants were written."""
+        ...
+
+    async def deleting(self, events: Sequence[OldEvent]) -> None:
+        """These events are deleted once this returns."""
+        ...
+
+
 class HistoryWriter:
     """``recorded`` and ``dropped``: how many events are on disk, and how many never will be. ``used_bytes``:
-    the size of the file. ``on_drop`` records how many events of a tenant were dropped.
+    the size of the file. ``on_drop`` records how many events of a tenant were dropped. ``reader`` is told
+    what is written and deleted.
     """
 
     def __init__(
@@ -57,6 +70,7 @@ class HistoryWriter:
         self._options = options
         self._on_drop = on_drop
         self._exporter = exporter
+        self.reader: HistoryReader | None = None
         self._exporting = True  # whether the last export succeeded
         self._clock = clock
         self._queue: deque[Row] = deque()
@@ -170,6 +184,8 @@ class HistoryWriter:
                 self._queue.popleft()
                 self._queued_bytes -= size_of(row)
             self.recorded += len(rows)
+            if self.reader is not None:
+                self.reader.recorded({row[1] for row in rows})
             await self._export(rows)
             if self.used_bytes > self._options.max_bytes:
                 await self._delete_oldest()
@@ -194,5 +210,7 @@ class HistoryWriter:
 
     async def _delete_oldest(self) -> None:
         before_us = int((self._clock() - self._options.max_age_s) * US)
-        while await self._store.delete_oldest(before_us, self._options.max_bytes):
-            pass
+        while events := await self._store.oldest(before_us, self._options.max_bytes):
+            if self.reader is not None:
+                await self.reader.deleting(events)
+            await self._store.delete(events)

@@ -1,0 +1,1 @@
+"""Webhooks: events of the history, sent to addresses that tenants choose."""

@@ -1,0 +1,1 @@
+"""Sends events of the worker's history to the receivers that tenants name."""
