@@ -80,7 +80,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         keys=keys.fingerprints,
     )
     worker = await build_worker(settings, registrar=membership)
-    ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits)
+    ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits, read_only=True)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -173,6 +173,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         )
         await coordinator.health()  # logs a warning if the directory is unreachable
         await callers.open()
+        coordinator.start_sweeping()
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, coordinator.stop, settings)
     finally:
