@@ -26,6 +26,7 @@ from bench.rig import docker, progress, rss_bytes
 from sandlot import AsyncClient
 from sandlot.fleet.directory.contract import Timings
 from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing.directory_suite.redis_server import RedisServer, free_port
 
 STARTED_WITHIN_S = 60.0
@@ -199,9 +200,9 @@ async def fleet(
     prefix = f"{owner}-{secrets.token_hex(3)}"
     redis = RedisServer("--appendonly", "yes", "--appendfsync", "everysec")
     members = Fleet(redis, Timings(lease_s=lease_s, lost_after_s=lost_after_s), folder)
+    key = SigningKey.generate("bench")
     shared = {
         "redis_url": redis.url,
-        "fleet_keys": f"bench:{secrets.token_hex(32)}",
         "lease_s": lease_s,
         "lost_after_s": lost_after_s,
         "log_level": "warning",
@@ -209,12 +210,21 @@ async def fleet(
     for number in range(workers):
         data_dir = folder / f"w{number}"
         data_dir.mkdir()
-        own = {"worker_id": f"{prefix}-w{number}", "data_dir": data_dir}
+        own = {
+            "worker_id": f"{prefix}-w{number}",
+            "data_dir": data_dir,
+            "fleet_public_keys": key.public.text,
+        }
         members.workers.append(Member("worker", f"w{number}", folder, {**shared, **own, **(settings or {})}))
     for number in range(coordinators):
         enabled = direct[min(number, len(direct) - 1)]
         members.coordinators.append(
-            Member("coordinator", f"c{number}", folder, {**shared, "direct": enabled})
+            Member(
+                "coordinator",
+                f"c{number}",
+                folder,
+                {**shared, "direct": enabled, "fleet_private_key": key.text},
+            )
         )
     try:
         redis.start()

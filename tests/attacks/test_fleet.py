@@ -106,7 +106,7 @@ async def test_93_secrets_are_told_to_nobody(empty: Fleet) -> None:
     canaries = Canaries()
     secrets = {
         KEY: "the API's key",
-        empty.fleet_keys.partition(":")[2]: "the fleet's key",
+        empty.key.text.partition(".")[2]: "the fleet's key",
     }
     answers: list[str] = []
 

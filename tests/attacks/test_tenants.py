@@ -22,10 +22,11 @@ from sandlot.api.edge.key_ring import KeyRing
 from sandlot.domain.callers.keys import issue
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.ids import new_session_id
-from sandlot.fleet.access import AccessTokens, SigningKeys
+from sandlot.fleet.access import AccessTokens
 from sandlot.fleet.coordinator.operator_requests import FleetOperations
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing import FakeService
 from sandlot.worker.store.keys import SqliteKeys
 from tests.attacks.test_api import MALFORMED, SCHEMA
@@ -127,7 +128,7 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
     ring = KeyRing(store)
     await ring.open()
     async with AsyncExitStack() as stack:
-        tokens = AccessTokens(SigningKeys.parse("k1:" + "s" * 32), lifetime_s=60)
+        tokens = AccessTokens(SigningKey.generate("k1"), lifetime_s=60)
         links = WorkerLinks(tokens.for_member)
         stack.push_async_callback(links.close)
         fleet = FleetOperations(MemoryDirectory(), links, tokens)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from sandlot.config.fleet_settings import FleetSettings
+from sandlot.config.fleet_settings import CoordinatorFleetSettings, FleetSettings, WorkerFleetSettings
 from sandlot.config.settings import ServerSettings, variables
+from sandlot.fleet.signing_keys import MEMBER_AUDIENCE, PublicKeys, SigningKey
 from tests.deploy.fronted import DOCKER, ROOT
 
 COMPOSE = ROOT / "deploy/compose"
@@ -81,8 +82,10 @@ OF_PROJECT = {
     "SANDLOT_DOCKER_HOST",
     "SANDLOT_DRAIN_TIMEOUT_S",  # shorter than stop_grace_period
     "SANDLOT_EXPECTED_WORKERS",
-    "SANDLOT_FLEET_KEYS",
-    "SANDLOT_FLEET_KEYS_FILE",
+    "SANDLOT_FLEET_PRIVATE_KEY",
+    "SANDLOT_FLEET_PRIVATE_KEY_FILE",
+    "SANDLOT_FLEET_PUBLIC_KEYS",
+    "SANDLOT_FLEET_PUBLIC_KEYS_FILE",
     "SANDLOT_HOST",
     "SANDLOT_LOG_FORMAT",
     "SANDLOT_PORT",
@@ -196,9 +199,29 @@ def test_secrets_go_to_those_who_need_them(project: dict[str, Any]) -> None:
     assert given["nginx"] == {"tls-certificate", "tls-key"}
     assert given["prepare"] == set()
     for name in WORKERS:
-        assert given[name] == {"fleet-keys", "redis-password"}, "a worker takes no API key"
+        assert given[name] == {"fleet-public-keys", f"redis-{name}"}, (
+            "a worker takes no API key, and signs nothing"
+        )
     for name in COORDINATORS:
-        assert given[name] == {"api-key", "fleet-keys", "redis-password"}
+        assert given[name] == {"api-key", "fleet-private-key", "redis-coordinator"}
+    for name, service in project["services"].items():
+        if service["image"].startswith("redis"):
+            assert given[name] == {"redis-auth", "redis-users"}
+
+
+def test_each_member_is_a_user_of_its_own_in_redis(project: dict[str, Any], made: Path) -> None:
+    users = {line.split()[1]: line for line in (made / "secrets/redis-users").read_text().splitlines()}
+    assert users.keys() == {"default", "admin", "coordinator", *WORKERS}
+    for name in (*WORKERS, *COORDINATORS):
+        told = project["services"][name]["environment"]
+        user = name if name in WORKERS else "coordinator"
+        assert told["SANDLOT_REDIS_URL"] == f"redis://{user}@redis:6379/0"
+        assert told["SANDLOT_REDIS_PASSWORD_FILE"] == f"/run/secrets/redis-{user}"
+    for name in WORKERS:
+        # What the worker calls itself is what its user may write.
+        own = project["services"][name]["environment"]["SANDLOT_WORKER_ID"]
+        assert f"~sandlot:{{*}}:w:*-{name} " in users[name]
+        assert own.endswith(f"-{name}")
 
 
 # --- names ----------------------------------------------------------------------------------------------
@@ -218,13 +241,14 @@ def test_members_of_one_fleet_are_told_the_same(project: dict[str, Any]) -> None
         name
         for name in FleetSettings.model_fields
         if name not in ("advertise_url", "expected_workers", "direct")
+        and not name.startswith(("fleet_", "redis_"))  # each has its own keys and its own user
     ]
     names = {variable for field in shared for variable in variables(field, FleetSettings)}
     told = [
         {key: value for key, value in project["services"][name]["environment"].items() if key in names}
         for name in (*WORKERS, *COORDINATORS)
     ]
-    assert len(told[0]) >= 4
+    assert len(told[0]) >= 3
     assert all(one == told[0] for one in told)
 
 
@@ -254,8 +278,32 @@ def test_setup_makes_everything_once_and_never_the_same(made: Path, tmp_path: Pa
     assert not (tmp_path / "secrets/ca-key").exists()
 
 
+def test_setup_after_version_0_2(tmp_path: Path) -> None:
+    """Its secrets are left to the operator. What members and Redis read now is made beside them."""
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    old = {
+        "fleet-keys": "k1:" + "5" * 64,
+        "redis-password": "word",
+        "redis-auth": "requirepass word\nmasterauth word",
+    }
+    for name, text in old.items():
+        (secrets / name).write_text(text + "\n")
+    ran = subprocess.run([COMPOSE / "setup", tmp_path], check=True, capture_output=True, text=True)
+    assert "secrets/fleet-keys is of version 0.2" in ran.stdout
+    assert "requirepass" not in (secrets / "redis-auth").read_text()
+    assert (secrets / "redis-admin").read_text().strip() in (secrets / "redis-auth").read_text()
+
+
 def test_the_keys_are_ones_that_members_take(made: Path) -> None:
-    assert FleetSettings(fleet_keys_file=made / "secrets/fleet-keys").keys.count(":") == 1
+    signing = CoordinatorFleetSettings(fleet_private_key_file=made / "secrets/fleet-private-key")
+    verifying = WorkerFleetSettings(fleet_public_keys_file=made / "secrets/fleet-public-keys")
+    token = SigningKey.parse(signing.private_key).sign({"aud": MEMBER_AUDIENCE, "sub": "w1", "exp": 1})
+    assert PublicKeys.parse(verifying.public_keys).verified(token.encode()) == {
+        "aud": MEMBER_AUDIENCE,
+        "sub": "w1",
+        "exp": 1,
+    }
     assert ServerSettings(host="0.0.0.0", api_key_file=made / "secrets/api-key").key
 
 

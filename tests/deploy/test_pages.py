@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from sandlot.config.fleet_settings import FleetSettings
+from sandlot.config.variable_names import SHARED_KEYS
 from sandlot.fleet.access import LEEWAY_S, token_times
 from sandlot.fleet.coordinator.host import STOP_WITHIN_S
 from tests.deploy.fronted import ROOT
@@ -21,7 +22,7 @@ CLIENT_VARIABLES = {"SANDLOT_URL", "SANDLOT_API_KEY"}
 @pytest.mark.parametrize("page", PAGES)
 def test_variables_mean_something(page: str) -> None:
     named = set(re.findall(r"SANDLOT_[A-Z_]+", (ROOT / page).read_text()))
-    assert named <= settings_variables() | OF_COMPOSE | CLIENT_VARIABLES
+    assert named <= settings_variables() | OF_COMPOSE | CLIENT_VARIABLES | set(SHARED_KEYS)
 
 
 def anchors(text: str) -> set[str]:
@@ -67,7 +68,9 @@ def test_keys_are_made_on_one_machine() -> None:
     """O11: a block that is run on every machine must not make keys: each worker would have its own."""
     text = (ROOT / "docs/howto/scaling.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    making = [block for block in blocks if "openssl rand" in block]
+    making = [block for block in blocks if "fleet keygen" in block or "redis/users" in block]
     assert len(making) == 1
     assert "systemctl" not in making[0]
-    assert "fleet-keys" in next(block for block in blocks if "sandlot-worker.service" in block)
+    installing = next(block for block in blocks if "sandlot-worker.service" in block)
+    assert "fleet-public-keys" in installing
+    assert "private" not in installing

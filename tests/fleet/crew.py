@@ -116,7 +116,7 @@ class Troubled:
         return call
 
     def cut(self) -> None:
-        self.failing |= {"join", "report", "record", "forget", "held", "leave", "sweep"}
+        self.failing |= {"join", "report", "record", "forget", "held", "leave"}
 
     def mend(self) -> None:
         self.failing.clear()

@@ -17,7 +17,7 @@ from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SessionEnded
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
-from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.access import AccessTokens, TokenGate
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.directory.contract import (
     Lease,
@@ -28,13 +28,14 @@ from sandlot.fleet.directory.contract import (
     WorkerReport,
 )
 from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing import FakeService
 from tests.owned import OwnCoordinator
 from tests.service.served import served
 
 TIMINGS = Timings(lease_s=10, lost_after_s=60)
 CATALOGUE = Catalogue((EnvironmentInfo.of(Recipe(Environment("base", "sandlot/base"))),))
-KEYS = SigningKeys.parse("k1:" + "s" * 40)
+SIGNING_KEY = SigningKey.generate("k1")
 
 
 class FleetFake(FakeService):
@@ -96,10 +97,10 @@ class Scene:
         self,
         options: CoordinatorOptions | None = None,
         *,
-        keys: SigningKeys = KEYS,
+        key: SigningKey = SIGNING_KEY,
         allowances: AllowancesOf = no_allowances,
     ) -> OwnCoordinator:
-        tokens = AccessTokens(keys, lifetime_s=60)
+        tokens = AccessTokens(key, lifetime_s=60)
         made = OwnCoordinator(self.directory, tokens, CATALOGUE, options, allowances)
         self._coordinators.append(made)
         return made
@@ -114,13 +115,14 @@ class Scene:
         await self.report(name, warm=warm)
         return fake
 
-    async def report(self, name: str, *, warm: int = 5) -> None:
+    async def report(self, name: str, *, warm: int = 5, keys: tuple[str, ...] = ()) -> None:
         lease = self.workers[name].lease
         assert lease is not None
         fake = self.workers[name]
         report = WorkerReport(
             room={"base": Room(warm, warm)},
             draining=fake.draining,
+            keys=keys,
             problems=fake.condition.problems,
             machine=fake.condition.use,
         )
@@ -137,7 +139,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def listening(name: str, fake: FleetFake) -> AsyncIterator[str]:
-    gate = TokenGate(KEYS, worker_id=name, generation_of=lambda _: None)
+    gate = TokenGate(SIGNING_KEY.public, worker_id=name, generation_of=lambda _: None)
     routes = {"routers": [worker_routes(fake)], "raw_routes": [assigned_create_route(fake)]}
     async with served(fake, tokens=gate, worker_id=name, **routes) as url:
         yield url

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
+from sandlot.fleet.directory.contract import Directory
 from sandlot.fleet.directory.memory import MemoryDirectory
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.harness import TIMINGS, DirectoryHarness
@@ -32,11 +33,20 @@ def in_memory() -> DirectoryHarness:
     return DirectoryHarness(directory, directory, pass_time, empty)
 
 
+def opened(url: str, cell: str) -> RedisDirectory:
+    return RedisDirectory.open(url, cell=cell, timings=TIMINGS, deadline_s=DEADLINE_S)
+
+
 @asynccontextmanager
-async def in_redis(url: str) -> AsyncIterator[DirectoryHarness]:
-    """The scripts run as they always do, on Redis's own time; the directory's clock is set forward in Redis."""
+async def in_redis(
+    url: str, open_directory: Callable[[str, str], Directory] = opened
+) -> AsyncIterator[DirectoryHarness]:
+    """The scripts run as they always do, on Redis's own time; the directory's clock is set forward in Redis.
+
+    ``open_directory``: makes a directory for the URL of a user who may do everything, and for a cell.
+    """
     cell = f"case-{secrets.token_hex(4)}"
-    one, two = (RedisDirectory.open(url, cell=cell, timings=TIMINGS, deadline_s=DEADLINE_S) for _ in range(2))
+    one, two = open_directory(url, cell), open_directory(url, cell)
     plain = Redis.from_url(url)
 
     async def pass_time(seconds: float) -> None:

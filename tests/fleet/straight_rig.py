@@ -18,11 +18,12 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Access, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, Session
-from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.access import AccessTokens, TokenGate
+from sandlot.fleet.signing_keys import PublicKeys, SigningKey
 from sandlot.testing import FakeService
 from tests.service.served import served
 
-KEYS = SigningKeys.parse("k1:" + "s" * 32)
+SIGNING_KEY = SigningKey.generate("k1")
 API_KEY = "the-key-of-the-coordinator"
 
 
@@ -100,7 +101,7 @@ async def rigged(
     *,
     lifetime_s: float = 60.0,
     clock: Callable[[], float] = time.time,
-    worker_keys: SigningKeys = KEYS,
+    worker_keys: PublicKeys = SIGNING_KEY.public,
     direct: bool = True,
 ) -> AsyncIterator[Rig]:
     fake = FakeService()
@@ -111,7 +112,7 @@ async def rigged(
         return None if record is None else record.session.generation
 
     gate = NotedGate(worker_keys, worker_id="w1", generation_of=generation_of, clock=clock)
-    tokens = AccessTokens(KEYS, lifetime_s=lifetime_s, clock=clock)
+    tokens = AccessTokens(SIGNING_KEY, lifetime_s=lifetime_s, clock=clock)
     async with contextlib.AsyncExitStack() as stack:
         stopping = await stack.enter_async_context(contextlib.AsyncExitStack())
         worker_url = await stopping.enter_async_context(served(worker, tokens=gate, worker_id="w1"))

@@ -14,12 +14,17 @@ import pytest
 
 from sandlot.domain.capacity.machine import GIB, Condition, MachineUse, Resources
 from sandlot.domain.session import CreateSession
-from tests.fleet.fakes import TIMINGS, Scene
+from sandlot.fleet.signing_keys import PublicKeys, SigningKey
+from tests.fleet.fakes import SIGNING_KEY, TIMINGS, Scene
 from tests.service.served import served
 from tests.unit.cli.conftest import SECONDS, environment
 
 KEY = "a-key-for-the-tests"
-FLEET_KEYS = "k1:" + "s" * 40
+SECRET = "s" * 43
+KEYS = {
+    "worker": ("SANDLOT_FLEET_PUBLIC_KEYS", f"k1:public.{SECRET}"),
+    "coordinator": ("SANDLOT_FLEET_PRIVATE_KEY", f"k1:private.{SECRET}"),
+}
 
 
 async def sandlot(*arguments: str, code: int = 0, **variables: str) -> tuple[str, str]:
@@ -100,19 +105,62 @@ async def test_one_server_is_no_fleet(scene: Scene, words: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({}, "SANDLOT_FLEET_KEYS"),
-        ({"SANDLOT_FLEET_KEYS": "short"}, "Key 1 in SANDLOT_FLEET_KEYS"),
-        (
-            {"SANDLOT_FLEET_KEYS": FLEET_KEYS, "SANDLOT_LEASE_S": "9", "SANDLOT_LOST_AFTER_S": "3"},
-            "SANDLOT_LOST_AFTER_S must not",
-        ),
-        ({"SANDLOT_FLEET_KEYS": FLEET_KEYS, "SANDLOT_LEASE_S": "0"}, "SANDLOT_LEASE_S"),
+        ({"keys": ""}, "sandlot fleet keygen"),
+        ({"keys": "short"}, "Key 1 in SANDLOT_FLEET_P"),
+        ({"SANDLOT_LEASE_S": "9", "SANDLOT_LOST_AFTER_S": "3"}, "SANDLOT_LOST_AFTER_S must not"),
+        ({"SANDLOT_LEASE_S": "0"}, "SANDLOT_LEASE_S"),
     ],
 )
 @pytest.mark.parametrize("member", ["worker", "coordinator"])
 async def test_a_member_says_what_it_lacks(
     tmp_path: Path, member: str, variables: dict[str, str], words: str
 ) -> None:
-    _, told = await sandlot(member, "--port", "1", code=1, SANDLOT_DATA_DIR=str(tmp_path), **variables)
+    name, keys = KEYS[member]
+    given = {name: keys, **variables}
+    if "keys" in given:
+        given[name] = given.pop("keys")
+    _, told = await sandlot(member, "--port", "1", code=1, SANDLOT_DATA_DIR=str(tmp_path), **given)
     assert words in told
-    assert "s" * 40 not in told
+    assert SECRET not in told
+
+
+async def test_a_worker_with_a_private_key_does_not_start(tmp_path: Path) -> None:
+    for given in (
+        {"SANDLOT_FLEET_PRIVATE_KEY": f"k1:private.{SECRET}"},
+        {"SANDLOT_FLEET_PUBLIC_KEYS": f"k1:private.{SECRET}"},
+    ):
+        variables = dict([KEYS["worker"]]) | given | {"SANDLOT_DATA_DIR": str(tmp_path)}
+        _, told = await sandlot("worker", "--port", "1", code=1, **variables)
+        assert "only verifies tokens" in told
+        assert SECRET not in told
+
+
+async def test_keygen(tmp_path: Path) -> None:
+    printed, _ = await sandlot("fleet", "keygen", "--id", "k7")
+    made = dict(line.split("=") for line in printed.splitlines() if not line.startswith("#"))
+    key = SigningKey.parse(made["SANDLOT_FLEET_PRIVATE_KEY"])
+    assert key.kid == "k7"
+    assert PublicKeys.parse(made["SANDLOT_FLEET_PUBLIC_KEYS"]).fingerprints == key.public.fingerprints
+    await sandlot("fleet", "keygen", "--into", str(tmp_path))
+    private, public = tmp_path / "fleet-private-key", tmp_path / "fleet-public-keys"
+    assert SigningKey.parse(private.read_text()).public.text == public.read_text().strip()
+    assert private.stat().st_mode & 0o077 == 0
+    before = private.read_text()
+    _, told = await sandlot("fleet", "keygen", "--into", str(tmp_path), code=1)
+    assert "File exists" in told
+    assert private.read_text() == before, "a fleet's only copy is not replaced"
+
+
+async def test_a_worker_with_other_keys_is_shown_with_what_to_do(scene: Scene) -> None:
+    mine, other = SIGNING_KEY.public.fingerprints, SigningKey.generate("k1").public.fingerprints
+    await scene.report("w1", keys=mine)
+    await scene.report("w2", keys=other)
+    async with coordinating(scene) as at:
+        table, _ = await sandlot("fleet", "workers", **at)
+        assert [line.split("\t")[1] for line in table.splitlines()] == ["STATE", "alive", "wrong keys"]
+        workers = json.loads((await sandlot("fleet", "workers", "--json", **at))[0])
+        assert [worker["trusts"] for worker in workers] == [True, False]
+        assert f"does not have the public key {mine[0]}" in workers[1]["problems"][0]
+        status, _ = await sandlot("fleet", "status", **at)
+        assert "1 alive, 1 wrong keys" in status
+        assert "SANDLOT_FLEET_PUBLIC_KEYS" in status

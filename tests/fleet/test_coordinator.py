@@ -25,10 +25,11 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.session import CreateSession, SessionState
-from sandlot.fleet.access import SigningKeys
+from sandlot.fleet.coordinator import host
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.session_locations import SessionLocations
 from sandlot.fleet.directory.contract import WorkerCard
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import TIMINGS, FleetFake, Scene, nobody
 from tests.service.served import served
@@ -121,7 +122,7 @@ async def test_what_may_have_been_made_is_not_made_elsewhere(scene: Scene) -> No
 
 async def test_a_token_that_a_worker_does_not_take_is_no_fault_of_the_client(scene: Scene) -> None:
     opened = await scene.coordinator.create_session(CreateSession())
-    stranger = scene.another(keys=SigningKeys.parse("k1:" + "x" * 40))
+    stranger = scene.another(key=SigningKey.generate("k1"))
     for call in (
         stranger.execute(opened.session.id, ExecRequest("true")),
         stranger.create_session(CreateSession()),
@@ -307,6 +308,31 @@ async def test_health_counts_workers_and_names_those_that_are_missing(scene: Sce
     assert (health.ready, health.workers, health.active_sessions) == (True, 1, 1)
     assert health.pools["base"].ready == 5
     assert set(health.problems) == {"worker w2 is late", "worker http://10.0.0.9:8000 has not joined"}
+
+
+async def test_a_coordinator_sweeps_workers_that_are_long_gone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a sweep that failed."""
+    monkeypatch.setattr(host, "SWEEP_EVERY_S", 0.01)
+    sweep, failures = scene.directory.sweep, [RuntimeError("broken"), Unavailable("Redis is away")]
+
+    async def failing_first(limit: int = 100) -> int:
+        if failures:
+            raise failures.pop()
+        return await sweep(limit)
+
+    monkeypatch.setattr(scene.directory, "sweep", failing_first)
+    scene.now += TIMINGS.lost_after_s + TIMINGS.remember_lost_s + TIMINGS.lease_s + 1
+    await scene.report("w1")
+    assert [status.ref.id for status in await scene.directory.workers()] == ["w1", "w2"]
+    scene.coordinator.start_sweeping()
+
+    async def swept() -> bool:
+        return [status.ref.id for status in await scene.directory.workers()] == ["w1"]
+
+    await eventually(swept)
+    assert not failures
 
 
 async def test_draining_is_passed_on_and_taken_back(scene: Scene) -> None:

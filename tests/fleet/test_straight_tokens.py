@@ -19,7 +19,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Access
-from sandlot.fleet.access import SigningKeys
+from sandlot.fleet.signing_keys import SigningKey
 from tests.fleet.straight_rig import Heard, Rig, rigged
 from tests.service.served import served
 
@@ -83,7 +83,7 @@ async def test_a_websocket_that_is_refused(rig: Rig) -> None:
 
 async def test_a_worker_that_refuses_all_tokens() -> None:
     """As one with other keys: through the coordinator, and it is not asked each time."""
-    async with rigged(worker_keys=SigningKeys.parse("k1:" + "t" * 32)) as rig:
+    async with rigged(worker_keys=SigningKey.generate("k1").public) as rig:
         session = await rig.session()
         for _ in range(3):
             await rig.run(session)

@@ -19,20 +19,18 @@ ASK_S = 20.0  # two cores carry the whole fleet
 
 
 class Member(ServerProcess):
-    """``redis``: the variables that say where the directory is. ``fleet_keys``: what all members share."""
+    """``redis``: the variables that say where the directory is."""
 
     def __init__(
         self,
         command: str,
         redis: Mapping[str, str],
-        fleet_keys: str,
         timings: Timings,
         **options: Any,
     ) -> None:
         super().__init__(
             command=[*SANDLOT, command],
             group=own_group(),
-            fleet_keys=fleet_keys,
             lease_s=str(timings.lease_s),
             lost_after_s=str(timings.lost_after_s),
             **options,

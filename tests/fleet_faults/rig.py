@@ -23,9 +23,10 @@ from sandlot.domain.callers.limits import tenant_holder
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.recovery import LIVE_STATES
-from sandlot.fleet.access import AccessTokens, SigningKeys, token_times
+from sandlot.fleet.access import AccessTokens, token_times
 from sandlot.fleet.directory.contract import Timings
 from sandlot.fleet.directory.redis_directory import RedisDirectory
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing.directory_suite.redis_server import RedisServer
 from sandlot.testing.eventually import eventually
 from sandlot.wire.key_bodies import CreateKeyBody
@@ -71,7 +72,7 @@ class Fleet:
         self.redis = redis or RedisServer("--appendonly", "yes", "--appendfsync", "no")
         self.line = Line(self.redis.port) if line else None
         self.timings = timings
-        self.fleet_keys = f"k1:{secrets.token_hex(24)}"
+        self.key = SigningKey.generate("k1")
         port = self.line.port if self.line else self.redis.port
         self.redis_environ = redis_environ or {"SANDLOT_REDIS_URL": f"redis://127.0.0.1:{port}/0"}
         self.settings = settings
@@ -81,14 +82,12 @@ class Fleet:
 
     def new_worker(self, **options: Any) -> Member:
         """Not yet one of ``workers``."""
-        return Member(
-            "worker", self.redis_environ, self.fleet_keys, self.timings, **{**self.settings, **options}
-        )
+        own = {"fleet_public_keys": self.key.public.text, **self.settings, **options}
+        return Member("worker", self.redis_environ, self.timings, **own)
 
     def new_coordinator(self, **options: Any) -> Member:
-        return Member(
-            "coordinator", self.redis_environ, self.fleet_keys, self.timings, api_key=KEY, **options
-        )
+        own = {"fleet_private_key": self.key.text, "api_key": KEY, **options}
+        return Member("coordinator", self.redis_environ, self.timings, **own)
 
     @property
     def members(self) -> list[Member]:
@@ -177,7 +176,7 @@ class Fleet:
     def tokens(self) -> AccessTokens:
         """As coordinators make them."""
         times = token_times(self.timings.lost_after_s)
-        return AccessTokens(SigningKeys.parse(self.fleet_keys), lifetime_s=times.lifetime_s)
+        return AccessTokens(self.key, lifetime_s=times.lifetime_s)
 
     async def metrics(self, member: Member) -> str:
         token = member.api_key or self.tokens.for_member(member.owner, OWNER)

@@ -31,14 +31,19 @@ async def versions(fleet: Fleet) -> dict[str, str]:
 async def drain(fleet: Fleet, worker: Member) -> None:
     """As an operator does it: by the command line, at a coordinator."""
     coordinator = fleet.coordinators[0]
-    draining = await asyncio.create_subprocess_exec(
-        *(*SANDLOT, "--url", coordinator.url, "fleet", "drain", worker.owner),
-        env=coordinator.environ,
+    await sandlot(coordinator, "--url", coordinator.url, "fleet", "drain", worker.owner)
+
+
+async def sandlot(member: Member, *words: str) -> None:
+    """Run a command with the settings of a member."""
+    running = await asyncio.create_subprocess_exec(
+        *(*SANDLOT, *words),
+        env=member.environ,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await draining.communicate()
-    assert draining.returncode == 0, output.decode()
+    output, _ = await running.communicate()
+    assert running.returncode == 0, output.decode()
 
 
 @pytest.mark.timeout(400)  # three workers, one after the other
@@ -84,6 +89,16 @@ async def test_rolling_upgrade(fleet: Fleet) -> None:
             await session.delete()
             with pytest.raises(errors.NotFound):
                 await same.run(f"echo {number}")
+    await fleet.settle()
+
+
+async def test_drained_on_its_own_machine(fleet: Fleet) -> None:
+    """With the worker's settings and its data folder, and without a key that signs anything."""
+    worker = fleet.workers[0]
+    await sandlot(worker, "worker", "drain")
+    await eventually(partial(is_not_ready, worker), 30, "it drains")
+    await sandlot(worker, "worker", "undrain")
+    await eventually(worker.is_ready, 30, "it takes sessions again")
     await fleet.settle()
 
 

@@ -1,6 +1,6 @@
 """Settings of fleet members, in addition to a server's.
 
-All members get the same values, except for their own addresses.
+All members get the same values, except for their own addresses, their keys and their user in Redis.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandlot.domain.errors import InvalidRequest, SandlotError
 class MemberSettings(ServerSettings):
     """Settings of a fleet's worker.
 
-    It accepts tokens signed with the fleet's keys. An API key opens only its metrics.
+    It accepts tokens that a coordinator has signed. An API key opens only its metrics.
     """
 
     needs_key: ClassVar[bool] = False
@@ -37,8 +37,9 @@ class FleetSettings(BaseSettings):
     redis_url: SecretStr | None = Field(
         None,
         description=(
-            "The fleet's Redis, such as redis://:password@10.0.0.5:6379/0 (rediss:// for TLS). Needs "
-            "Redis 7 or newer with appendonly on and maxmemory-policy noeviction."
+            "The fleet's Redis, such as redis://coordinator@10.0.0.5:6379/0 (rediss:// for TLS). The user "
+            "is the member's own (deploy/redis/users.acl). Needs Redis 7 or newer with appendonly on and "
+            "maxmemory-policy noeviction."
         ),
     )
     redis_password: SecretStr | None = Field(
@@ -67,7 +68,7 @@ class FleetSettings(BaseSettings):
         (),
         description=(
             "Redis Sentinels as host:port, separated by commas. Sandlot asks them for the Redis's "
-            "address, and uses only the password and database of SANDLOT_REDIS_URL."
+            "address, and uses only the user, password and database of SANDLOT_REDIS_URL."
         ),
     )
     sentinel_name: str = Field(
@@ -86,17 +87,28 @@ class FleetSettings(BaseSettings):
 
     # --- the keys -----------------------------------------------------------------------------
 
-    fleet_keys: SecretStr | None = Field(
+    fleet_private_key: SecretStr | None = Field(
         None,
         description=(
-            "Keys that members use to sign and verify tokens: `id:secret`, separated by commas. Each "
-            "secret has at least 32 characters. The first key signs; all of them verify. To rotate: "
-            "add the new key after the old one on every member, then move it to the front, then remove "
-            "the old one."
+            "Key with which a coordinator signs tokens: `id:private.KEY`. `sandlot fleet keygen` creates it "
+            "together with its public key. The same on all coordinators. A worker that is given one refuses "
+            "to start."
         ),
     )
-    fleet_keys_file: Path | None = Field(
-        None, description="File with the keys. Cannot be combined with SANDLOT_FLEET_KEYS."
+    fleet_private_key_file: Path | None = Field(
+        None,
+        description="File with the private key. Cannot be combined with SANDLOT_FLEET_PRIVATE_KEY.",
+    )
+    fleet_public_keys: str | None = Field(
+        None,
+        description=(
+            "Keys with which a worker verifies tokens: `id:public.KEY`, separated by commas. To replace a "
+            "pair: add the new public key on every worker, then give the coordinators the new private key, "
+            "then remove the old public key."
+        ),
+    )
+    fleet_public_keys_file: Path | None = Field(
+        None, description="File with the public keys. Cannot be combined with SANDLOT_FLEET_PUBLIC_KEYS."
     )
 
     # --- addresses ----------------------------------------------------------------------------
@@ -178,23 +190,15 @@ class FleetSettings(BaseSettings):
         if self.lost_after_s < self.lease_s:
             raise ValueError("SANDLOT_LOST_AFTER_S must not be less than SANDLOT_LEASE_S.")
         try:
-            _ = self.keys, self.redis, self.sentinels_password
+            self.check_keys()
+            _ = self.redis, self.sentinels_password
         except SandlotError as error:
             raise ValueError(error.message) from error
         return self
 
-    @property
-    def keys(self) -> str:
-        if self.fleet_keys_file is not None:
-            if self.fleet_keys is not None:
-                raise InvalidRequest("Set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE, not both.")
-            return read_secret(self.fleet_keys_file.expanduser(), "the fleet key file")
-        if self.fleet_keys is None:
-            raise InvalidRequest(
-                "Missing fleet keys. Set SANDLOT_FLEET_KEYS or SANDLOT_FLEET_KEYS_FILE to the same "
-                "value on every member. To create a key: echo k1:$(openssl rand -hex 32)"
-            )
-        return self.fleet_keys.get_secret_value().strip()
+    def check_keys(self) -> None:
+        """Raise if the member lacks its own keys, or has those of the other kind of member."""
+        raise NotImplementedError
 
     @property
     def redis(self) -> str:
@@ -227,6 +231,52 @@ class FleetSettings(BaseSettings):
         if self.sentinels:
             return f"{self.sentinel_name} at {', '.join(self.sentinels)}"
         return self._url.rpartition("@")[2].partition("?")[0]
+
+
+class CoordinatorFleetSettings(FleetSettings):
+    """A coordinator signs tokens."""
+
+    def check_keys(self) -> None:
+        if self.fleet_public_keys is not None or self.fleet_public_keys_file is not None:
+            raise InvalidRequest(
+                "SANDLOT_FLEET_PUBLIC_KEYS and SANDLOT_FLEET_PUBLIC_KEYS_FILE are for workers. A coordinator "
+                "signs tokens and verifies none. Unset them."
+            )
+        _ = self.private_key
+
+    @property
+    def private_key(self) -> str:
+        key = _secret(self.fleet_private_key, self.fleet_private_key_file, "SANDLOT_FLEET_PRIVATE_KEY")
+        if key is None:
+            raise InvalidRequest(
+                "Missing private key. Set SANDLOT_FLEET_PRIVATE_KEY or SANDLOT_FLEET_PRIVATE_KEY_FILE to the "
+                "same value on every coordinator. To create a pair of keys: sandlot fleet keygen"
+            )
+        return key
+
+
+class WorkerFleetSettings(FleetSettings):
+    """A worker verifies tokens. It cannot sign any, so whoever takes it over gets no other worker."""
+
+    def check_keys(self) -> None:
+        if self.fleet_private_key is not None or self.fleet_private_key_file is not None:
+            raise InvalidRequest(
+                "SANDLOT_FLEET_PRIVATE_KEY and SANDLOT_FLEET_PRIVATE_KEY_FILE are for coordinators. A worker "
+                "only verifies tokens. Unset them, remove the private key from this machine, and set "
+                "SANDLOT_FLEET_PUBLIC_KEYS."
+            )
+        _ = self.public_keys
+
+    @property
+    def public_keys(self) -> str:
+        given = None if self.fleet_public_keys is None else SecretStr(self.fleet_public_keys)
+        keys = _secret(given, self.fleet_public_keys_file, "SANDLOT_FLEET_PUBLIC_KEYS")
+        if keys is None:
+            raise InvalidRequest(
+                "Missing public keys. Set SANDLOT_FLEET_PUBLIC_KEYS or SANDLOT_FLEET_PUBLIC_KEYS_FILE to the "
+                "same value on every worker. To create a pair of keys: sandlot fleet keygen"
+            )
+        return keys
 
 
 def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str | None:

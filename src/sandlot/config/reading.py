@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-from sandlot.config.fleet_settings import FleetSettings, MemberSettings
+from sandlot.config.fleet_settings import (
+    CoordinatorFleetSettings,
+    FleetSettings,
+    MemberSettings,
+    WorkerFleetSettings,
+)
 from sandlot.config.settings import ServerSettings, variables
 from sandlot.config.variable_names import PREFIX, check_server_variables
 from sandlot.domain.errors import InvalidRequest
@@ -26,8 +31,12 @@ def member_settings(**overrides: Any) -> MemberSettings:
     return _read(MemberSettings, **overrides)
 
 
-def fleet_settings(**overrides: Any) -> FleetSettings:
-    return _read(FleetSettings, **overrides)
+def worker_fleet_settings(**overrides: Any) -> WorkerFleetSettings:
+    return _read(WorkerFleetSettings, **overrides)
+
+
+def coordinator_fleet_settings(**overrides: Any) -> CoordinatorFleetSettings:
+    return _read(CoordinatorFleetSettings, **overrides)
 
 
 def _read(kind: type[S], **overrides: Any) -> S:

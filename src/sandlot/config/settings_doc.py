@@ -34,7 +34,7 @@ _FLEET = """
 ## Fleet settings
 
 `sandlot worker` and `sandlot coordinator` read these in addition. Use the same values on all members, except
-for their own addresses.
+for their own addresses, their keys and their user in Redis.
 
 """
 _COLUMNS = "| variable | default | what it is for |\n|---|---|---|\n"

@@ -24,6 +24,8 @@ DEPLOY_VARIABLES: Final = (
     "SANDLOT_PUBLISH",
     "SANDLOT_SECRETS",
 )
+# Variables of version 0.2 that mean nothing now.
+SHARED_KEYS: Final = ("SANDLOT_FLEET_KEYS", "SANDLOT_FLEET_KEYS_FILE")
 TEST_PREFIXES: Final = ("SANDLOT_TEST_", "SANDLOT_WRITE_GOLDEN")
 # Names at least this similar are typos of each other. No two real names are this similar.
 TYPO_SIMILARITY: Final = 0.8
@@ -36,6 +38,12 @@ def check_server_variables(environ: Mapping[str, str], settings: Collection[str]
     """
     known = {*settings, *CLIENT_VARIABLES, *DEPLOY_VARIABLES}
     for name, value in environ.items():
+        if value and name in SHARED_KEYS:
+            raise InvalidRequest(
+                f"{name} is a setting of version 0.2. Members no longer share a secret: a coordinator has a "
+                "private key (SANDLOT_FLEET_PRIVATE_KEY), and a worker has public keys "
+                "(SANDLOT_FLEET_PUBLIC_KEYS). How to move: docs/howto/fleet-operations.md#keys."
+            )
         # An empty variable counts as not set, so ignoring it loses nothing.
         if value and name.startswith(PREFIX) and name not in known and not name.startswith(TEST_PREFIXES):
             raise InvalidRequest(

@@ -41,7 +41,15 @@ def announced(listener: socket.socket, settings: ServerSettings) -> Iterator[Cal
 def local_url(listener: socket.socket) -> str:
     """Return the URL at which a program on this machine reaches the listener."""
     host, port = listener.getsockname()[:2]
-    address = ipaddress.ip_address(host.partition("%")[0])
+    return reachable_here(host.partition("%")[0], port)
+
+
+def reachable_here(host: str, port: int) -> str:
+    """Return the URL at which a program on this machine reaches a server that listens on ``host``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}"
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
     return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"

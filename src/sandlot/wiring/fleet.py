@@ -11,23 +11,31 @@ from sandlot.api import create_app
 from sandlot.api.edge.key_ring import KeyRing
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
 from sandlot.client.http.transport.connection import Connection
-from sandlot.config.fleet_settings import FleetSettings, MemberSettings
+from sandlot.config.fleet_settings import (
+    CoordinatorFleetSettings,
+    FleetSettings,
+    MemberSettings,
+    WorkerFleetSettings,
+)
 from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import Recorder
-from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate, token_times
+from sandlot.fleet.access import AccessTokens, TokenGate, token_times
 from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.keys.redis_keys import RedisKeys
+from sandlot.fleet.membership.control_token import ControlToken, read_control_token
 from sandlot.fleet.membership.membership import Membership
 from sandlot.fleet.rates.redis_rates import RedisRates
+from sandlot.fleet.signing_keys import PublicKeys, SigningKey
 from sandlot.fleet.slots.redis_slots import RedisSlots
+from sandlot.wiring.announcing import reachable_here
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
@@ -50,8 +58,9 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
     )
 
 
-def access_tokens(fleet: FleetSettings) -> AccessTokens:
-    return AccessTokens(SigningKeys.parse(fleet.keys), lifetime_s=token_times(fleet.lost_after_s).lifetime_s)
+def access_tokens(fleet: CoordinatorFleetSettings) -> AccessTokens:
+    lifetime_s = token_times(fleet.lost_after_s).lifetime_s
+    return AccessTokens(SigningKey.parse(fleet.private_key), lifetime_s=lifetime_s)
 
 
 def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
@@ -65,13 +74,14 @@ def advertised_url(settings: ServerSettings, fleet: FleetSettings) -> str:
     return url
 
 
-async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
+async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> None:
     """Serve a worker of a fleet, like ``serve``.
 
     The worker accepts coordinators, and clients that have a token from a coordinator.
     """
     configure_server_logs(settings.log_level, settings.log_format)
-    keys = SigningKeys.parse(fleet.keys)
+    keys = PublicKeys.parse(fleet.public_keys)
+    control = ControlToken(settings.data_dir.absolute())
     url = advertised_url(settings, fleet)
     listener = listen(settings)
     directory = open_directory(fleet)
@@ -81,7 +91,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         settings.data_dir.absolute(),
         keys=keys.fingerprints,
     )
-    ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits)
+    ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits, read_only=True)
     slots = RedisSlots(directory.calls, settings.worker_id)
     worker = await build_worker(settings, registrar=membership, slots=ExecSlots(ring.allowances, slots))
     app = create_app(
@@ -92,6 +102,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             worker_id=settings.worker_id,
             generation_of=worker.generation_of,
             key_has_ended=ring.has_ended,
+            control=control.secret,
             leeway_s=token_times(fleet.lost_after_s).leeway_s,
         ),
         keys=ring,
@@ -109,6 +120,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
     try:
         with starting(settings):
             membership.lock()
+            control.save()
             await worker.open()
         slots.open()
         for warning in await worker.warnings():
@@ -122,6 +134,7 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
             raise Conflict(f"{membership.problem} Give each worker its own --id.")
     finally:
         listener.close()
+        control.remove()
         await ring.close()
         await worker.close()
         await slots.close()
@@ -129,16 +142,17 @@ async def serve_worker(settings: MemberSettings, fleet: FleetSettings) -> None:
         await directory.close()
 
 
-async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> None:
+async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSettings) -> None:
     configure_server_logs(settings.log_level, settings.log_format)
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
+    tokens = access_tokens(fleet)
     listener = listen(settings)
     directory = open_directory(fleet)
     callers = Callers(settings, RedisKeys(directory.calls))
     coordinator_id = f"coordinator:{socket.gethostname()}:{settings.port}"
     coordinator = CoordinatorHost(
         directory,
-        access_tokens(fleet),
+        tokens,
         registry.catalogue,
         CoordinatorOptions(
             coordinator_id=coordinator_id,
@@ -178,6 +192,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: FleetSettings) -> N
         )
         await coordinator.health()  # logs a warning if the directory is unreachable
         await callers.open()
+        coordinator.start_sweeping()
         async with watchdog(fleet.watchdog_s):
             await serve_app(app, listener, coordinator.stop, settings)
     finally:
@@ -198,21 +213,23 @@ def coordinator_exporter(settings: ServerSettings, coordinator_id: str) -> Expor
     return exporter_for(history_options(settings), settings.history_export, coordinator_id)
 
 
-async def set_draining(settings: MemberSettings, fleet: FleetSettings, *, draining: bool) -> None:
+async def set_draining(settings: MemberSettings, *, draining: bool) -> None:
     """Start or stop draining the worker of this machine, found by its own settings."""
-    links = WorkerLinks(access_tokens(fleet).for_member)
-    worker = WorkerRef(settings.worker_id, advertised_url(settings, fleet), epoch=0)
+    token = read_control_token(settings.data_dir.absolute())
+    links = WorkerLinks(lambda _worker, _caller: token)
+    worker = WorkerRef(settings.worker_id, reachable_here(settings.host, settings.port), epoch=0)
     try:
         await (await links.to(worker)).set_draining(draining)
     except Unauthorized as error:
         raise Conflict(
-            f"The worker rejected the token ({error.message.removesuffix('.')}). Use the worker's own "
-            "SANDLOT_FLEET_KEYS and id (--id or SANDLOT_WORKER_ID)."
+            f"The worker at {worker.url} rejected this command: it uses another data folder than "
+            f"{settings.data_dir}. Name its folder with --data-dir before the subcommand, or with "
+            "SANDLOT_DATA_DIR."
         ) from error
     except Unavailable as error:
         raise Unavailable(
             f"No worker answers at {worker.url}. If you started it with options, repeat them before the "
-            "subcommand: sandlot worker --id ID --host HOST drain"
+            "subcommand: sandlot worker --host HOST --port PORT drain"
         ) from error
     finally:
         await links.close()

@@ -20,7 +20,8 @@ from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.domain.callers.keys import issue
 from sandlot.domain.callers.principal import OWNER, USER_SCOPES, Principal
 from sandlot.domain.errors import Unauthorized, Unavailable
-from sandlot.fleet.access import KEY_ENDED, AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.access import KEY_ENDED, AccessTokens, TokenGate
+from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing.eventually import eventually
 from sandlot.wire.stored_keys import encode_key
 
@@ -112,6 +113,36 @@ async def test_a_store_that_begins_anew(keyed: Keyed, monkeypatch: pytest.Monkey
     found = await keyed.store.get(revoked.key.id)
     assert found is not None
     assert found.revoked_at is not None
+
+
+async def test_a_ring_that_only_reads(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a worker: it refuses a key whose revocation the store has lost, and changes nothing itself."""
+    ring = KeyRing(keyed.store, read_only=True)
+    used, revoked = (issue(OWNER, ring.clock(), name="x") for _ in range(2))
+    for new in (used, revoked):
+        await keyed.store.add(new.key)
+    await keyed.store.end(revoked.key.id, ring.clock(), revoked=True)
+    await ring.refresh()
+    assert isinstance(ring.admit(used.text.encode()), Principal)
+
+    def lose(database: sqlite3.Connection) -> None:
+        database.execute(
+            "UPDATE keys SET key = ?, ends_at = NULL WHERE id = ?", (encode_key(revoked.key), revoked.key.id)
+        )
+        database.execute("UPDATE meta SET name = 'another'")
+
+    await keyed.store._transaction(lose)
+    for change in ("add", "end", "record_use", "set_limits", "forget_ended"):
+        monkeypatch.setattr(keyed.store, change, None)
+    await ring.refresh()
+    assert ring.has_ended(revoked.key.id)
+    assert not ring.has_ended(used.key.id)
+    await ring._record_use()
+    await ring._forget_ended()
+    monkeypatch.undo()
+    found = await keyed.store.get(revoked.key.id)
+    assert found is not None
+    assert found.revoked_at is None, "a writing ring may not have seen it"
 
 
 async def test_a_key_that_comes_back_is_left_alone(keyed: Keyed) -> None:
@@ -226,11 +257,11 @@ async def test_a_shutdown_is_not_mistaken_for_the_end_of_a_key() -> None:
 
 
 def test_a_token_of_an_ended_key_opens_no_worker() -> None:
-    keys = SigningKeys.parse("k1:" + "s" * 32)
+    key = SigningKey.generate("k1")
     ended: set[str] = set()
-    gate = TokenGate(keys, worker_id="w1", generation_of=lambda _: 1, key_has_ended=ended.__contains__)
+    gate = TokenGate(key.public, worker_id="w1", generation_of=lambda _: 1, key_has_ended=ended.__contains__)
     caller = Principal("acme", USER_SCOPES, "kkkkkkkkkkkk")
-    tokens = AccessTokens(keys, lifetime_s=60)
+    tokens = AccessTokens(key, lifetime_s=60)
     token = tokens.for_member("w1", caller).encode()
     assert gate.admit(token, "/v1/sessions") == replace(caller, forwarded=True)
     ended.add("kkkkkkkkkkkk")

@@ -13,7 +13,8 @@ from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.errors import InvalidRequest, Unavailable
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.session import Session
-from sandlot.fleet.access import AccessTokens, SigningKeys, TokenGate
+from sandlot.fleet.access import AccessTokens, TokenGate
+from sandlot.fleet.signing_keys import SigningKey
 
 PATH = "/v1/fleet/plain"
 
@@ -124,9 +125,9 @@ async def test_the_gate_is_asked_first() -> None:
 
 
 async def test_creates_are_taken_from_members_alone() -> None:
-    keys = SigningKeys({"k1": "s" * 32})
-    tokens = AccessTokens(keys, lifetime_s=60.0)
-    gate = TokenGate(keys, worker_id="w1", generation_of=lambda _: None)
+    key = SigningKey.generate("k1")
+    tokens = AccessTokens(key, lifetime_s=60.0)
+    gate = TokenGate(key.public, worker_id="w1", generation_of=lambda _: None)
     route, seen = listening()
     session = Session(new_session_id(), "base", 0.0, 0.0)
     of_session = tokens.for_session(OWNER, session, "http://w1", "w1")

@@ -122,7 +122,7 @@ def test_a_worker_of_a_fleet_needs_no_api_key(short_tmp: Path) -> None:
         SANDLOT_HOST="0.0.0.0",
         SANDLOT_PORT=free_port(),
         SANDLOT_DATA_DIR=str(short_tmp),
-        SANDLOT_FLEET_KEYS="k1:" + "s" * 40,
+        SANDLOT_FLEET_PUBLIC_KEYS="k1:public." + "A" * 43,
         DOCKER_HOST=f"unix://{short_tmp}/none",
     )
     assert found["settings"]["status"] == "ok"

@@ -185,7 +185,20 @@ def test_serve_refuses_an_open_door() -> None:
 
 def test_help_of_a_workers_command_needs_no_fleet() -> None:
     assert "take no new sessions" in run("worker", "drain", "--help").stdout
-    assert "SANDLOT_FLEET_KEYS" in run("worker", "drain", code=1).stderr
+
+
+def test_a_worker_that_does_not_run_cannot_be_drained(short_tmp: Path) -> None:
+    told = run("worker", "drain", code=1, SANDLOT_DATA_DIR=str(short_tmp)).stderr
+    assert f"No worker runs with the data folder {short_tmp}" in told
+
+
+def test_settings_of_version_0_2_are_named(short_tmp: Path) -> None:
+    for member in ("worker", "coordinator"):
+        told = run(
+            member, code=1, SANDLOT_DATA_DIR=str(short_tmp), SANDLOT_FLEET_KEYS="k1:" + "5" * 64
+        ).stderr
+        assert "SANDLOT_FLEET_KEYS is a setting of version 0.2" in told
+        assert "5" * 20 not in told
 
 
 def test_a_taken_port_and_an_address_of_another_machine_are_told_apart() -> None:

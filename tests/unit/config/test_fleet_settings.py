@@ -9,15 +9,15 @@ import pytest
 from redis.asyncio import ConnectionPool
 
 from sandlot.config.fleet_settings import FleetSettings
-from sandlot.config.reading import fleet_settings
+from sandlot.config.reading import coordinator_fleet_settings, worker_fleet_settings
 from sandlot.domain.errors import InvalidRequest
 
-KEYS = "k1:" + "s" * 40
+PRIVATE, PUBLIC = "k1:private." + "A" * 43, "k1:public." + "A" * 43
 WORD = "p@ss/w:rd#1 ?[é]"
 
 
 def settings(**given: Any) -> FleetSettings:
-    return fleet_settings(fleet_keys=KEYS, **given)
+    return worker_fleet_settings(fleet_public_keys=PUBLIC, **given)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,38 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match=told) as refused:
             settings(**given)
         assert "secret" not in refused.value.message
+
+
+def test_each_kind_of_member_has_its_own_keys(tmp_path: Path) -> None:
+    private, public = tmp_path / "private", tmp_path / "public"
+    private.write_text(PRIVATE + "\n")
+    public.write_text(PUBLIC + "\n")
+    signing = coordinator_fleet_settings(fleet_private_key_file=private)
+    assert signing.private_key == coordinator_fleet_settings(fleet_private_key=PRIVATE).private_key == PRIVATE
+    assert PRIVATE not in repr(coordinator_fleet_settings(fleet_private_key=PRIVATE))
+    assert (
+        worker_fleet_settings(fleet_public_keys_file=public).public_keys == settings().public_keys == PUBLIC
+    )
+
+
+@pytest.mark.parametrize("name", ["fleet_private_key", "fleet_private_key_file"])
+def test_a_worker_takes_no_private_key(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="A worker only verifies tokens") as refused:
+        settings(**{name: PRIVATE})
+    assert PRIVATE not in refused.value.message
+
+
+def test_members_without_their_keys() -> None:
+    for read, given, told in (
+        (worker_fleet_settings, {}, "Missing public keys.*sandlot fleet keygen"),
+        (coordinator_fleet_settings, {}, "Missing private key.*sandlot fleet keygen"),
+        (coordinator_fleet_settings, {"fleet_public_keys": PUBLIC}, "are for workers"),
+        (worker_fleet_settings, {"fleet_public_keys": PUBLIC, "fleet_public_keys_file": "/x"}, "not both"),
+        (
+            coordinator_fleet_settings,
+            {"fleet_private_key": PRIVATE, "fleet_private_key_file": "/x"},
+            "not both",
+        ),
+    ):
+        with pytest.raises(InvalidRequest, match=told):
+            read(**given)

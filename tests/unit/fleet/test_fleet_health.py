@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from sandlot.domain.errors import Unavailable
-from sandlot.fleet.access import SigningKeys
 from sandlot.fleet.coordinator.health import MAX_PROBLEMS, FleetHealth, fleet_body, health_of
 from sandlot.fleet.directory.contract import (
     DirectoryStatus,
@@ -16,8 +15,10 @@ from sandlot.fleet.directory.contract import (
     WorkerStatus,
 )
 from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.signing_keys import PublicKeys, SigningKey
 
-KEY = SigningKeys.parse("k2:" + "s" * 40).fingerprints[0]
+OWN, OLD, OTHER = SigningKey.generate("k2"), SigningKey.generate("k1"), SigningKey.generate("k2")
+(KEY,) = OWN.public.fingerprints
 
 
 def workers(count: int, state: WorkerState) -> list[WorkerStatus]:
@@ -94,26 +95,28 @@ async def _away() -> DirectoryStatus:
 @pytest.mark.parametrize(
     ("keys", "trusted"),
     [
-        ("k2:" + "s" * 40, True),
-        ("k1:" + "o" * 40 + ",k2:" + "s" * 40, True),  # while keys are exchanged
-        ("k2:" + "x" * 40, False),  # made anew on that machine, under the same id
-        ("k1:" + "s" * 40, False),
+        (OWN.public.text, True),
+        (f"{OLD.public.text},{OWN.public.text}", True),  # while keys are exchanged
+        (OTHER.public.text, False),  # made anew on that machine, under the same id
+        (OLD.public.text, False),
     ],
 )
 def test_a_worker_with_other_keys_is_not_one_that_works(keys: str, trusted: bool) -> None:
     """O11: it showed as alive, and every create that met it was refused first."""
     (worker,) = workers(1, WorkerState.ALIVE)
-    told = replace(worker, report=WorkerReport(keys=SigningKeys.parse(keys).fingerprints))
+    told = replace(
+        worker, report=WorkerReport(keys=PublicKeys.parse(keys).fingerprints, problems=("the disk is full",))
+    )
     status = DirectoryStatus("g", True, sessions=3, reservations=0)
     health = health_of("c", status, [told], [], KEY)
     assert (health.ready, health.creates) == (trusted, trusted)
-    assert any("SANDLOT_FLEET_KEYS" in problem for problem in health.problems) is not trusted
-    assert fleet_body(status, [told], KEY).workers[0].trusts is trusted
-
-
-def test_fingerprints_tell_nothing_of_a_key() -> None:
-    (told,) = SigningKeys.parse("k2:" + "s" * 40).fingerprints
-    kid, _, mark = told.partition(":")
-    assert kid == "k2"
-    assert len(mark) == 12
-    assert "s" not in mark
+    shown = fleet_body(status, [told], KEY).workers[0]
+    assert shown.trusts is trusted
+    # Both say what is wrong and what to do, and the worker's other problems are not lost.
+    for problems in (health.problems, shown.problems):
+        assert any("wrong keys" in problem for problem in problems) is not trusted
+        assert (
+            any(f"{KEY}. Add" in problem and "SANDLOT_FLEET_PUBLIC_KEYS" in problem for problem in problems)
+            is not trusted
+        )
+        assert any("the disk is full" in problem for problem in problems)

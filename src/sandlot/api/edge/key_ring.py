@@ -37,7 +37,8 @@ Work = Callable[[], Awaitable[None]]
 
 class KeyRing:
     """Open it before use. ``on_end`` is called with the ids of keys that were revoked or have expired, more
-    than once for each. ``shared_limits``: of each tenant, where it has none of its own.
+    than once for each. ``shared_limits``: of each tenant, where it has none of its own. ``read_only``: never
+    change the store, as on a fleet's worker, whose user in Redis may not.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class KeyRing:
         store: KeyStore,
         *,
         shared_limits: CallerLimits = NO_LIMITS,
+        read_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
+        self._read_only = read_only
         self.shared_limits = shared_limits
         self.limits: dict[str, CallerLimits] = {}  # of tenants that have some of their own
         self.on_end: Callable[[Collection[str]], None] = lambda _: None
@@ -210,6 +213,9 @@ class KeyRing:
         for place, key in enumerate(keys):
             seen = self._ended.get(key.id)
             if seen is not None and seen.revoked_at is not None and key.revoked_at is None:
+                if self._read_only:  # a server with a writing ring revokes it again
+                    keys[place] = seen
+                    continue
                 log.warning("revoking a key again: the store had lost its revocation", key=key.id)
                 again = await self.store.end(
                     key.id, seen.revoked_at, revoked=True, replaced_by=seen.replaced_by
@@ -263,7 +269,7 @@ class KeyRing:
     async def _record_use(self) -> None:
         used_at, self._used_at = self._used_at, {}
         try:
-            if used_at:
+            if used_at and not self._read_only:
                 await self.store.record_use(used_at)
         except BaseException:
             self._used_at = used_at | self._used_at
@@ -271,7 +277,8 @@ class KeyRing:
 
     async def _forget_ended(self) -> None:
         before = self.clock() - REMEMBER_ENDED_S
-        await self.store.forget_ended(before)
+        if not self._read_only:
+            await self.store.forget_ended(before)
         for key in list(self._ended.values()):
             if key.expires_at is not None and key.expires_at < before:
                 del self._ended[key.id]

@@ -94,7 +94,7 @@ async def examine() -> list[Check]:
 def _settings() -> ServerSettings:
     """Read the settings as the server on this machine does: a fleet's worker needs no API key."""
     settings: ServerSettings
-    if any(os.environ.get(name) for name in ("SANDLOT_FLEET_KEYS", "SANDLOT_FLEET_KEYS_FILE")):
+    if any(os.environ.get(f"SANDLOT_FLEET_PUBLIC_KEYS{suffix}") for suffix in ("", "_FILE")):
         settings = server_module("sandlot.config.reading").member_settings()
     else:
         settings = server_module("sandlot.config.reading").server_settings()

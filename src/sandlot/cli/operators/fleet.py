@@ -1,11 +1,15 @@
-"""``fleet status|workers|sessions|drain|undrain``: an operator's view, from a coordinator."""
+"""``fleet status|workers|sessions|drain|undrain``: an operator's view, from a coordinator. And ``keygen``."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Show and manage a fleet.\n\nThese commands ask a coordinator.",
+    help="Show and manage a fleet.\n\nThese commands ask a coordinator. Only keygen asks nobody.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -126,6 +130,53 @@ def undrain(ctx: typer.Context, worker: Worker) -> None:
     """Tell a draining worker to take new sessions again."""
     _with_operator(ctx, lambda operator: operator.set_draining(worker, False))
     print(f"{worker} accepts new sessions")
+
+
+@app.command()
+def keygen(
+    kid: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Name of the pair. Default: today's date and a number."),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the keys to the files fleet-private-key and fleet-public-keys in this folder.",
+        ),
+    ] = None,
+) -> None:
+    """Create a pair of keys for a fleet.
+
+    Coordinators sign tokens with the private key. Workers verify them with the public key, and can
+    sign none.
+    """
+    from sandlot.client.extras import import_extra
+
+    signing = import_extra("sandlot.fleet.signing_keys", extra="fleet", needed_by="a fleet")
+    key = signing.SigningKey.generate(kid or f"{datetime.now(UTC):%Y%m%d}-{secrets.randbelow(9000) + 1000}")
+    if into is None:
+        print("# coordinators; secret")
+        print(f"{signing.PRIVATE_VARIABLE}={key.text}")
+        print("# workers")
+        print(f"{signing.PUBLIC_VARIABLE}={key.public.text}")
+        return
+    # The private key last: without it, the other file can be removed and nothing was lost.
+    for name, text in (("fleet-public-keys", key.public.text), ("fleet-private-key", key.text)):
+        print(f"created {_create_private(into / name, text)}")
+
+
+def _create_private(file: Path, text: str) -> Path:
+    """Create a file that only its owner can read. Never replaces one: it may be a fleet's only copy."""
+    from sandlot.domain.errors import InvalidRequest
+
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise InvalidRequest(f"Cannot create {file}: {error.strerror}.") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as made:
+        made.write(text + "\n")
+    return file
 
 
 def _with_operator(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable[T]]) -> T:

@@ -95,6 +95,17 @@ def accepts_tokens(worker: WorkerStatus, signed_with: str) -> bool:
     return not keys or signed_with in keys
 
 
+def _refusal_of(worker: WorkerStatus, signed_with: str) -> tuple[str, ...]:
+    """What is wrong with a worker that does not accept the coordinator's tokens, and what to do."""
+    if accepts_tokens(worker, signed_with):
+        return ()
+    return (
+        f"wrong keys: it refuses this coordinator's calls, because it does not have the public key "
+        f"{signed_with}. Add the public key of the coordinator's private key to SANDLOT_FLEET_PUBLIC_KEYS on "
+        "the worker and restart the worker",
+    )
+
+
 def health_of(
     coordinator_id: str,
     status: DirectoryStatus,
@@ -111,12 +122,9 @@ def health_of(
     # The list is cut at its end, so problems that stop the whole fleet come first.
     problems = [] if alive else ["no worker is alive"]
     problems += [
-        (
-            f"worker {worker.ref.id} has different keys than this coordinator and refuses its calls. Set "
-            "the same SANDLOT_FLEET_KEYS on both."
-        )
+        f"worker {worker.ref.id}: {problem}"
         for worker in alive
-        if worker not in usable
+        for problem in _refusal_of(worker, signed_with)
     ]
     if not status.settled:
         problems.append("the directory is being rebuilt from the workers")
@@ -173,7 +181,7 @@ def _worker_body(worker: WorkerStatus, signed_with: str) -> WorkerBody:
         # Not the sum: all environments share the same free room.
         free=max((room.free for room in rooms), default=0),
         draining=report is not None and report.draining,
-        problems=[] if report is None else list(report.problems),
+        problems=[*_refusal_of(worker, signed_with), *(() if report is None else report.problems)],
         machine=None if report is None else report.machine,
         trusts=accepts_tokens(worker, signed_with),
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import Final
 
+import structlog
+
+from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.access import AccessTokens
@@ -24,6 +29,10 @@ from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
 
 # Seconds that a stopping coordinator waits for calls in progress. Clients can retry them elsewhere.
 STOP_WITHIN_S: Final = 10.0
+# The average time between two sweeps of a coordinator. Any one of them is enough for the fleet.
+SWEEP_EVERY_S: Final = 30.0
+
+log = structlog.get_logger("sandlot.coordinator")
 
 
 class CoordinatorHost:
@@ -51,6 +60,7 @@ class CoordinatorHost:
             FleetHistory(directory, links),
         )
         self.operations = FleetOperations(directory, links, tokens)
+        self._background = BackgroundTasks()
 
     async def _worker_of(self, tenant: str, session_id: str) -> WorkerRef:
         return await self._parts.locations.worker_of(tenant, session_id)
@@ -85,5 +95,23 @@ class CoordinatorHost:
         while self._parts.calls and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
+    def start_sweeping(self) -> None:
+        """Remove workers that are long gone from the directory, now and then until ``close``.
+
+        Workers do not do this, because none of them may write another one's record.
+        """
+        self._background.start(self._sweep(), "sweep the directory")
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311
+            try:
+                await self._parts.directory.sweep()
+            except SandlotError as error:
+                log.info("cannot clean up the fleet's directory in Redis; will retry", error=error.message)
+            except Exception:
+                log.exception("cannot clean up the fleet's directory in Redis; will retry")
+
     async def close(self) -> None:
+        await self._background.cancel()
         await self._parts.links.close()

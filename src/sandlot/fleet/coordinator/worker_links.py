@@ -206,8 +206,8 @@ def as_client_error(worker_id: str, error: SandlotError) -> SandlotError:
         # nothing.
         return Unavailable(
             f"Worker {worker_id} rejected this coordinator's token "
-            f"({error.message.removesuffix('.')}). Retry. If it persists, compare SANDLOT_FLEET_KEYS "
-            "and the clocks on both.",
+            f"({error.message.removesuffix('.')}). Retry. If it persists, compare the keys (`sandlot fleet "
+            "status`) and the clocks of both.",
             retry_after_s=1.0,
             details=details,
         )

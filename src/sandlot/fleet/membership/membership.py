@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -47,8 +46,6 @@ REPORTS_PER_LEASE = 3
 # or sessions that ended since.
 CHECK_ROOM_EVERY_S = 0.1
 REPORT_CHANGES_EVERY_S = 0.25
-SWEEP_EVERY_S = 30.0
-CANNOT_SWEEP = "cannot clean up the fleet's directory in Redis; will retry"
 REPORT_ACTIVITY_EVERY_S = 15.0
 # The most problems to report, and characters of each. The worker's own health lists all of them.
 MAX_PROBLEMS = 5
@@ -77,7 +74,7 @@ class Membership:
         keys: tuple[str, ...] = (),
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        """``keys``: fingerprints of the worker's ``SigningKeys``, for coordinators to compare."""
+        """``keys``: fingerprints of the worker's ``PublicKeys``, for coordinators to compare."""
         self._directory = directory
         self._card = card
         self._lease_s = directory.timings.lease_s
@@ -122,7 +119,6 @@ class Membership:
         await self._join_first()
         self._background.start(self._keep_lease(), "keep the lease")
         self._background.start(self._recorder.run(), "record sessions")
-        self._background.start(self._sweep(), "sweep the directory")
         self._background.start(self._report_activity(), "report used sessions")
 
     async def close(self) -> None:
@@ -300,14 +296,3 @@ class Membership:
             await asyncio.sleep(REPORT_ACTIVITY_EVERY_S)
             if self._contact.reachable and self._recorder.member.is_open:
                 self._recorder.report_activity()
-
-    async def _sweep(self) -> None:
-        while self._contact.fenced is None:
-            await asyncio.sleep(SWEEP_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311
-            if self._contact.reachable:
-                try:
-                    await self._directory.sweep()
-                except SandlotError as error:
-                    log.info(CANNOT_SWEEP, error=error.message)
-                except Exception:
-                    log.exception(CANNOT_SWEEP)

@@ -35,6 +35,8 @@ _CLASSES: Final = {
     exceptions.ClusterDownError: "CLUSTERDOWN",
     exceptions.TryAgainError: "TRYAGAIN",
 }
+# What a script says that has met a command or key which its user may not use.
+_NOT_PERMITTED: Final = ("The user executing the script", "ACL failure in script")
 
 
 class ScriptCalls:
@@ -89,6 +91,11 @@ def _translate(error: exceptions.RedisError) -> SandlotError:
         return _unavailable(f"{_TEMPORARY[code]} ({code})", code.lower())
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return _unavailable(f"rejected this process: {error}", "credentials")
+    if isinstance(error, exceptions.NoPermissionError) or any(
+        words in str(error) for words in _NOT_PERMITTED
+    ):
+        what = f"does not permit this to the member's user: {str(error).removesuffix('.')}"
+        return _unavailable(f"{what}. Make its users again with deploy/redis/users", "permissions")
     if isinstance(error, exceptions.ConnectionError):
         return _unavailable(f"cannot be reached: {error}", "connection")
     return SandlotError(f"The fleet's directory failed in Redis: {error}")

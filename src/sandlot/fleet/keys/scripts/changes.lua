@@ -1,6 +1,8 @@
-local since, numbering = A.since, name()
+local since, numbering, at_first = A.since, name()
 local last = tonumber(call('HGET', P .. ':meta', 'changes')) or 0
-local everything = A.known ~= numbering or since > last
+-- Whoever has asked before the first change knows that there was nothing.
+local goes_on = A.known == numbering or A.known == at_first and since == 0
+local everything = not goes_on or since > last
 if everything then since = -1 end
 local found = call('ZRANGEBYSCORE', P .. ':changed', '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, A.limit)
 local ids, limits = {}, {}

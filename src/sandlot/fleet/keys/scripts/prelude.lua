@@ -14,13 +14,15 @@ local call = redis.call
 
 -- Names the numbering of changes. A Redis that was restarted, or a promoted replica, may have lost
 -- the last writes, and would give their numbers to other changes. So its process is part of the name.
+-- Reading writes nothing, because workers may only read. So a set of keys has no name before its first change.
+-- The second result is the name as it was then.
 local function name()
-  call('HSETNX', P .. ':meta', 'name', A.fresh)
   local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
-  return call('HGET', P .. ':meta', 'name') .. ':' .. run
+  return (call('HGET', P .. ':meta', 'name') or '') .. ':' .. run, ':' .. run
 end
 
 local function note_change(id)
+  call('HSETNX', P .. ':meta', 'name', A.fresh)
   call('ZADD', P .. ':changed', call('HINCRBY', P .. ':meta', 'changes', 1), id)
 end
 
