@@ -1,14 +1,18 @@
-"""What the fake keeps of a session, how it begins, and the pool that it reports."""
+"""What the fake keeps of a session, how it begins, what its policy lets run, and the pool that it reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandlot.bash.reading import read_request
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.environment import Recipe
+from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.policy.deciding import decide
+from sandlot.domain.policy.refusals import check_decision
 from sandlot.domain.session import CreateSession, Predecessor, Session
 from sandlot.domain.session_states import as_unresponsive, resolve_timeout
 from sandlot.testing.fake.computer import FakeComputer
@@ -64,3 +68,10 @@ def full_pool(recipe: Recipe) -> PoolStats:
     """A pool that is always full, because creating a fake sandbox takes no time."""
     size = recipe.pool.size
     return PoolStats(ready=size, making=0, waiting=0, target=size, target_reason="a fake", hits=0)
+
+
+def check_policy(recipe: Recipe, request: ExecRequest) -> None:
+    """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the environment's policy lets it run."""
+    if recipe.policy is not None:
+        decision = decide(recipe.policy, read_request(request.command, request.argv, request.env))
+        check_decision(decision, recipe.policy, approved=request.approved)

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sandlot import __version__
-from sandlot.bash.reading import read_request
 from sandlot.domain import session_states as states
 from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allowances, total_use, use_of
 from sandlot.domain.callers.principal import OWNER, Principal
@@ -25,8 +24,6 @@ from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailab
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.paging import page_of
-from sandlot.domain.policy.deciding import decide
-from sandlot.domain.policy.refusals import check_decision
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
@@ -51,7 +48,7 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
-from sandlot.testing.fake.records import Record, full_pool, new_session
+from sandlot.testing.fake.records import Record, check_policy, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
@@ -249,10 +246,7 @@ class FakeService:
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
         computer = self._computer(session_id, starts_work=True)
-        policy = self._recipes[self._record(session_id).session.environment].policy
-        if policy is not None:
-            decision = decide(policy, read_request(request.command, request.argv, request.env))
-            check_decision(decision, policy, approved=request.approved)
+        check_policy(self._recipes[self._record(session_id).session.environment], request)
         new = not computer.has_exec(request.exec_id)
         if new:
             self._history.check_slots(self._allowances(self._principal))
