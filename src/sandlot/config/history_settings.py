@@ -12,7 +12,7 @@ from pydantic_settings import NoDecode
 from sandlot.config.ceiling_settings import CeilingSettings
 from sandlot.config.front_door_settings import split_list
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.webhooks.addresses import Networks, parse_networks
+from sandlot.domain.network.addresses import Networks, parse_networks
 
 MIB = 1024 * 1024
 

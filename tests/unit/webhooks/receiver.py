@@ -18,7 +18,7 @@ from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.recorder import Subject
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.webhooks.addresses import parse_networks
+from sandlot.domain.network.addresses import parse_networks
 from sandlot.domain.webhooks.attempts import Schedule
 from sandlot.domain.webhooks.webhook import Progress, Webhook
 from sandlot.testing.eventually import eventually

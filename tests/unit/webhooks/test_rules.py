@@ -10,7 +10,8 @@ from sandlot.config.reading import server_settings
 from sandlot.domain.callers.principal import OWNER, Principal, Scope
 from sandlot.domain.errors import Forbidden, InvalidRequest
 from sandlot.domain.history.events import Event
-from sandlot.domain.webhooks.addresses import parse_networks, refusal_of
+from sandlot.domain.network.addresses import parse_networks
+from sandlot.domain.webhooks.addresses import refusal_of
 from sandlot.domain.webhooks.attempts import MAX_ERROR_CHARS, Schedule, Verdict, outcome_of
 from sandlot.domain.webhooks.signing import new_secret, signature
 from sandlot.domain.webhooks.webhook import check_url, new_webhook

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
 from sandlot.domain.history.events import Event, parse_kind
-from sandlot.domain.webhooks.addresses import Networks, refusal_of
+from sandlot.domain.network.addresses import Networks
+from sandlot.domain.webhooks.addresses import refusal_of
 from sandlot.domain.webhooks.signing import new_secret
 
 MAX_WEBHOOKS_OF_TENANT: Final = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sandlot.domain.webhooks.addresses import Networks
+from sandlot.domain.network.addresses import Networks
 from sandlot.domain.webhooks.attempts import Schedule
 
 

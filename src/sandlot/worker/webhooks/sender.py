@@ -23,7 +23,8 @@ import httpx
 import structlog
 
 from sandlot import __version__
-from sandlot.domain.webhooks.addresses import Networks, refusal_of
+from sandlot.domain.network.addresses import Networks
+from sandlot.domain.webhooks.addresses import refusal_of
 from sandlot.domain.webhooks.attempts import Outcome, failed, outcome_of
 from sandlot.domain.webhooks.signing import signed_headers
 from sandlot.domain.webhooks.webhook import Webhook

@@ -1,0 +1,129 @@
+"""What one session may connect to, put together from its environment, its own policy and grants. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.network.addresses import Address
+from sandlot.domain.network.caps import Caps
+from sandlot.domain.network.decisions import Allowed, Decision, Denied, not_allowed
+from sandlot.domain.network.hosts import Host, Target
+from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.rules import Rule, parse_rules
+
+MAX_GRANTS: Final = 100
+MIN_GRANT_S: Final = 1.0
+MAX_GRANT_S: Final = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An entry that was allowed while the session lived. ``until``: when it ends; None for never."""
+
+    entry: str
+    until: float | None = None
+
+    def holds(self, now: float) -> bool:
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEgress:
+    """environment: the policy of the environment. Its rules that deny and its caps hold for all sessions.
+    own: the policy that the session asked for, in place of what the environment allows; None for none.
+    ceiling: the most that a session may ask for; None if the operator sets no ceiling.
+    grants: what was allowed later.
+    """
+
+    environment: EgressPolicy = field(default_factory=EgressPolicy)
+    own: EgressPolicy | None = None
+    ceiling: EgressPolicy | None = None
+    grants: tuple[Grant, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            self._check_ceiling(self.own.allow_rules)
+
+    @property
+    def caps(self) -> Caps:
+        caps = self.environment.caps
+        return caps if self.own is None else caps.tightened(self.own.caps)
+
+    def entries(self, now: float) -> tuple[str, ...]:
+        """All that is allowed now, as people wrote it."""
+        granted = (grant.entry for grant in self.grants if grant.holds(now))
+        return tuple(dict.fromkeys((*self._asked.allow, *granted)))
+
+    def decide(self, host: Host, port: int, now: float) -> Decision:
+        target = Target(host, port)
+        for policy in self._denying:
+            if (denial := policy.denial_of(target)) is not None:
+                return denial
+        allowing = EgressPolicy(allow=self.entries(now)) if self.grants else self._asked
+        allowed = allowing.permission_for(target)
+        if allowed is None:
+            return not_allowed(target, allowing.allow, allowing.allow_rules)
+        if self.ceiling is None:
+            return allowed
+        within = self.ceiling.permission_for(target)
+        if within is None:
+            return _above_ceiling(target)
+        # Both must name the port for any protocol to be spoken there.
+        return Allowed(allowed.rule, any_protocol=allowed.any_protocol and within.any_protocol)
+
+    def denial_of_address(self, target: Target, address: Address) -> Denied | None:
+        """The denial if a rule denies an address that the target's name resolved to."""
+        for policy in self._denying:
+            if (denial := policy.denial_of_address(target, address)) is not None:
+                return denial
+        return None
+
+    def with_grant(self, entry: str, now: float, for_s: float | None = None) -> SessionEgress:
+        """Also allow ``entry``, for so many seconds. Rules that deny still win."""
+        self._check_ceiling(parse_rules(entry))
+        if for_s is not None and not MIN_GRANT_S <= for_s <= MAX_GRANT_S:
+            raise InvalidRequest(f"for_s must be {MIN_GRANT_S:g} to {MAX_GRANT_S:g} seconds, not {for_s:g}.")
+        kept = [grant for grant in self.grants if grant.holds(now) and grant.entry != entry]
+        if len(kept) >= MAX_GRANTS:
+            raise InvalidRequest(
+                f"This session has {MAX_GRANTS} grants, the most that one can have. Revoke some, or set its "
+                "policy."
+            )
+        return replace(self, grants=(*kept, Grant(entry, None if for_s is None else now + for_s)))
+
+    def without_grant(self, entry: str) -> SessionEgress:
+        kept = tuple(grant for grant in self.grants if grant.entry != entry)
+        if len(kept) == len(self.grants):
+            granted = ", ".join(grant.entry for grant in self.grants) or "nothing"
+            raise InvalidRequest(f"{entry!r:.80} was not granted to this session. Granted is: {granted}.")
+        return replace(self, grants=kept)
+
+    @property
+    def _asked(self) -> EgressPolicy:
+        return self.environment if self.own is None else self.own
+
+    @property
+    def _denying(self) -> tuple[EgressPolicy, ...]:
+        layers = (self.ceiling, self.environment, self.own)
+        return tuple(policy for policy in layers if policy is not None)
+
+    def _check_ceiling(self, rules: tuple[Rule, ...]) -> None:
+        """Refuse at once what could never be reached."""
+        for rule in rules:
+            if self.ceiling is not None and not self.ceiling.includes(rule):
+                allowed = ", ".join(self.ceiling.allow) or "nothing"
+                raise InvalidRequest(
+                    f"{rule.entry} is more than sessions may be allowed here, which is: {allowed}. Ask the "
+                    "operator."
+                )
+
+
+def _above_ceiling(target: Target) -> Denied:
+    return Denied(
+        target=str(target),
+        rule="above the ceiling",
+        why="The operator does not let any session reach it.",
+        ask="Ask the operator to raise the ceiling of the environment.",
+    )
