@@ -190,8 +190,8 @@ def test_what_to_ask_for_is_enough() -> None:
 
 
 def test_caps() -> None:
-    policy = parse_policy({"caps": {"connections": 8, "bytes": 100, "bytes_per_s": 2048}})
-    assert policy.caps == Caps(8, 100, 2048)
+    policy = parse_policy({"caps": {"connections": 8, "bytes": 100, "bytes_per_s": 20000}})
+    assert policy.caps == Caps(8, 100, 20000)
     assert Caps(8, None, 5000).tightened(Caps(4, 10)) == Caps(4, 10, 5000)
 
 

@@ -125,8 +125,8 @@ def test_any_protocol_needs_the_ceilings_consent() -> None:
 def test_the_lower_caps_count() -> None:
     environment = {"caps": {"connections": 16, "bytes": 1000}}
     assert egress(environment).caps == Caps(16, 1000)
-    own = {"caps": {"connections": 32, "bytes": 10, "bytes_per_s": 4096}}
-    assert egress(environment, own).caps == Caps(16, 10, 4096)
+    own = {"caps": {"connections": 32, "bytes": 10, "bytes_per_s": 40960}}
+    assert egress(environment, own).caps == Caps(16, 10, 40960)
 
 
 def denied(host: str) -> Denied:

@@ -14,7 +14,7 @@ DEFAULT_CONNECTIONS: Final = 64
 CAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "connections": (1, 1024),
     "bytes": (0, 2**50),
-    "bytes_per_s": (1024, 2**40),
+    "bytes_per_s": (16 * 1024, 2**40),
 }
 
 

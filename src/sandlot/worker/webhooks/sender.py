@@ -11,11 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import httpcore
@@ -28,19 +26,18 @@ from sandlot.domain.webhooks.addresses import refusal_of
 from sandlot.domain.webhooks.attempts import Outcome, failed, outcome_of
 from sandlot.domain.webhooks.signing import signed_headers
 from sandlot.domain.webhooks.webhook import Webhook
+from sandlot.worker.network.names import Names, connect_to_one
 from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.webhooks")
 
-# Addresses of one name that are tried.
-MAX_ADDRESSES: Final = 4
 CONNECT_TIMEOUT_S: Final = 5.0
 # Of an answer's body, which no one reads: enough to use the connection again.
 MAX_READ_BYTES: Final = 4096
 READ_FOR_S: Final = 1.0
 # Less than receivers keep an idle connection, so that it does not end while a delivery is on its way.
 KEEP_ALIVE_S: Final = 2.0
-# Threads that resolve names. Their own, because a name may take long and others wait for the shared ones.
+# Threads that resolve names.
 RESOLVERS: Final = 8
 
 
@@ -51,15 +48,13 @@ class Refused(Exception):
 class Sender:
     def __init__(self, options: WebhookOptions) -> None:
         self._timeout_s = options.timeout_s
-        self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="sandlot-webhooks")
+        self._names = Names(RESOLVERS, "webhooks")
         self._pools = {
             scheme: httpcore.AsyncConnectionPool(
                 ssl_context=_tls() if scheme == "https" else None,
                 max_connections=options.at_once,
                 keepalive_expiry=KEEP_ALIVE_S,
-                network_backend=CheckedConnections(
-                    options.allowed, self._threads, encrypted=scheme == "https"
-                ),
+                network_backend=CheckedConnections(options.allowed, self._names, encrypted=scheme == "https"),
             )
             for scheme in ("http", "https")
         }
@@ -67,7 +62,7 @@ class Sender:
     async def close(self) -> None:
         for pool in self._pools.values():
             await pool.aclose()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._names.close()
 
     async def send(
         self, webhook: Webhook, delivery_id: str, body: bytes, clock: Callable[[], float] = time.time
@@ -104,9 +99,9 @@ class Sender:
 class CheckedConnections(httpcore.AsyncNetworkBackend):
     """``encrypted``: whether TLS follows on each connection."""
 
-    def __init__(self, allowed: Networks, threads: ThreadPoolExecutor, *, encrypted: bool) -> None:
+    def __init__(self, allowed: Networks, names: Names, *, encrypted: bool) -> None:
         self._allowed = allowed
-        self._threads = threads
+        self._names = names
         self._encrypted = encrypted
         self._plain = httpcore.AnyIOBackend()
 
@@ -118,29 +113,21 @@ class CheckedConnections(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = await self._resolved(host, port)
-        for address in addresses:
-            if (refusal := refusal_of(address, self._allowed, encrypted=self._encrypted)) is not None:
-                raise Refused(refusal)
-        problem: Exception = httpcore.ConnectError("the name has no address")
-        for address in addresses[:MAX_ADDRESSES]:
-            try:
-                return await self._plain.connect_tcp(
-                    address, port, CONNECT_TIMEOUT_S, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                problem = error
-        raise problem
-
-    async def _resolved(self, host: str, port: int) -> list[str]:
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            )
-        except (OSError, UnicodeError) as error:
+            addresses = await self._names.resolve(host, port, self._check)
+        except OSError as error:
             raise httpcore.ConnectError("its name cannot be resolved") from error
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        return await connect_to_one(
+            addresses,
+            lambda address: self._plain.connect_tcp(
+                address, port, CONNECT_TIMEOUT_S, local_address, socket_options
+            ),
+            (httpcore.ConnectError, httpcore.ConnectTimeout),
+        )
+
+    def _check(self, address: str) -> None:
+        if (refusal := refusal_of(address, self._allowed, encrypted=self._encrypted)) is not None:
+            raise Refused(refusal)
 
 
 def _tls() -> ssl.SSLContext:

@@ -1,0 +1,71 @@
+"""Connects to hosts outside on behalf of sandboxes: resolve, check every address, connect to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import ip_address
+
+from sandlot.domain.network.addresses import Address, Networks, is_public
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.network.hosts import Target
+from sandlot.worker.network.names import Names, connect_to_one
+from sandlot.worker.network.options import ProxyOptions
+from sandlot.worker.network.streams import HostStream
+
+# Why an address may not be reached by the session's policy; None if it may.
+DenialOf = Callable[[Target, Address], Denied | None]
+
+
+class EgressDenied(Exception):
+    def __init__(self, denied: Denied) -> None:
+        super().__init__(denied.text)
+        self.denied = denied
+
+
+class Dialer:
+    """One for all sessions of a worker."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self._allowed = options.allowed
+        self._connect_s = options.connect_s
+        self._names = Names(options.resolving_in_all, "egress")
+
+    def close(self) -> None:
+        self._names.close()
+
+    async def connect(self, target: Target, denial_of: DenialOf, resolving: asyncio.Semaphore) -> HostStream:
+        """``resolving``: bounds the names that one session resolves at once.
+
+        Raises ``EgressDenied``, ``TimeoutError``, or ``OSError`` if the host cannot be reached.
+        """
+
+        def check(text: str) -> None:
+            address = ip_address(text)
+            if not _reachable(address, self._allowed):
+                raise EgressDenied(_not_public(target))
+            if (denied := denial_of(target, address)) is not None:
+                raise EgressDenied(denied)
+
+        async with asyncio.timeout(self._connect_s):
+            if target.host.is_name:
+                async with resolving:
+                    addresses = await self._names.resolve(target.host.text, target.port, check)
+            else:
+                check(target.host.text)
+                addresses = [target.host.text]
+            return await connect_to_one(addresses, lambda each: HostStream.connect(each, target.port))
+
+
+def _reachable(address: Address, allowed: Networks) -> bool:
+    return is_public(address) or any(address in network for network in allowed)
+
+
+def _not_public(target: Target) -> Denied:
+    """Without the address: a program need not know how names resolve on the worker's machine."""
+    return Denied(
+        target=str(target),
+        rule="not a public address",
+        why="It leads to a private, local or reserved address, which no policy allows.",
+        ask="Only the operator can let sandboxes reach such an address.",
+    )

@@ -1,0 +1,144 @@
+"""What a request to the proxy asks for, and what of its head is passed on. No input or output here.
+
+h11 reads and writes all messages, so each has one framing: what a host reads was written by h11, from what
+h11 has understood, and no header of the sandbox decides where a message ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import h11
+
+from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.network.hosts import Target, parse_target
+
+HTTP_PORT: Final = 80
+Headers = list[tuple[bytes, bytes]]
+
+_ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)", re.DOTALL)
+# Meant for the next hop alone. ``framing`` sets those that say how long a body is.
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
+        *(b"te", b"trailer", b"transfer-encoding", b"content-length", b"upgrade", b"expect"),
+    }
+)
+
+
+class BadRequest(Exception):
+    """The request is not one for a proxy, or could be read in two ways."""
+
+
+def tunnel_target(request: h11.Request) -> Target:
+    """Where CONNECT leads to."""
+    _check_version(request)
+    if values_of(request.headers, b"content-length") or values_of(request.headers, b"transfer-encoding"):
+        raise BadRequest("CONNECT has no body.")
+    target = _parsed(request.target, None)
+    # Tools differ in whether they name the port 443 in this header.
+    for host in values_of(request.headers, b"host"):
+        if _parsed(host, target.port) != target:
+            raise BadRequest("The Host header and the target of CONNECT differ.")
+    return target
+
+
+def plain_target(request: h11.Request, inside: Target | None = None) -> tuple[Target, bytes]:
+    """Where a plain request leads to, and what to ask for there.
+
+    ``inside``: where the tunnel leads to that the request came through; None for the proxy itself.
+    """
+    _check_version(request)
+    _check_framing(request)
+    if inside is not None:
+        if not (request.target.startswith(b"/") or request.target == b"*"):
+            raise BadRequest("A request inside a tunnel has a path as its target.")
+        target, path = inside, request.target
+    else:
+        target, path = _absolute(request)
+    hosts = values_of(request.headers, b"host")
+    if not hosts and request.http_version != b"1.0":
+        raise BadRequest("The request has no Host header.")
+    for host in hosts:
+        if _parsed(host, HTTP_PORT) != target:
+            raise BadRequest("The Host header and the target of the request differ.")
+    return target, path
+
+
+def request_for_host(request: h11.Request, target: Target, path: bytes) -> h11.Request:
+    host = str(target.host) if target.port == HTTP_PORT else str(target)
+    return h11.Request(
+        method=request.method,
+        target=path,
+        headers=[
+            (b"host", host.encode()),
+            *(pair for pair in _end_to_end(request.headers) if pair[0] != b"host"),
+            *_framing(request.headers),
+            (b"connection", b"close"),
+        ],
+    )
+
+
+def response_for_program(response: h11.Response) -> h11.Response:
+    return h11.Response(
+        status_code=response.status_code,
+        reason=response.reason,
+        headers=[*_end_to_end(response.headers), *_framing(response.headers)],
+    )
+
+
+def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
+
+
+def _absolute(request: h11.Request) -> tuple[Target, bytes]:
+    found = _ABSOLUTE.fullmatch(request.target)
+    if found is None:
+        raise BadRequest("This is a proxy. A request to it names a whole URL, as in GET http://HOST/PATH.")
+    scheme, authority, path = found.groups()
+    if scheme.lower() == b"https":
+        raise BadRequest("Use CONNECT for https.")
+    if scheme.lower() != b"http":
+        raise BadRequest("The proxy speaks http, and https by CONNECT.")
+    target = _parsed(authority, HTTP_PORT)
+    if not path and request.method == b"OPTIONS":
+        return target, b"*"
+    return target, path if path.startswith(b"/") else b"/" + path
+
+
+def _parsed(text: bytes, default_port: int | None) -> Target:
+    try:
+        return parse_target(text.decode("latin-1"), default_port)
+    except InvalidRequest as error:
+        raise BadRequest(error.message) from None
+
+
+def _check_version(request: h11.Request) -> None:
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise BadRequest("The proxy speaks HTTP/1.1.")
+
+
+def _check_framing(request: h11.Request) -> None:
+    """h11 has refused lengths that differ and unknown encodings. Two ways to end a body are still two."""
+    if values_of(request.headers, b"transfer-encoding"):
+        if values_of(request.headers, b"content-length"):
+            raise BadRequest("The request has both Content-Length and Transfer-Encoding.")
+        if request.http_version == b"1.0":
+            raise BadRequest("HTTP/1.0 has no Transfer-Encoding.")
+
+
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    pairs = list(headers)
+    named = {
+        token.strip().lower() for value in values_of(pairs, b"connection") for token in value.split(b",")
+    }
+    return [pair for pair in pairs if pair[0] not in _HOP_BY_HOP and pair[0] not in named]
+
+
+def _framing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    pairs = list(headers)
+    if values_of(pairs, b"transfer-encoding"):
+        return [(b"transfer-encoding", b"chunked")]
+    return [(b"content-length", value) for value in values_of(pairs, b"content-length")[:1]]

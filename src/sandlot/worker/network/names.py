@@ -1,0 +1,58 @@
+"""Names, resolved once for each connection, so that the address that was checked is the one connected to.
+
+A name that resolves to another address a moment later gains nothing: there is no second question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+# Addresses of one name that are tried.
+MAX_ADDRESSES: Final = 4
+
+T = TypeVar("T")
+
+
+class Names:
+    """Resolves names as the system does, on threads of its own: a name may take long, and others wait for
+    the loop's shared threads."""
+
+    def __init__(self, threads: int, purpose: str) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"sandlot-{purpose}")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def resolve(self, name: str, port: int, check: Callable[[str], None]) -> list[str]:
+        """All addresses of a name, after each has passed ``check``, which raises for one that may not be
+        reached: one such address among good ones is a trick. Raises ``OSError`` if there is no address."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                self._threads, lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            )
+        except UnicodeError as error:
+            raise OSError("the name is not valid") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        for address in addresses:
+            check(address)
+        return addresses
+
+
+async def connect_to_one(
+    addresses: Sequence[str],
+    connect: Callable[[str], Awaitable[T]],
+    failures: tuple[type[Exception], ...] = (OSError,),
+) -> T:
+    """Try the addresses in turn. ``failures``: what ``connect`` raises for one that cannot be reached."""
+    problem: Exception = OSError("the name has no address")
+    for address in addresses[:MAX_ADDRESSES]:
+        try:
+            return await connect(address)
+        except failures as error:
+            problem = error
+    raise problem

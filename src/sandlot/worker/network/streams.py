@@ -1,0 +1,63 @@
+"""Byte streams of the proxy: to a host outside, and how a stream to a program inside is ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from sandlot.domain.errors import SandlotError
+from sandlot.providers.base import ByteStream
+
+# Read and sent at once. Also bounds what is in memory: each direction of a connection holds one piece, and
+# twice as much in buffers.
+PIECE_BYTES: Final = 128 * 1024
+
+# What the other end of a stream, inside or outside, can do to it.
+BROKEN: Final = (OSError, SandlotError)
+
+
+class HostStream:
+    """Implements ``ByteStream`` on a TCP connection to a host outside."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, address: str, port: int) -> HostStream:
+        return cls(*await asyncio.open_connection(address, port, limit=PIECE_BYTES))
+
+    async def receive(self) -> bytes:
+        return await self._reader.read(PIECE_BYTES)
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def send_end(self) -> None:
+        """Returns when the system has taken all that was sent, so that ``close`` drops nothing."""
+        if not self._writer.is_closing():
+            self._writer.write_eof()
+            self._writer.transport.set_write_buffer_limits(high=0)
+            await self._writer.drain()
+
+    async def close(self) -> None:
+        """Ends at once: bytes that the host has not taken yet would otherwise keep the connection open."""
+        self._writer.transport.abort()
+
+
+async def finish(stream: ByteStream, seconds: float) -> None:
+    """End a stream so that the other side gets all that was sent.
+
+    ``close`` alone resets it, and a reset overtakes the last bytes. So its end is sent first, and what the
+    other side still sends is read and dropped until its own end, for so many seconds.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await stream.send_end()
+            while await stream.receive():
+                pass
+    except (TimeoutError, *BROKEN):
+        pass
+    finally:
+        await stream.close()
