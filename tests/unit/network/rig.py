@@ -172,13 +172,10 @@ async def proxying(policy: Any, **options: Any) -> AsyncIterator[Rig]:
     rig = Rig(proxy, SessionEgress(parse_policy(policy)))
     tasks: set[asyncio.Task[None]] = set()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        await proxy.serve(HostStream(reader, writer))
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.create_task(proxy.serve(HostStream(reader, writer))))
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, backlog=1024)
     rig.port = server.sockets[0].getsockname()[1]
     try:
         yield rig

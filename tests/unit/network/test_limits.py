@@ -23,7 +23,9 @@ HERE = ["127.0.0.1"]
         "93.184.216.34 127.0.0.1",
     ],
 )
-async def test_a_name_that_leads_to_a_private_address(monkeypatch: pytest.MonkeyPatch, addresses: str) -> None:
+async def test_a_name_that_leads_to_a_private_address(
+    monkeypatch: pytest.MonkeyPatch, addresses: str
+) -> None:
     """Also if only one of its addresses is private, or it is an alias (CNAME) of such a name."""
     resolving(monkeypatch, a=[addresses])
     async with proxying(["a.test"], allowed=()) as rig:
@@ -93,7 +95,10 @@ async def test_slow_names_of_one_session_do_not_hold_up_another(monkeypatch: pyt
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     limits = {"connect_s": 0.3, "resolving": 1, "resolving_in_all": 2}
     try:
-        async with outside(answering(OK)) as host, proxying(["public", f"a.test:{host.port}"], **limits) as rig:
+        async with (
+            outside(answering(OK)) as host,
+            proxying(["public", f"a.test:{host.port}"], **limits) as rig,
+        ):
             answers = await asyncio.gather(*(rig.get(f"http://slow{number}.test/") for number in range(3)))
             assert [answer[:13] for answer in answers] == [b"HTTP/1.1 504 "] * 3
             assert b"200 OK" in await rig.get(f"http://a.test:{host.port}/")
@@ -107,12 +112,12 @@ async def test_connections_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         policy = {"allow": [f"a.test:{host.port}"], "caps": {"connections": 3}}
         async with proxying(policy, last_bytes_s=0.2) as rig:
             tunnels = [await rig.tunnel(f"a.test:{host.port}") for _ in range(3)]
-            answers = await asyncio.gather(*(rig.exchange(b"", end=False) for _ in range(300)))
+            answers = await asyncio.gather(*(rig.exchange(b"", end=False) for _ in range(200)))
             told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 Too many connections")]
-            assert MAX_REFUSED_AT_ONCE <= len(told)
+            assert len(told) >= MAX_REFUSED_AT_ONCE
             assert all(answer in (b"", told[0]) for answer in answers)
             assert host.open == 3
-            assert rig.proxy.traffic.refused == 300
+            assert rig.proxy.traffic.refused == 200
             for _, writer, _ in tunnels:
                 writer.close()
             await eventually(lambda: rig.proxy.traffic.open == 0)
@@ -202,10 +207,14 @@ async def test_a_connection_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, a=HERE)
     async with outside(echo) as host, proxying([f"a.test:{host.port}"], total_s=0.5) as rig:
         reader, writer, _ = await rig.tunnel(f"a.test:{host.port}")
+
+        async def talk() -> None:
+            while True:
+                writer.write(b"x")
+                await reader.readexactly(1)
+                await asyncio.sleep(0.01)
+
         async with asyncio.timeout(SECONDS):
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                while True:
-                    writer.write(b"x")
-                    await reader.readexactly(1)
-                    await asyncio.sleep(0.01)
+                await talk()
         writer.close()

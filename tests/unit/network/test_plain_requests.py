@@ -98,12 +98,21 @@ async def test_each_request_on_a_connection_is_decided_anew(monkeypatch: pytest.
         ("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nHost: a.test", "not valid HTTP"),
         ("GET http://a.test/ HTTP/1.1", "not valid HTTP"),
         ("GET http://a.test/ HTTP/2.0\r\nHost: a.test", "speaks HTTP/1.1"),
-        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\nContent-Length: 2", "not valid HTTP"),
+        (
+            "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1\r\nContent-Length: 2",
+            "not valid HTTP",
+        ),
         ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: +1", "not valid HTTP"),
-        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", "has both"),
+        (
+            "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nContent-Length: 5",
+            "has both",
+        ),
         ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked", "not valid HTTP"),
         ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding : chunked", "not valid HTTP"),
-        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked, chunked", "not valid HTTP"),
+        (
+            "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked, chunked",
+            "not valid HTTP",
+        ),
         ("POST http://a.test/ HTTP/1.0\r\nHost: a.test\r\nTransfer-Encoding: chunked", "HTTP/1.0 has no"),
         ("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nX: a\rX-Injected: b", "not valid HTTP"),
         ("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nX\x00: a", "not valid HTTP"),
@@ -132,7 +141,8 @@ async def test_a_body_has_one_framing_whatever_the_program_writes(monkeypatch: p
         )
         answer = await rig.exchange(
             head
-            + b"Transfer-Encoding: chunked\r\n\r\n%x;x=y\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n" % (len(hidden), hidden)
+            + b"Transfer-Encoding: chunked\r\n\r\n%x;x=y\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n"
+            % (len(hidden), hidden)
             + head
             + b"Content-Length: %d\r\n\r\n%s" % (len(hidden), hidden)
         )
@@ -149,7 +159,10 @@ async def test_a_body_has_one_framing_whatever_the_program_writes(monkeypatch: p
 @pytest.mark.parametrize(
     ("answer", "body"),
     [
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            b"hello",
+        ),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\n\r\nsmuggled", b"hello"),
         (b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", b"hello"),
         (b"HTTP/1.1 204 No Content\r\n\r\nsmuggled", b""),
@@ -205,10 +218,10 @@ async def test_an_answer_that_breaks_off_does_not_look_complete(
         reader, writer = await rig.connect()
         target = f"a.test:{host.port}"
         writer.write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            async with asyncio.timeout(SECONDS):
-                await reader.readuntil(b"0\r\n\r\n")
-                await reader.readexactly(1000)
+        whole = reader.readuntil(b"0\r\n\r\n") if "chunked" in framing else reader.readexactly(1000)
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await whole
         writer.close()
 
 
@@ -300,9 +313,8 @@ async def test_a_slow_head_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         dripping = asyncio.create_task(drip())
         try:
             async with asyncio.timeout(SECONDS):
-                with pytest.raises(ConnectionError):
-                    assert await reader.read() == b""
-                    raise ConnectionResetError
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
         finally:
             dripping.cancel()
             await asyncio.gather(dripping, return_exceptions=True)
@@ -315,7 +327,10 @@ async def test_silence_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         await reader.read()
 
     resolving(monkeypatch, a=HERE)
-    async with outside(silent) as host, proxying([f"a.test:{host.port}"], idle_s=0.2, keep_alive_s=0.2) as rig:
+    async with (
+        outside(silent) as host,
+        proxying([f"a.test:{host.port}"], idle_s=0.2, keep_alive_s=0.2) as rig,
+    ):
         assert await rig.exchange(b"", end=False) == b""  # a program that says nothing
         target = f"a.test:{host.port}"
         request = f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"

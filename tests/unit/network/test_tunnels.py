@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 
 import pytest
 from tests.unit.network.rig import (
@@ -77,7 +76,7 @@ async def test_another_name_in_tls_is_denied(monkeypatch: pytest.MonkeyPatch, au
                 rig.egress = rig.egress.with_grant(f"a.test:{host.port}", rig.now)
             rig.reported.clear()
             rig.now += 100
-            with pytest.raises(ssl.SSLError, match="(?i)access.denied"):
+            with pytest.raises(ssl.SSLError, match=r"(?i)access.denied"):
                 await tls_through(rig, f"a.test:{host.port}", authority.client(), "b.test")
             [denied] = rig.reported
             assert denied.rule == "server name"
@@ -92,12 +91,12 @@ async def test_tls_without_a_name(monkeypatch: pytest.MonkeyPatch, authority: Au
     context.check_hostname = False
     async with outside(echo, authority.server("a.test")) as host, proxying(["a.test", "127.0.0.1"]) as rig:
         web_ports(monkeypatch, host.port)
-        with pytest.raises(ssl.SSLError, match="(?i)access.denied"):
+        with pytest.raises(ssl.SSLError, match=r"(?i)access.denied"):
             await tls_through(rig, f"a.test:{host.port}", context, None)
         assert "SNI" in rig.reported[0].why
         # An address that is listed has no name. One in TLS would be another host's.
         assert await tls_through(rig, f"127.0.0.1:{host.port}", context, None) == b"hello"
-        with pytest.raises(ssl.SSLError, match="(?i)access.denied"):
+        with pytest.raises(ssl.SSLError, match=r"(?i)access.denied"):
             await tls_through(rig, f"127.0.0.1:{host.port}", context, "a.test")
         rig.egress = rig.egress.with_grant(f"a.test:{host.port}", rig.now)
         assert await tls_through(rig, f"a.test:{host.port}", context, None) == b"hello"
@@ -151,9 +150,15 @@ async def test_bytes_that_come_with_connect(monkeypatch: pytest.MonkeyPatch) -> 
     "head",
     [
         *("CONNECT a.test HTTP/1.1\r\nHost: a.test", "CONNECT http://a.test:443/ HTTP/1.1\r\nHost: a.test"),
-        *("CONNECT a.test:443@b.test:443 HTTP/1.1\r\nHost: a.test", "CONNECT u@a.test:443 HTTP/1.1\r\nHost: a.test"),
+        *(
+            "CONNECT a.test:443@b.test:443 HTTP/1.1\r\nHost: a.test",
+            "CONNECT u@a.test:443 HTTP/1.1\r\nHost: a.test",
+        ),
         *("CONNECT a.test:443 HTTP/1.1\r\nHost: b.test", "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:80"),
-        *("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5", "CONNECT /x HTTP/1.1\r\nHost: a.test"),
+        *(
+            "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5",
+            "CONNECT /x HTTP/1.1\r\nHost: a.test",
+        ),
         *("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked", "CONNECT * HTTP/1.0"),
     ],
 )
@@ -237,7 +242,7 @@ async def test_a_hello_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None
         await eventually(lambda: rig.proxy.traffic.open == 0)
 
 
-async def test_a_garbled_hello(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_garbled_hello(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, a=HERE)
     async with outside(echo) as host, proxying(["a.test"]) as rig:
         web_ports(monkeypatch, host.port)

@@ -28,6 +28,7 @@ from sandlot.worker.network.http import (
     tunnel_target,
 )
 from sandlot.worker.network.meter import BytesUsedUp
+from sandlot.worker.network.names import reason_of
 from sandlot.worker.network.options import ProxyOptions
 from sandlot.worker.network.streams import BROKEN, HostStream, finish
 from sandlot.worker.network.tunnel import TunnelDenied, read_opening, relay
@@ -219,9 +220,7 @@ class Conversation:
         except TimeoutError:
             raise HostProblem(504, f"{target} did not answer in time.") from None
         except OSError as error:
-            # Not its text, which may name the address.
-            why = error.strerror or "no connection"
-            raise HostProblem(502, f"{target} cannot be reached: {why}.") from None
+            raise HostProblem(502, f"{target} cannot be reached: {reason_of(error)}.") from None
 
     async def _send_to_host(self, host: HostStream, data: bytes | None) -> None:
         if data:

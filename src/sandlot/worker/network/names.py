@@ -6,6 +6,7 @@ A name that resolves to another address a moment later gains nothing: there is n
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,3 +57,11 @@ async def connect_to_one(
         except failures as error:
             problem = error
     raise problem
+
+
+def reason_of(error: OSError) -> str:
+    """What happened, without the address: who chose the name need not know how it resolves here."""
+    if not error.errno:
+        return "no connection"
+    # Below 0 are the errors of name resolution. The texts of others may name the address.
+    return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)

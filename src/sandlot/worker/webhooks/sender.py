@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from sandlot.domain.webhooks.addresses import refusal_of
 from sandlot.domain.webhooks.attempts import Outcome, failed, outcome_of
 from sandlot.domain.webhooks.signing import signed_headers
 from sandlot.domain.webhooks.webhook import Webhook
-from sandlot.worker.network.names import Names, connect_to_one
+from sandlot.worker.network.names import Names, connect_to_one, reason_of
 from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.webhooks")
@@ -156,7 +155,6 @@ def _reason(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             return str(getattr(cause, "verify_message", "") or cause.reason or "TLS failed")
         if isinstance(cause, OSError) and cause.errno:
-            # Below 0 are the errors of name resolution. The texts of others may name the address.
-            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+            return reason_of(cause)
         cause = cause.__cause__ or cause.__context__
     return str(error).removesuffix(".") or type(error).__name__
