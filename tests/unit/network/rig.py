@@ -127,6 +127,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @dataclass
 class Rig:
     proxy: EgressProxy
+    dialer: Dialer
     egress: SessionEgress
     port: int = 0
     now: float = 1000.0
@@ -162,14 +163,15 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def proxying(policy: Any, **options: Any) -> AsyncIterator[Rig]:
+async def proxying(policy: Any, worker: Rig | None = None, **options: Any) -> AsyncIterator[Rig]:
+    """``worker``: another session of the same worker."""
     chosen = ProxyOptions(**{"allowed": LOOPBACK, **options})
-    dialer = Dialer(chosen)
+    dialer = Dialer(chosen) if worker is None else worker.dialer
     rig: Rig
     proxy = EgressProxy(
         lambda: rig.egress, dialer, chosen, lambda denied: rig.reported.append(denied), lambda: rig.now
     )
-    rig = Rig(proxy, SessionEgress(parse_policy(policy)))
+    rig = Rig(proxy, dialer, SessionEgress(parse_policy(policy)))
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

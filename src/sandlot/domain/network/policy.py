@@ -6,7 +6,7 @@ What no rule allows is denied, and a rule that denies wins over all rules that a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -60,10 +60,8 @@ class EgressPolicy:
         return None
 
     def permission_for(self, target: Target) -> Allowed | None:
-        """What allows the target, whatever else denies it. A rule with a port comes first: it allows more."""
-        rules = [rule for rule in self.allow_rules if rule.allows(target)]
-        rule = next((rule for rule in rules if rule.port is not None), rules[0] if rules else None)
-        return None if rule is None else Allowed(rule.entry, any_protocol=rule.port is not None)
+        """What allows the target, whatever else denies it."""
+        return permission_by(self.allow_rules, target)
 
     def includes(self, rule: Rule) -> bool:
         """Whether one rule of this policy allows everything that the given one allows."""
@@ -72,6 +70,15 @@ class EgressPolicy:
     def to_document(self) -> dict[str, Any]:
         """What ``parse_policy`` reads."""
         return {"allow": list(self.allow), "deny": list(self.deny), "caps": self.caps.to_document()}
+
+
+def permission_by(rules: Iterable[Rule], target: Target) -> Allowed | None:
+    """What of the rules allows the target. A rule that names the port comes first: it allows more."""
+    allowing = [rule for rule in rules if rule.allows(target)]
+    if not allowing:
+        return None
+    rule = next((rule for rule in allowing if rule.port is not None), allowing[0])
+    return Allowed(rule.entry, any_protocol=rule.port is not None)
 
 
 def parse_policy(document: Any) -> EgressPolicy:

@@ -10,7 +10,7 @@ from sandlot.domain.network.addresses import Address
 from sandlot.domain.network.caps import Caps
 from sandlot.domain.network.decisions import Allowed, Decision, Denied, not_allowed
 from sandlot.domain.network.hosts import Host, Target
-from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.policy import EgressPolicy, permission_by
 from sandlot.domain.network.rules import Rule, parse_rules
 
 MAX_GRANTS: Final = 100
@@ -24,6 +24,10 @@ class Grant:
 
     entry: str
     until: float | None = None
+    rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", parse_rules(self.entry))
 
     def holds(self, now: float) -> bool:
         return self.until is None or now < self.until
@@ -61,10 +65,11 @@ class SessionEgress:
         for policy in self._denying:
             if (denial := policy.denial_of(target)) is not None:
                 return denial
-        allowing = EgressPolicy(allow=self.entries(now)) if self.grants else self._asked
-        allowed = allowing.permission_for(target)
+        granted = (rule for grant in self.grants if grant.holds(now) for rule in grant.rules)
+        rules = (*self._asked.allow_rules, *granted)
+        allowed = permission_by(rules, target)
         if allowed is None:
-            return not_allowed(target, allowing.allow, allowing.allow_rules)
+            return not_allowed(target, self.entries(now), rules)
         if self.ceiling is None:
             return allowed
         within = self.ceiling.permission_for(target)
@@ -82,16 +87,17 @@ class SessionEgress:
 
     def with_grant(self, entry: str, now: float, for_s: float | None = None) -> SessionEgress:
         """Also allow ``entry``, for so many seconds. Rules that deny still win."""
-        self._check_ceiling(parse_rules(entry))
+        grant = Grant(entry, None if for_s is None else now + for_s)
+        self._check_ceiling(grant.rules)
         if for_s is not None and not MIN_GRANT_S <= for_s <= MAX_GRANT_S:
             raise InvalidRequest(f"for_s must be {MIN_GRANT_S:g} to {MAX_GRANT_S:g} seconds, not {for_s:g}.")
-        kept = [grant for grant in self.grants if grant.holds(now) and grant.entry != entry]
+        kept = [other for other in self.grants if other.holds(now) and other.entry != entry]
         if len(kept) >= MAX_GRANTS:
             raise InvalidRequest(
                 f"This session has {MAX_GRANTS} grants, the most that one can have. Revoke some, or set its "
                 "policy."
             )
-        return replace(self, grants=(*kept, Grant(entry, None if for_s is None else now + for_s)))
+        return replace(self, grants=(*kept, grant))
 
     def without_grant(self, entry: str) -> SessionEgress:
         kept = tuple(grant for grant in self.grants if grant.entry != entry)

@@ -49,8 +49,7 @@ class Dialer:
 
         async with asyncio.timeout(self._connect_s):
             if target.host.is_name:
-                async with resolving:
-                    addresses = await self._names.resolve(target.host.text, target.port, check)
+                addresses = await self._names.resolve(target.host.text, target.port, check, resolving)
             else:
                 check(target.host.text)
                 addresses = [target.host.text]

@@ -6,16 +6,18 @@ A name that resolves to another address a moment later gains nothing: there is n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 # Addresses of one name that are tried.
 MAX_ADDRESSES: Final = 4
 
 T = TypeVar("T")
+_Entry = tuple[Any, Any, int, str, tuple[Any, ...]]  # as getaddrinfo returns it
 
 
 class Names:
@@ -28,20 +30,41 @@ class Names:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def resolve(self, name: str, port: int, check: Callable[[str], None]) -> list[str]:
+    async def resolve(
+        self,
+        name: str,
+        port: int,
+        check: Callable[[str], None],
+        slots: asyncio.Semaphore | None = None,
+    ) -> list[str]:
         """All addresses of a name, after each has passed ``check``, which raises for one that may not be
-        reached: one such address among good ones is a trick. Raises ``OSError`` if there is no address."""
-        loop = asyncio.get_running_loop()
+        reached: one such address among good ones is a trick. Raises ``OSError`` if there is no address.
+
+        ``slots``: bounds the threads that one asker keeps busy.
+        """
         try:
-            found = await loop.run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-            )
+            found = await self._ask(name, port, slots)
         except UnicodeError as error:
             raise OSError("the name is not valid") from error
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         for address in addresses:
             check(address)
         return addresses
+
+    async def _ask(self, name: str, port: int, slots: asyncio.Semaphore | None) -> list[_Entry]:
+        loop = asyncio.get_running_loop()
+        if slots is not None:
+            await slots.acquire()
+        asking = self._threads.submit(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+        if slots is not None:
+            # Not when the caller gives up: the thread goes on until the system gives up too.
+            asking.add_done_callback(lambda _: _release(loop, slots))
+        return await asyncio.wrap_future(asking)
+
+
+def _release(loop: asyncio.AbstractEventLoop, slots: asyncio.Semaphore) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits for a slot
+        loop.call_soon_threadsafe(slots.release)
 
 
 async def connect_to_one(
