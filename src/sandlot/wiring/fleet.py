@@ -93,7 +93,12 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
     )
     ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits, read_only=True)
     slots = RedisSlots(directory.calls, settings.worker_id)
-    worker = await build_worker(settings, registrar=membership, slots=ExecSlots(ring.allowances, slots))
+    worker = await build_worker(
+        settings,
+        policy_of=ring.policy_of,
+        registrar=membership,
+        slots=ExecSlots(ring.allowances, slots),
+    )
     app = create_app(
         worker,
         api_key=settings.key,
@@ -179,6 +184,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         mounted={} if mcp is None else {MCP_PATH: mcp},
         rates=RedisRates(directory.calls),
         recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
+        policies=registry.policies.keys(),
     )
     try:
         log.info(

@@ -17,6 +17,7 @@ from sandlot.domain.callers.slots import ExecSlots, SlotsInMemory
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.domain.webhooks.webhook import Webhooks
@@ -55,14 +56,24 @@ class WorkerHost:
         allowances: AllowancesOf = no_allowances,
         slots: ExecSlots | None = None,
         webhooks: WebhookOptions | None = None,
+        tenant_policies: TenantPolicies | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         recipes, registrar = dict(recipes), registrar or Unregistered()
         slots = slots or ExecSlots(allowances, SlotsInMemory())
+        self._tenant_policies = tenant_policies or TenantPolicies()
         self._parts = parts = assemble(
-            provider, database, recipes, self._options, registrar, allowances, slots, webhooks
+            provider,
+            database,
+            recipes,
+            self._options,
+            registrar,
+            allowances,
+            slots,
+            webhooks,
+            self._tenant_policies,
         )
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
@@ -92,6 +103,11 @@ class WorkerHost:
     def webhooks(self) -> Webhooks | None:
         """None if this worker sends none."""
         return self._parts.webhooks
+
+    @property
+    def policy_names(self) -> Collection[str]:
+        """The command policies that a tenant can be given."""
+        return self._tenant_policies.known.keys()
 
     # --- life ---------------------------------------------------------------------------------
 

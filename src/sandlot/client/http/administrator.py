@@ -11,7 +11,7 @@ from sandlot.client.http.service import HttpService
 from sandlot.client.http.transport.request import query, segment
 from sandlot.wire.http_bodies import wire_fields
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
-from sandlot.wire.tenant_bodies import LimitsBody, TenantBody, TenantPageBody
+from sandlot.wire.tenant_bodies import LimitsBody, PolicyBody, TenantBody, TenantPageBody
 from sandlot.wire.webhook_bodies import (
     CreateWebhookBody,
     DeadLetterBody,
@@ -64,7 +64,7 @@ class Administrator(HttpService):
         return new
 
     async def tenants(self) -> AsyncIterator[TenantBody]:
-        """Iterate over the tenants that have limits of their own, page by page."""
+        """Iterate over the tenants that have limits or a policy of their own, page by page."""
         async for page in self._pages(_TENANTS, "/v1/tenants", limit=100):
             for tenant in page.tenants:
                 yield tenant
@@ -77,6 +77,12 @@ class Administrator(HttpService):
     async def set_limits(self, name: str, limits: LimitsBody) -> TenantBody:
         body = msgspec.json.encode(wire_fields(limits))
         answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/limits", body, repeatable=True)
+        tenant: TenantBody = self._connection.decode(_TENANT, answer)
+        return tenant
+
+    async def set_policy(self, name: str, policy: str | None) -> TenantBody:
+        body = msgspec.json.encode(PolicyBody(policy))
+        answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/policy", body, repeatable=True)
         tenant: TenantBody = self._connection.decode(_TENANT, answer)
         return tenant
 
