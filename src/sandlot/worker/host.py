@@ -20,7 +20,6 @@ from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
-from sandlot.domain.webhooks.webhook import Webhooks
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.options import WorkerOptions
@@ -29,6 +28,7 @@ from sandlot.worker.service import WorkerService
 from sandlot.worker.status import WorkerStatus
 from sandlot.worker.upkeep.startup import recover
 from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -100,7 +100,7 @@ class WorkerHost:
         return self._parts.history.recorder
 
     @property
-    def webhooks(self) -> Webhooks | None:
+    def webhooks(self) -> WorkerWebhooks | None:
         """None if this worker sends none."""
         return self._parts.webhooks
 

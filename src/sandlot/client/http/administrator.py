@@ -14,7 +14,6 @@ from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyB
 from sandlot.wire.tenant_bodies import LimitsBody, PolicyBody, TenantBody, TenantPageBody
 from sandlot.wire.webhook_bodies import (
     CreateWebhookBody,
-    DeadLetterBody,
     DeadLetterPageBody,
     NewWebhookBody,
     RedeliverBody,
@@ -100,19 +99,18 @@ class Administrator(HttpService):
     async def delete_webhook(self, webhook_id: str) -> None:
         await self._call("DELETE", f"/v1/webhooks/{segment(webhook_id)}", None, repeatable=True)
 
-    async def dead_letters(self, webhook_id: str) -> AsyncIterator[DeadLetterBody]:
-        """Iterate over a webhook's dead letters, page by page."""
+    async def dead_letters(self, webhook_id: str) -> AsyncIterator[DeadLetterPageBody]:
+        """Iterate over the pages of a webhook's dead letters."""
         path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters"
         async for page in self._pages(_DEAD_LETTERS, path, limit=1000):
-            for letter in page.dead_letters:
-                yield letter
+            yield page
 
-    async def redeliver(self, webhook_id: str) -> int:
-        """Have all dead letters tried again. Returns how many there are."""
+    async def redeliver(self, webhook_id: str) -> RedeliverBody:
+        """Have all dead letters tried again."""
         path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters/redeliver"
         answer = await self._call("POST", path, None, repeatable=True)
         started: RedeliverBody = self._connection.decode(_REDELIVER, answer)
-        return started.redelivering
+        return started
 
     async def _pages(
         self, decoder: msgspec.json.Decoder[P], path: str, **options: str | int | None
