@@ -271,6 +271,7 @@ def test_85_the_matrix_has_every_route() -> None:
         "/v1/events",
         "/v1/sessions/{session_id}/history",
         "/v1/tenants/{tenant}/limits",
+        "/v1/tenants/{tenant}/policy",
         "/v1/fleet",
     ):
         assert path in documented
@@ -322,6 +323,8 @@ async def test_85_another_tenants_limits(tenants: Tenants) -> None:
             assert told(answer, "") == told(never, ""), name
     for name in ("acme", "other"):
         answer = await mine.put(f"/v1/tenants/{name}/limits", json={"sessions": 1000})
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), "not even its own"
+        answer = await mine.put(f"/v1/tenants/{name}/policy", json={"policy": None})
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), "not even its own"
     assert (await mine.get("/v1/tenants")).status_code == 403
     assert (await tenants.http.get("/v1/tenants/other")).json()["limits"]["sessions"] == 3

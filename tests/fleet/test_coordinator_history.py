@@ -14,6 +14,7 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.history.events import Event
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.session import CreateSession
+from sandlot.fleet.coordinator import asked_workers
 from sandlot.fleet.coordinator import history as fleet_history
 from tests.fleet.fakes import TIMINGS, Scene, nobody
 
@@ -59,7 +60,7 @@ async def test_a_worker_that_is_away_is_named_and_its_events_follow(
     reference = next(status.ref for status in await scene.directory.workers() if status.ref.id == "w2")
     lease = scene.workers["w2"].lease
     await scene.join("w2", nobody())
-    monkeypatch.setattr(fleet_history, "FRESH_S", 0.0)
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
     page = await scene.coordinator.list_events(EventQuery(limit=1000))
     assert page.missing == ("w2",)
     started = [event for event in page.events if event.kind == "exec.started"]
@@ -85,7 +86,7 @@ async def test_a_worker_that_is_gone_is_named_without_being_asked(
 ) -> None:
     await on_both(scene)
     await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w2",))
-    monkeypatch.setattr(fleet_history, "FRESH_S", 0.0)
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
     page = await scene.coordinator.list_events(EventQuery())
     assert page.missing == ("w2",)
     assert page.events
@@ -93,7 +94,7 @@ async def test_a_worker_that_is_gone_is_named_without_being_asked(
 
 async def test_a_worker_that_hangs_holds_nobody_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await on_both(scene)
-    monkeypatch.setattr(fleet_history, "WORKER_WITHIN_S", 0.5)
+    monkeypatch.setattr(asked_workers, "WORKER_WITHIN_S", 0.5)
     hangs = asyncio.Event()
 
     async def hang(*_: object) -> EventPage:
@@ -114,7 +115,7 @@ async def test_a_session_that_never_moved_is_asked_for_at_its_own_worker(
     await scene.coordinator.execute(session.id, ExecRequest(command="echo mine"))
     away = "w2" if await _has(scene, "w1", session.id) else "w1"
     await scene.join(away, nobody())
-    monkeypatch.setattr(fleet_history, "FRESH_S", 0.0)
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
     page = await scene.coordinator.list_events(EventQuery(session_id=session.id))
     assert page.missing == ()
     assert [event.kind for event in page.events][-1] == "exec.ended"
@@ -134,7 +135,7 @@ async def test_the_directory_may_be_away(scene: Scene, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(scene.directory, "workers", away)
     monkeypatch.setattr(scene.directory, "find", away)
-    monkeypatch.setattr(fleet_history, "FRESH_S", 0.0)
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
     assert (await scene.coordinator.list_events(EventQuery(limit=1000))).events == before.events
     with pytest.raises(Unavailable):
         await scene.another().list_events(EventQuery())
@@ -173,7 +174,7 @@ async def test_workers_without_a_history_say_so(scene: Scene, monkeypatch: pytes
 
 
 async def test_many_workers_are_asked_a_few_at_a_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_history, "AT_ONCE", 4)
+    monkeypatch.setattr(asked_workers, "AT_ONCE", 4)
     at_once = most = 0
 
     class Link:

@@ -10,7 +10,7 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import CreateSession
-from sandlot.fleet.coordinator import history as fleet_history
+from sandlot.fleet.coordinator import asked_workers
 from sandlot.testing.asciicast import parse_asciicast
 from tests.fleet.fakes import TIMINGS, Scene, nobody
 
@@ -59,7 +59,7 @@ async def test_a_worker_that_does_not_answer_is_named(
         await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w2",))
     else:
         await scene.join("w2", nobody())
-    monkeypatch.setattr(fleet_history, "FRESH_S", 0.0)
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
     assert "on w1" in await shown(scene.coordinator, sessions["w1"])
     with pytest.raises(Unavailable, match="w2") as raised:
         await shown(scene.coordinator, sessions["w2"])

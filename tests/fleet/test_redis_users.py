@@ -15,8 +15,10 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from sandlot.api.edge.key_ring import KeyRing
 from sandlot.domain.callers.limits import Allowance, CallerLimits
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.callers.rates import Rate
 from sandlot.domain.errors import Busy, Unavailable
+from sandlot.domain.webhooks.webhook import new_webhook
 from sandlot.fleet.directory.contract import (
     HeldPage,
     Lease,
@@ -30,6 +32,7 @@ from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.fleet.rates.redis_rates import RedisRates
 from sandlot.fleet.redis.connections import connect
 from sandlot.fleet.slots.redis_slots import RedisSlots
+from sandlot.fleet.webhooks.redis_webhooks import RedisWebhooks
 from sandlot.testing.directory_suite import DirectoryHarness, DirectorySuite
 from sandlot.testing.directory_suite.harness import TIMINGS, Fleet
 from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
@@ -167,15 +170,19 @@ class TestKeys(KeySuite):
     """A coordinator manages keys."""
 
 
-async def test_a_worker_learns_of_keys_and_limits(store: RedisKeys, any_cell: Guarded, cell: str) -> None:
+async def test_a_worker_learns_of_keys_limits_and_policies(
+    store: RedisKeys, any_cell: Guarded, cell: str
+) -> None:
     directory = opened(any_cell.url("w1"), cell)
     ring = KeyRing(RedisKeys(directory.calls), read_only=True, clock=lambda: NOW)
     await ring.refresh()  # nobody has ever had a key
     [key] = await added(store)
     await store.set_limits("acme", CallerLimits(sessions=3))
+    await store.set_policy("acme", "validation")
     await ring.refresh()
     assert not ring.has_ended(key.id)
     assert ring.limits_of("acme").sessions == 3
+    assert ring.policy_of("acme") == "validation"
     await store.end(key.id, NOW, revoked=True)
     await ring.refresh()
     assert ring.has_ended(key.id)
@@ -268,6 +275,26 @@ async def test_what_a_coordinator_may_not_do(one_cell: Guarded, words: tuple[str
         assert await refused(client, words)
 
 
+async def test_a_worker_follows_webhooks_and_makes_none(one_cell: Guarded) -> None:
+    coordinator, worker = (opened(one_cell.url(user), "default") for user in ("coordinator", "w1"))
+    kept, theirs = RedisWebhooks(coordinator.calls), RedisWebhooks(worker.calls)
+    empty = await theirs.current()
+    assert empty is not None
+    webhook = new_webhook(OWNER, NOW, url="https://example.com/x", events=["session.ended"])
+    await kept.add(webhook)
+    found = await theirs.current(empty.mark)
+    assert found is not None
+    assert found.webhooks == [webhook]
+    other = new_webhook(OWNER, NOW, url="https://example.com/y", events=["session.ended"])
+    for change in (theirs.add(other), theirs.remove(webhook)):
+        with pytest.raises(Unavailable, match="does not permit this to the member's user"):
+            await change
+    await kept.remove(webhook)
+    await one_cell.denials()
+    await worker.close()
+    await coordinator.close()
+
+
 async def test_a_worker_makes_no_keys_and_says_why(one_cell: Guarded) -> None:
     coordinator, worker = (opened(one_cell.url(user), "default") for user in ("coordinator", "w1"))
     [key] = await added(RedisKeys(coordinator.calls))
@@ -276,6 +303,7 @@ async def test_a_worker_makes_no_keys_and_says_why(one_cell: Guarded) -> None:
         keys.add(a_key().key),
         keys.end(key.id, NOW, revoked=True),
         keys.set_limits("acme", CallerLimits(sessions=9)),
+        keys.set_policy("acme", None),
         keys.record_use({key.id: NOW}),
     ):
         with pytest.raises(

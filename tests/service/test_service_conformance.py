@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -13,16 +14,19 @@ import pytest_asyncio
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.sync.client import Client
+from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.callers.principal import OWNER, USER_SCOPES, Principal
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import SandlotError, Unauthorized
 from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing import FakeService
 from sandlot.testing.over_sync import THREADS
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.commands.policies import POLICY
+from sandlot.wiring import LocalWorker
 from tests.service.served import served
 from tests.service.workers import engine_call, worker
 
@@ -34,6 +38,7 @@ RECIPES = (
     Recipe(Environment(DEFAULT_ENVIRONMENT, "sandlot/base:latest")),
     Recipe(Environment(POLICED, "sandlot/base:latest"), policy=CommandPolicy.of(POLICY)),
 )
+POLICIES = {policy.name: policy for policy in (CommandPolicy.of(POLICY), shipped_policy("validation"))}
 STRANGER = Principal("stranger", USER_SCOPES)
 
 
@@ -66,6 +71,9 @@ def fake_harness(
     async def thaw(session_id: str) -> None:
         service.thaw(session_id)
 
+    given: dict[str, str | None] = {}
+    service._policies = TenantPolicies(POLICIES, given.get)
+
     return ServiceHarness(
         cast(AsyncClient, client),
         lose,
@@ -77,13 +85,16 @@ def fake_harness(
         thaw=thaw,
         stranger=cast(AsyncClient, stranger),
         policed=POLICED,
+        give_policy=partial(given.__setitem__, OWNER.tenant),
     )
 
 
-def worker_harness(service: SandboxService, client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
+def worker_harness(service: LocalWorker, client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
     async def lose(session_id: str) -> None:
         await engine_call(service, "rm", session_id, "--force")
 
+    given: dict[str, str | None] = {}
+    service._parts.policies._tenants = replace(service._tenant_policies, name_of=given.get)
     return ServiceHarness(
         client,
         lose,
@@ -94,6 +105,7 @@ def worker_harness(service: SandboxService, client: AsyncClient, stranger: Async
         thaw=partial(engine_call, service, "unpause"),
         stranger=stranger,
         policed=POLICED,
+        give_policy=partial(given.__setitem__, OWNER.tenant),
     )
 
 

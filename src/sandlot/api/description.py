@@ -56,7 +56,7 @@ _TAGS: dict[str, str] = {
     "webhooks": """
         Addresses to which the server sends your tenant's events as they are recorded. Deliveries are signed
         as Standard Webhooks says, retried for about 3 hours, and repeated only with the same `webhook-id`.
-        These routes need the scope `admin`. A fleet sends none yet, and answers 501.
+        These routes need the scope `admin`. A server without a history answers 501.
     """,
     "operations": "For operators and load balancers.",
     "fleet": """

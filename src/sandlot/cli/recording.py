@@ -30,9 +30,10 @@ def recording(
         bool, typer.Option("--local", help="Read a recording of `sandlot run --local`, without a server.")
     ] = False,
 ) -> None:
-    """Download the recording of a session that was created with --record.
+    """Download the recording of a session.
 
-    It is an asciicast (version 2). To replay it: `sandlot recording SESSION | asciinema play -`
+    Create the session with --record. The recording is an asciicast (version 2). To replay it:
+    `sandlot recording SESSION | asciinema play -`
     """
     from sandlot.cli.terminal import display
 

@@ -34,7 +34,7 @@ class ExecOptions(TypedDict, total=False):
     shell: the name of a shell that keeps its folder, variables and functions between commands.
     exec_id: an id for this run. Using the same id again returns the same result; the command never
         runs twice.
-    approved: a person has approved this command. It passes rules of the environment's policy that ask,
+    approved: a person has approved this command. It passes rules of command policies that ask,
         and none that deny.
     """
 

@@ -94,7 +94,8 @@ class HistorySettings(CeilingSettings):
         description=(
             "Ranges of addresses to which tenants may send webhooks although they are not public, such as "
             "`10.1.2.0/24,fd00::/8`, separated by commas. Only there may a webhook be `http`. Each tenant "
-            "can then make this server send requests to these addresses. A fleet sends no webhooks yet."
+            "can then make this server send requests to these addresses. In a fleet, give coordinators and "
+            "workers the same ranges."
         ),
     )
 

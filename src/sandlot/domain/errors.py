@@ -103,10 +103,10 @@ class Forbidden(SandlotError):
 
 
 class PolicyDenied(SandlotError):
-    """The environment's command policy denies the command. It did not run.
+    """A command policy, of the environment or of the tenant, denies the command. It did not run.
 
-    ``details["rule"]`` names the rule, ``details["words"]`` the part of the command, ``details["allowed"]``
-    what would be allowed.
+    ``details["policy"]`` names the policy, ``details["rule"]`` the rule, ``details["words"]`` the part of the
+    command, ``details["allowed"]`` what would be allowed.
 
     What to do: run what ``details["allowed"]`` says.
     """
@@ -115,9 +115,9 @@ class PolicyDenied(SandlotError):
 
 
 class ApprovalRequired(SandlotError):
-    """The environment's command policy asks for a person's approval. The command did not run.
+    """A command policy, of the environment or of the tenant, asks for a person's approval.
 
-    ``details`` has the fields of ``PolicyDenied``.
+    The command did not run.     ``details`` has the fields of ``PolicyDenied``.
 
     What to do: show the command and the reason to a person. If they agree, send the same request with
     ``approved`` set to true.

@@ -231,6 +231,43 @@ class KeySuite:
         assert sorted(ids) == [key.id for key in keys]
         assert sorted(limited) == sorted(names)
 
+    async def test_policies_of_tenants(self, store: KeyStore, other: KeyStore) -> None:
+        nothing = await other.changes()
+        await store.set_policy("acme", "validation")
+        changes = await other.changes(nothing.mark)
+        assert (changes.policies, changes.keys) == ({"acme": "validation"}, [])
+        assert (await other.changes(changes.mark)).policies == {}
+        # Limits and policy leave each other alone.
+        limits = CallerLimits(sessions=3)
+        await store.set_limits("acme", limits)
+        await store.set_limits("b", limits)
+        await store.set_policy("b", "team")
+        later = await other.changes(changes.mark)
+        assert later.policies == {"acme": "validation", "b": "team"}
+        assert later.limits == {"acme": limits, "b": limits}
+        await store.set_policy("acme", None)
+        await store.set_limits("b", NO_LIMITS)
+        last = await other.changes(later.mark)
+        assert last.policies == {"acme": None, "b": "team"}
+        assert last.limits == {"acme": limits, "b": NO_LIMITS}
+        everything = await store.changes("a-mark-of:7")
+        assert (everything.everything, everything.policies) == (True, last.policies)
+
+    async def test_too_many_tenants_with_a_policy(
+        self, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(key_store, "MAX_TENANTS_WITH_POLICY", 2)
+        await store.set_limits("d", CallerLimits(sessions=1))
+        for name in ("a", "b", "a"):
+            await store.set_policy(name, "validation")
+        with pytest.raises(Conflict, match="2 tenants have a policy of their own"):
+            await store.set_policy("c", "validation")
+        await store.set_policy("d", None)
+        await store.set_policy("a", None)
+        await store.set_policy("c", "validation")
+        given = {name for name, policy in (await store.changes()).policies.items() if policy is not None}
+        assert given == {"b", "c"}
+
     async def test_too_many_tenants_with_limits(
         self, store: KeyStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

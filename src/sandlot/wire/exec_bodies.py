@@ -83,7 +83,7 @@ class ExecBody:
     shell: run in the shell of this name, which keeps its folder, variables and functions.
     merge_output: send stdout and stderr through one pipe. Their order is exact, and all output counts as
         stdout.
-    approved: a person has approved this command. It then passes rules of the environment's policy that ask,
+    approved: a person has approved this command. It then passes rules of command policies that ask,
         and none that deny.
     background: answer at once with the exec id.
     """

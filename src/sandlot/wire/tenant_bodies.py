@@ -1,4 +1,4 @@
-"""HTTP bodies for tenants and their limits."""
+"""HTTP bodies for tenants, their limits and their policies."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ class LimitsBody:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyBody:
+    """A tenant's command policy.
+
+    policy: the name of a policy in the server's registry; null for none.
+    """
+
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class UseBody:
     """What a tenant uses now.
 
@@ -64,19 +76,22 @@ class TenantBody:
     limits: that apply to it: its own, and for the rest those that the server's settings give to all tenants.
     own_limits: those that were set for it alone.
     use: what it uses now.
+    policy: the name of the command policy that its commands must pass, beside the environment's; null if
+        there is none.
     """
 
     tenant: str
     limits: LimitsBody
     own_limits: LimitsBody
     use: UseBody
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TenantPageBody:
     """One page of tenants.
 
-    tenants: those that have limits of their own, by name.
+    tenants: those that have limits or a policy of their own, by name.
     next: send it as ``after`` to get the next page; null on the last one.
     """
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from sandlot.domain.webhooks.webhook import DeadLetter, DeadLetterPage, Progress, Webhook
+from sandlot.domain.history.positions import parse_event_id
+from sandlot.domain.webhooks.webhook import DeadLetter, DeadLetterPage, Progress, Redelivery, Webhook
 from sandlot.wire.http_bodies import STRICT
 
 
@@ -43,6 +44,8 @@ class WebhookBody:
     dead_letters: how many events were given up after the last attempt.
     missed: how many events were deleted before they could be delivered, because the history was full or they
         were too old, or because there were too many dead letters.
+    disabled_at: when the receiver answered 410; null if it did not.
+    missing_workers: the workers of a fleet that did not answer; what they did is not counted.
     """
 
     id: str
@@ -58,6 +61,8 @@ class WebhookBody:
     error: str = ""
     dead_letters: int = 0
     missed: int = 0
+    disabled_at: float | None = None
+    missing_workers: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, webhook: Webhook, progress: Progress) -> WebhookBody:
@@ -75,6 +80,22 @@ class WebhookBody:
             error=progress.error,
             dead_letters=progress.dead_letters,
             missed=progress.missed,
+            disabled_at=progress.disabled_at,
+            missing_workers=list(progress.missing_workers),
+        )
+
+    def to_progress(self) -> Progress:
+        """What a worker says about its own deliveries."""
+        return Progress(
+            cursor_us=0,
+            delivered=self.delivered,
+            delivered_at=self.delivered_at,
+            attempts=self.attempts,
+            retry_at=self.retry_at,
+            error=self.error,
+            missed=self.missed,
+            disabled_at=self.disabled_at,
+            dead_letters=self.dead_letters,
         )
 
 
@@ -137,6 +158,13 @@ class DeadLetterBody:
             letter.due,
         )
 
+    def to_domain(self) -> DeadLetter:
+        """Raises ``InvalidRequest`` if the event's id has no time."""
+        time_us = parse_event_id(self.event_id)[0]
+        return DeadLetter(
+            self.id, time_us, self.event_id, self.type, self.attempts, self.error, self.failed_at, self.due
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPageBody:
@@ -144,14 +172,17 @@ class DeadLetterPageBody:
 
     dead_letters: oldest first.
     next: send it as ``after`` to get the next page; null on the last one.
+    missing_workers: the workers of a fleet that did not answer; theirs are not in it.
     """
 
     dead_letters: list[DeadLetterBody]
     next: str | None = None
+    missing_workers: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, page: DeadLetterPage) -> DeadLetterPageBody:
-        return cls([DeadLetterBody.of(letter) for letter in page.dead_letters], page.next)
+        letters = [DeadLetterBody.of(letter) for letter in page.dead_letters]
+        return cls(letters, page.next, list(page.missing_workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +190,12 @@ class RedeliverBody:
     """Dead letters that are tried again.
 
     redelivering: how many there are.
+    missing_workers: the workers of a fleet that did not answer; theirs are not tried.
     """
 
     redelivering: int
+    missing_workers: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, redelivery: Redelivery) -> RedeliverBody:
+        return cls(redelivery.count, list(redelivery.missing_workers))

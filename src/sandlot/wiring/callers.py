@@ -10,6 +10,7 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.callers.key_store import KeyStore
 from sandlot.domain.callers.limits import NO_LIMITS, AllowancesOf, no_allowances
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.policy.tenant_policies import PolicyOf, no_policy
 
 if TYPE_CHECKING:
     from sandlot.api.edge.oidc import OidcTokens
@@ -29,6 +30,10 @@ class Callers:
     @property
     def allowances(self) -> AllowancesOf:
         return no_allowances if self.ring is None else self.ring.allowances
+
+    @property
+    def policy_of(self) -> PolicyOf:
+        return no_policy if self.ring is None else self.ring.policy_of
 
     async def open(self) -> None:
         if self.ring is not None:

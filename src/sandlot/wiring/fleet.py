@@ -26,6 +26,7 @@ from sandlot.domain.history.recorder import Recorder
 from sandlot.fleet.access import AccessTokens, TokenGate, token_times
 from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
+from sandlot.fleet.coordinator.webhooks import FleetWebhooks
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
 from sandlot.fleet.directory.contract import Timings, WorkerCard, WorkerRef
 from sandlot.fleet.directory.redis_directory import RedisDirectory
@@ -35,6 +36,7 @@ from sandlot.fleet.membership.membership import Membership
 from sandlot.fleet.rates.redis_rates import RedisRates
 from sandlot.fleet.signing_keys import PublicKeys, SigningKey
 from sandlot.fleet.slots.redis_slots import RedisSlots
+from sandlot.fleet.webhooks.redis_webhooks import RedisWebhooks
 from sandlot.wiring.announcing import reachable_here
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
@@ -43,6 +45,9 @@ from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, history_options, starting
 from sandlot.worker.history.export import Exporter, exporter_for
+from sandlot.worker.host import WorkerHost
+from sandlot.worker.webhooks.followed import FollowedWebhooks
+from sandlot.worker.webhooks.options import WebhookOptions
 
 log = structlog.get_logger("sandlot.server")
 
@@ -93,7 +98,14 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
     )
     ring = KeyRing(RedisKeys(directory.calls), shared_limits=settings.shared_limits, read_only=True)
     slots = RedisSlots(directory.calls, settings.worker_id)
-    worker = await build_worker(settings, registrar=membership, slots=ExecSlots(ring.allowances, slots))
+    worker = await build_worker(
+        settings,
+        policy_of=ring.policy_of,
+        registrar=membership,
+        slots=ExecSlots(ring.allowances, slots),
+        webhooks=WebhookOptions(settings.webhook_networks, shared=True),
+    )
+    webhooks = followed_webhooks(worker, directory)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -111,6 +123,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         routers=[worker_routes(worker)],
         raw_routes=[assigned_create_route(worker)],
         recorder=worker.recorder,
+        webhooks=webhooks,
         allowed_hosts=None,  # every request needs a token, so the host name does not matter
         max_upload_bytes=settings.max_upload_bytes,
         streams=stream_limits(settings),
@@ -123,6 +136,8 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
             control.save()
             await worker.open()
         slots.open()
+        if webhooks is not None:
+            webhooks.open()
         for warning in await worker.warnings():
             log.warning(warning)
         await membership.start(worker)
@@ -136,10 +151,18 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         listener.close()
         control.remove()
         await ring.close()
+        if webhooks is not None:
+            await webhooks.close()
         await worker.close()
         await slots.close()
         await membership.close()
         await directory.close()
+
+
+def followed_webhooks(worker: WorkerHost, directory: RedisDirectory) -> FollowedWebhooks | None:
+    """None if the worker keeps no history."""
+    webhooks = worker.webhooks
+    return None if webhooks is None else FollowedWebhooks(webhooks, RedisWebhooks(directory.calls))
 
 
 async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSettings) -> None:
@@ -163,6 +186,9 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         ),
         callers.allowances,
     )
+    webhooks = FleetWebhooks(
+        RedisWebhooks(directory.calls), coordinator.asked_workers, settings.webhook_networks
+    )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
     exporter = coordinator_exporter(settings, coordinator_id)
     app = create_app(
@@ -179,6 +205,8 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         mounted={} if mcp is None else {MCP_PATH: mcp},
         rates=RedisRates(directory.calls),
         recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
+        policies=registry.policies.keys(),
+        webhooks=webhooks if settings.history else None,
     )
     try:
         log.info(

@@ -36,7 +36,10 @@ async def serve(settings: ServerSettings) -> None:
     keys = SqliteKeys(settings.data_dir.absolute())
     callers = Callers(settings, keys)
     worker = await build_worker(
-        settings, allowances=callers.allowances, webhooks=WebhookOptions(settings.webhook_networks)
+        settings,
+        policy_of=callers.policy_of,
+        allowances=callers.allowances,
+        webhooks=WebhookOptions(settings.webhook_networks),
     )
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
@@ -51,6 +54,7 @@ async def serve(settings: ServerSettings) -> None:
         max_held_bytes=settings.max_held_bytes,
         recorder=worker.recorder,
         webhooks=worker.webhooks,
+        policies=worker.policy_names,
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

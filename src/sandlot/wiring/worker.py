@@ -16,6 +16,7 @@ from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
 from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
+from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_policy
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
@@ -48,12 +49,14 @@ def database_in(data_dir: Path) -> Path:
     return data_dir / "worker.db"
 
 
-async def build_worker(settings: ServerSettings, **extra: Any) -> WorkerHost:
+async def build_worker(
+    settings: ServerSettings, *, policy_of: PolicyOf = no_policy, **extra: Any
+) -> WorkerHost:
     """Return a worker that is not open yet."""
-    return WorkerHost(**await worker_parts(settings), **extra)
+    return WorkerHost(**await worker_parts(settings, policy_of), **extra)
 
 
-async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
+async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy) -> dict[str, Any]:
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     data_dir = settings.data_dir.absolute()
     engine = Engine(settings.docker_host)
@@ -65,6 +68,7 @@ async def worker_parts(settings: ServerSettings) -> dict[str, Any]:
         "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
+        "tenant_policies": TenantPolicies(registry.policies, policy_of),
         "options": worker_options(settings, await _engine_folder(engine)),
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.environment import Recipe
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.providers.base import Provider
 from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
@@ -62,6 +63,7 @@ def assemble(
     allowances: AllowancesOf,
     slots: ExecSlots,
     webhooks: WebhookOptions | None,
+    tenant_policies: TenantPolicies,
 ) -> WorkerParts:
     """``webhooks``: None for a worker that sends none."""
     store = Store(database, options.worker_id)
@@ -111,7 +113,7 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
-        policies=CommandPolicies(recipes),
+        policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled
         else WorkerWebhooks(history, database.parent, webhooks),

@@ -1,4 +1,4 @@
-"""Applies the environments' command policies to every command, before a sandbox hears of it."""
+"""Applies the command policies of environments and tenants to every command, before a sandbox hears of it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,60 @@ from contextlib import asynccontextmanager
 from sandlot.bash.process import PolicyProcess
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.policy.refusals import check_decision
+from sandlot.domain.policy.deciding import Decision
+from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.policy.refusals import check_decisions
+from sandlot.domain.policy.tenant_policies import TenantPolicies
+
+
+class _Reader:
+    """A policy's process, and the one thread that waits for it."""
+
+    def __init__(self, policy: CommandPolicy) -> None:
+        self.process = PolicyProcess(policy)
+        self.thread = ThreadPoolExecutor(1, f"policy-{policy.name}")
 
 
 class CommandPolicies:
-    """One process, and one thread that waits for it, for each policy that an environment names.
+    """One reader for each policy that an environment names, and for each that a tenant's command has needed.
 
     The thread is the policy's own: commands that wait for a slow decision hold up no other work. Of each
     tenant, one command at a time waits for it, so that nobody's slow commands come before all others.
     """
 
-    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
-        policies = {recipe.policy.name: recipe.policy for recipe in recipes.values() if recipe.policy}
-        self._processes = {name: PolicyProcess(policy) for name, policy in policies.items()}
-        self._threads = {name: ThreadPoolExecutor(1, f"policy-{name}") for name in policies}
+    def __init__(self, recipes: Mapping[str, Recipe], tenants: TenantPolicies) -> None:
         self._by_environment = {
-            name: recipe.policy.name for name, recipe in recipes.items() if recipe.policy is not None
+            name: recipe.policy for name, recipe in recipes.items() if recipe.policy is not None
         }
+        self._tenants = tenants
+        # By the policy's name, which is unique in a registry. So there are never more than the registry has.
+        self._readers = {policy.name: _Reader(policy) for policy in self._by_environment.values()}
         # By policy and tenant: whose turn it is, and how many commands want one.
         self._turns: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     async def open(self) -> None:
-        """Start the processes. Fails if the parser is not installed: no command would pass."""
-        for process in self._processes.values():
-            await asyncio.to_thread(process.start)
+        """Start the environments' readers. Fails if the parser is not installed: no command would pass."""
+        for reader in self._readers.values():
+            await asyncio.to_thread(reader.process.start)
 
     async def check(self, environment: str, request: ExecRequest, tenant: str) -> None:
-        """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the environment's policy lets it run."""
-        name = self._by_environment.get(environment)
-        if name is None:
-            return
-        process = self._processes[name]
-        async with self._turn(name, tenant):
-            decision = await asyncio.get_running_loop().run_in_executor(
-                self._threads[name], process.decide, request.command, request.argv, tuple(request.env)
+        """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the policies of environment and tenant let
+        it run.
+        """
+        both = (self._by_environment.get(environment), self._tenants.of(tenant))
+        policies = {policy.name: policy for policy in both if policy is not None}
+        decided = [(policy, await self._decide(policy, request, tenant)) for policy in policies.values()]
+        check_decisions(decided, approved=request.approved)
+
+    async def _decide(self, policy: CommandPolicy, request: ExecRequest, tenant: str) -> Decision:
+        reader = self._readers.get(policy.name)
+        if reader is None:
+            # The process starts with the first decision, on the reader's thread.
+            reader = self._readers[policy.name] = _Reader(policy)
+        async with self._turn(policy.name, tenant):
+            return await asyncio.get_running_loop().run_in_executor(
+                reader.thread, reader.process.decide, request.command, request.argv, tuple(request.env)
             )
-        check_decision(decision, process.policy, approved=request.approved)
 
     @asynccontextmanager
     async def _turn(self, policy: str, tenant: str) -> AsyncIterator[None]:
@@ -63,7 +81,6 @@ class CommandPolicies:
                 del self._turns[key]
 
     async def close(self) -> None:
-        for process in self._processes.values():
-            await asyncio.to_thread(process.close)
-        for thread in self._threads.values():
-            thread.shutdown(wait=False)
+        for reader in self._readers.values():
+            await asyncio.to_thread(reader.process.close)
+            reader.thread.shutdown(wait=False)

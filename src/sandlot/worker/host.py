@@ -17,9 +17,9 @@ from sandlot.domain.callers.slots import ExecSlots, SlotsInMemory
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Recipe
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
-from sandlot.domain.webhooks.webhook import Webhooks
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.options import WorkerOptions
@@ -28,6 +28,7 @@ from sandlot.worker.service import WorkerService
 from sandlot.worker.status import WorkerStatus
 from sandlot.worker.upkeep.startup import recover
 from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -55,14 +56,24 @@ class WorkerHost:
         allowances: AllowancesOf = no_allowances,
         slots: ExecSlots | None = None,
         webhooks: WebhookOptions | None = None,
+        tenant_policies: TenantPolicies | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         recipes, registrar = dict(recipes), registrar or Unregistered()
         slots = slots or ExecSlots(allowances, SlotsInMemory())
+        self._tenant_policies = tenant_policies or TenantPolicies()
         self._parts = parts = assemble(
-            provider, database, recipes, self._options, registrar, allowances, slots, webhooks
+            provider,
+            database,
+            recipes,
+            self._options,
+            registrar,
+            allowances,
+            slots,
+            webhooks,
+            self._tenant_policies,
         )
         self._status = WorkerStatus(parts, recipes, self._options, registrar)
         self._store = parts.store
@@ -89,9 +100,14 @@ class WorkerHost:
         return self._parts.history.recorder
 
     @property
-    def webhooks(self) -> Webhooks | None:
+    def webhooks(self) -> WorkerWebhooks | None:
         """None if this worker sends none."""
         return self._parts.webhooks
+
+    @property
+    def policy_names(self) -> Collection[str]:
+        """The command policies that a tenant can be given."""
+        return self._tenant_policies.known.keys()
 
     # --- life ---------------------------------------------------------------------------------
 

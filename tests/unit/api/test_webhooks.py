@@ -98,7 +98,7 @@ async def test_dead_letters(server: Keyed, rig: Rig) -> None:
         assert code(await server.get(f"{path}/dead-letters?after=x", ada)) == (422, "invalid_request")
         wrong = False
         again = await server.post(f"{path}/dead-letters/redeliver", ada)
-        assert (again.status_code, again.json()) == (202, {"redelivering": 2})
+        assert (again.status_code, again.json()) == (202, {"redelivering": 2, "missing_workers": []})
 
         async def none() -> bool:
             return not await letters()
@@ -149,4 +149,4 @@ async def test_a_server_that_sends_none() -> None:
         ]
     for answer in answers:
         assert code(answer) == (501, "unsupported")
-        assert "fleet" in answer.json()["detail"]
+        assert "SANDLOT_HISTORY=false" in answer.json()["detail"]

@@ -12,6 +12,8 @@ from tests.fleet.test_cli import sandlot
 from tests.service.served import served
 
 from sandlot.api.edge.key_ring import KeyRing
+from sandlot.config.registry.policies import shipped_policy
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.testing import FakeService
 from sandlot.worker.store.keys import SqliteKeys
 
@@ -26,8 +28,9 @@ async def at(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     await store.open()
     ring = KeyRing(store)
     await ring.open()
-    service = FakeService(allowances=ring.allowances)
-    async with served(service, api_key=KEY, keys=ring) as url:
+    policies = TenantPolicies({"validation": shipped_policy("validation")}, ring.policy_of)
+    service = FakeService(allowances=ring.allowances, tenant_policies=policies)
+    async with served(service, api_key=KEY, keys=ring, policies=policies.known.keys()) as url:
         yield {"SANDLOT_URL": url, "SANDLOT_API_KEY": KEY}
     await service.close()
     await ring.close()

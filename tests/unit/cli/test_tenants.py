@@ -15,8 +15,8 @@ __all__ = ["at"]
 async def test_limits_on_the_command_line(at: dict[str, str]) -> None:
     table, _ = await sandlot("tenants", "limit", "acme", "sessions=1", "calls_per_s=50", **at)
     assert [line.split("\t") for line in table.splitlines()] == [
-        ["TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S"],
-        ["acme", "0 of 1", "0", "0", "no limit", "no limit", "50"],
+        ["TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S", "POLICY"],
+        ["acme", "0 of 1", "0", "0", "no limit", "no limit", "50", "none"],
     ]
     out, _ = await sandlot("keys", "create", "a", "--tenant", "acme", "--limit", "cpus=2", "--json", **at)
     key = json.loads(out)
@@ -44,3 +44,18 @@ async def test_limits_on_the_command_line(at: dict[str, str]) -> None:
     assert "Did you mean 'sessions'?" in refused
     _, refused = await sandlot("tenants", "limit", "acme", "sessions=2", code=1, **theirs)
     assert "This key lacks the scope fleet:operate." in refused
+
+
+async def test_policies_on_the_command_line(at: dict[str, str]) -> None:
+    table, _ = await sandlot("tenants", "policy", "acme", "validation", **at)
+    assert table.splitlines()[1].split("\t")[-1] == "validation"
+    key = (await sandlot("keys", "create", "a", "--tenant", "acme", **at))[0].strip()
+    theirs = {**at, "SANDLOT_API_KEY": key}
+    _, refused = await sandlot("run", "rm -rf /", code=1, **theirs)
+    assert "(policy validation, rule " in refused
+    _, refused = await sandlot("tenants", "policy", "acme", "validaton", code=1, **at)
+    assert "Did you mean 'validation'?" in refused
+    assert (await sandlot("tenants", "policy", "acme", "none", "--json", **at))[0].count(
+        '"policy": null'
+    ) == 1
+    await sandlot("run", "rm -rf /x", **theirs)

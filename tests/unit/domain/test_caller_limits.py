@@ -27,8 +27,8 @@ from sandlot.domain.session import Session
 def test_parse() -> None:
     assert parse_limits("") == NO_LIMITS
     assert parse_limits(
-        "sessions=10 cpus=0.5, memory_mb=2048,creates_per_s=0.1 calls_per_s=50"
-    ) == CallerLimits(10, 0.5, 2048, 0.1, 50.0)
+        "sessions=10 cpus=0.5, memory_mb=2048,execs=4 creates_per_s=0.1 calls_per_s=50"
+    ) == CallerLimits(10, 0.5, 2048, 4, 0.1, 50.0)
     assert parse_limits("sessions=0").sessions == 0
 
 

@@ -100,6 +100,7 @@ async def _away() -> DirectoryStatus:
         (OTHER.public.text, False),  # made anew on that machine, under the same id
         (OLD.public.text, False),
     ],
+    ids=["own", "both", "other", "old"],
 )
 def test_a_worker_with_other_keys_is_not_one_that_works(keys: str, trusted: bool) -> None:
     """O11: it showed as alive, and every create that met it was refused first."""

@@ -37,7 +37,8 @@ def test_a_worker(tmp_path: Path) -> None:
     keys = FLEET / "keys/scripts"
     paths = [scripts / f"{name}.lua" for name in (*OF_A_WORKER, "prelude")]
     paths += [keys / "changes.lua", keys / "prelude.lua", FLEET / "redis/gcra.lua"]
-    paths += sorted((FLEET / "rates/scripts").glob("*.lua"))
+    paths += [FLEET / "webhooks/scripts/current.lua", FLEET / "webhooks/scripts/prelude.lua"]
+    paths += [*(FLEET / "rates/scripts").glob("*.lua"), *(FLEET / "slots/scripts").glob("*.lua")]
     assert permitted(tmp_path, "w1") == ALWAYS | used(paths)
 
 

@@ -11,6 +11,8 @@ from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import ApprovalRequired, PolicyDenied
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.worker.command_policies import CommandPolicies
 
 RECIPES = {
@@ -23,7 +25,7 @@ SLOW = ("a|" * Budget.MAX_BYTES)[: Budget.MAX_BYTES]
 
 @pytest.fixture
 async def policies() -> CommandPolicies:
-    return CommandPolicies(RECIPES)
+    return CommandPolicies(RECIPES, TenantPolicies())
 
 
 async def test_each_environment_has_its_own(policies: CommandPolicies) -> None:
@@ -81,7 +83,85 @@ async def test_one_tenants_slow_texts_do_not_come_before_anothers(policies: Comm
 
 async def test_closing_leaves_no_process(policies: CommandPolicies) -> None:
     await policies.open()
-    running = [process._process for process in policies._processes.values()]
+    running = [reader.process._process for reader in policies._readers.values()]
     await policies.close()
     assert len(running) == 2
     assert all(process is not None and process.returncode is not None for process in running)
+
+
+# --- of tenants ---------------------------------------------------------------------------------
+
+NO_LS = CommandPolicy.of(
+    {
+        "name": "no-ls",
+        "description": "x",
+        "rules": [
+            {"name": "ls", "ruling": "deny", "program": "ls", "reason": "lists files"},
+            {"name": "rm", "ruling": "ask", "program": "rm", "reason": "deletes files"},
+        ],
+    }
+)
+
+
+async def test_both_policies_apply_and_the_stricter_ruling_decides() -> None:
+    """The tenant's reader starts with its first command, and no policy of another tenant applies."""
+    given: dict[str, str | None] = {}
+    policies = CommandPolicies(RECIPES, TenantPolicies({"no-ls": NO_LS}, given.get))
+    await policies.open()
+    try:
+        await policies.check("free", ExecRequest("ls"), "acme")
+        assert "no-ls" not in policies._readers
+        given["acme"] = "no-ls"
+        for environment in ("free", "valid", "asked", "no longer in the registry"):
+            with pytest.raises(PolicyDenied, match=r"lists files \(policy no-ls, rule ls\)"):
+                await policies.check(environment, ExecRequest("ls", approved=True), "acme")
+            await policies.check(environment, ExecRequest("ls"), "other")
+        # The environment denies, the tenant's policy asks.
+        with pytest.raises(PolicyDenied) as denied:
+            await policies.check("valid", ExecRequest("rm -rf /", approved=True), "acme")
+        assert denied.value.details["policy"] == "validation"
+        # The environment asks, the tenant's policy denies. The error has the findings of both.
+        with pytest.raises(PolicyDenied) as denied:
+            await policies.check("asked", ExecRequest("rm -rf build; ls", approved=True), "acme")
+        assert denied.value.details["policy"] == "no-ls"
+        found = [(each["policy"], each["rule"]) for each in denied.value.details["findings"]]
+        assert found[0] == ("no-ls", "ls")
+        assert {policy for policy, _ in found} == {"no-ls", "approval"}
+        # Both ask: the error names the environment's, and one approval is for both.
+        with pytest.raises(ApprovalRequired) as asked:
+            await policies.check("asked", ExecRequest("rm -rf build"), "acme")
+        assert asked.value.details["policy"] == "approval"
+        await policies.check("asked", ExecRequest("rm -rf build", approved=True), "acme")
+        given["acme"] = None
+        await policies.check("free", ExecRequest("ls"), "acme")
+    finally:
+        await policies.close()
+    running = policies._readers["no-ls"].process._process
+    assert running is None or running.returncode is not None
+
+
+async def test_a_policy_that_the_registry_lacks_lets_nothing_run() -> None:
+    policies = CommandPolicies(RECIPES, TenantPolicies({"no-ls": NO_LS}, {"acme": "team"}.get))
+    try:
+        for approved in (False, True):
+            with pytest.raises(
+                PolicyDenied, match="the registry of this server has no such policy"
+            ) as caught:
+                await policies.check("free", ExecRequest("true", approved=approved), "acme")
+            details = caught.value.details
+            assert (details["policy"], details["rule"]) == ("team", "missing_policy")
+            assert not caught.value.may_have_executed
+        await policies.check("free", ExecRequest("true"), "other")
+    finally:
+        await policies.close()
+
+
+async def test_the_same_policy_of_both_decides_once() -> None:
+    valid = shipped_policy("validation")
+    policies = CommandPolicies(RECIPES, TenantPolicies({valid.name: valid}, {"acme": valid.name}.get))
+    try:
+        with pytest.raises(PolicyDenied) as caught:
+            await policies.check("valid", ExecRequest("rm -rf /"), "acme")
+        assert len(caught.value.details["findings"]) == 1
+    finally:
+        await policies.close()

@@ -24,6 +24,8 @@ from sandlot.domain.webhooks.webhook import Progress, Webhook
 from sandlot.testing.eventually import eventually
 from sandlot.worker.history.history import History
 from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.recordings.options import RecordingOptions
+from sandlot.worker.recordings.recordings import Recordings
 from sandlot.worker.webhooks.options import WebhookOptions
 from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 
@@ -186,7 +188,8 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig_in(folder: Path, options: WebhookOptions = PATIENT, **history: Any) -> AsyncIterator[Rig]:
-    made = History(folder, "w1", HistoryOptions(**history))
+    unrecorded = Recordings(folder, RecordingOptions(enabled=False))
+    made = History(folder, "w1", HistoryOptions(**history), unrecorded)
     webhooks = WorkerWebhooks(made, folder, options)
     await made.open()
     await webhooks.open()

@@ -30,6 +30,7 @@ from sandlot.domain.history.events import EventKind
 from sandlot.domain.history.query import EventQuery
 from sandlot.domain.session import CreateSession
 from sandlot.domain.webhooks import webhook as limits
+from sandlot.domain.webhooks.webhook import Redelivery
 from sandlot.testing.eventually import eventually
 from sandlot.worker.webhooks import webhooks as module
 from sandlot.worker.webhooks.sender import CheckedConnections
@@ -198,7 +199,7 @@ async def test_a_wrong_receiver_makes_dead_letters(data_dir: Path, answer: bytes
         tried = list(receiver.ids)
         assert Counter(tried) == {letter.id: 3 for letter in letters}
         # Still wrong: they stay.
-        assert await rig.webhooks.redeliver(OWNER, webhook.id) == 2
+        assert await rig.webhooks.redeliver(OWNER, webhook.id) == Redelivery(2)
 
         async def tried_again() -> bool:
             return [letter.attempts for letter in await rig.dead_letters(webhook)] == [4, 4]

@@ -17,6 +17,7 @@ from tests.unit.worker.scripted import Engine
 from sandlot.domain.callers.limits import AllowancesOf, no_allowances
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
@@ -54,6 +55,7 @@ class Scene:
         registrar: Registrar | None = None,
         allowances: AllowancesOf = no_allowances,
         webhooks: WebhookOptions | None = None,
+        tenant_policies: TenantPolicies | None = None,
         **options: Any,
     ) -> OwnWorker:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
@@ -66,6 +68,7 @@ class Scene:
             registrar=registrar,
             allowances=allowances,
             webhooks=webhooks,
+            tenant_policies=tenant_policies,
         )
         self.lives.append(worker)
         return worker

@@ -1,4 +1,4 @@
-"""A worker's environment with a command policy: a sandbox never hears of a command that may not run."""
+"""A worker's command policies, of an environment and of a tenant: a sandbox never hears of a command that may not run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.unit.worker.conftest import Scene
 from sandlot.config.registry.policies import shipped_policy
 from sandlot.domain.errors import ApprovalRequired, PolicyDenied
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.session import CreateSession
 
 Start = Callable[[OwnWorker, str, ExecRequest], Awaitable[object]]
@@ -43,3 +44,23 @@ async def test_the_sandbox_hears_only_of_what_may_run(scene: Scene, way: Start, 
     await way(worker, session.id, ExecRequest("$X", shell=shell, approved=True))
     await way(worker, session.id, ExecRequest("ls", shell=shell))
     assert [known.request.command for known in sandbox.execs.values()] == ["$X", "ls"]
+
+
+@pytest.mark.parametrize("way", [execute, start, in_thread])
+async def test_a_tenants_policy_holds_in_an_environment_without_one(scene: Scene, way: Start) -> None:
+    given: dict[str, str | None] = {}
+    valid = shipped_policy("validation")
+    worker = await scene.start(tenant_policies=TenantPolicies({valid.name: valid}, given.get))
+    assert list(worker.policy_names) == ["validation"]
+    session = (await worker.create_session(CreateSession(thread="t"))).session
+    (sandbox,) = scene.engine.sandboxes.values()
+    given[session.tenant] = "validation"  # while the session is there
+    with pytest.raises(PolicyDenied):
+        await way(worker, session.id, ExecRequest("rm -rf /"))
+    given[session.tenant] = "gone"
+    with pytest.raises(PolicyDenied, match="no such policy"):
+        await way(worker, session.id, ExecRequest("ls"))
+    assert sandbox.execs == {}
+    given[session.tenant] = None
+    await way(worker, session.id, ExecRequest("rm -rf /"))
+    assert [known.request.command for known in sandbox.execs.values()] == ["rm -rf /"]

@@ -14,8 +14,8 @@ from sandlot.domain.callers.keys import parse_key
 from sandlot.domain.callers.limits import CallerLimits
 from sandlot.domain.errors import EngineProblem
 from sandlot.testing.key_suite import KeySuite, a_key
-from sandlot.wire.stored_keys import encode_key
-from sandlot.worker.store.keys import _KEYS, FILE_NAME, SqliteKeys
+from sandlot.wire.stored_keys import encode_key, encode_limits
+from sandlot.worker.store.keys import _KEYS, _TENANTS, FILE_NAME, SqliteKeys
 from sandlot.worker.store.sqlite_file import SqliteFile
 
 
@@ -71,6 +71,21 @@ async def test_a_file_from_before_tenants_had_limits(tmp_path: Path) -> None:
     await keys.set_limits("acme", CallerLimits(sessions=1))
     assert await keys.get(new.key.id) == new.key
     assert (await keys.changes()).limits == {"acme": CallerLimits(sessions=1)}
+    await keys.close()
+
+
+async def test_a_file_from_before_tenants_had_policies(tmp_path: Path) -> None:
+    before, limits = SqliteFile(tmp_path / FILE_NAME, (_KEYS, _TENANTS)), CallerLimits(sessions=1)
+    await before.open()
+    await before._write([("INSERT INTO tenants VALUES ('acme', 1, ?)", (encode_limits(limits),))])
+    await before.close()
+    keys = SqliteKeys(tmp_path)
+    await keys.open()
+    before_it = await keys.changes()
+    assert (before_it.limits, before_it.policies) == ({"acme": limits}, {"acme": None})
+    await keys.set_policy("acme", "validation")
+    after_it = await keys.changes()
+    assert (after_it.limits, after_it.policies) == ({"acme": limits}, {"acme": "validation"})
     await keys.close()
 
 

@@ -1,4 +1,4 @@
-"""All active keys and limits of a ``KeyStore`` in memory, so that no request waits for the store.
+"""All active keys, limits and policies of a ``KeyStore`` in memory, so that no request waits for the store.
 
 A background task asks the store for changes every second. So a key that was revoked anywhere is refused here
 a second later. While the store cannot be reached, the known keys go on working until they expire.
@@ -53,6 +53,7 @@ class KeyRing:
         self._read_only = read_only
         self.shared_limits = shared_limits
         self.limits: dict[str, CallerLimits] = {}  # of tenants that have some of their own
+        self.policies: dict[str, str] = {}  # of tenants that have one
         self.on_end: Callable[[Collection[str]], None] = lambda _: None
         self.clock = clock
         self._active: dict[str, ApiKey] = {}
@@ -138,6 +139,18 @@ class KeyRing:
         own = self.limits.get(tenant)
         return self.shared_limits if own is None else own.or_else(self.shared_limits)
 
+    def policy_of(self, tenant: str) -> str | None:
+        """The name of the tenant's command policy. Raises ``Unavailable`` before the first load, because
+        nobody knows then whether it has one.
+        """
+        if not self._loaded:
+            raise Unavailable(
+                "The server cannot read the tenants' command policies yet. Retry.",
+                retry_after_s=1.0,
+                details={"reason": "policies"},
+            )
+        return self.policies.get(tenant)
+
     # --- changes ------------------------------------------------------------------------------
 
     async def add(self, key: ApiKey) -> None:
@@ -161,6 +174,11 @@ class KeyRing:
         async with self._refreshing:
             await self.store.set_limits(tenant, limits)
             self._take_limits({tenant: limits})
+
+    async def set_policy(self, tenant: str, policy: str | None) -> None:
+        async with self._refreshing:
+            await self.store.set_policy(tenant, policy)
+            self._take_policies({tenant: policy})
 
     # --- the store ----------------------------------------------------------------------------
 
@@ -189,13 +207,15 @@ class KeyRing:
     async def _load_changes(self) -> None:
         keys: list[ApiKey] = []
         limits: dict[str, CallerLimits] = {}
+        policies: dict[str, str | None] = {}
         mark, everything = self._mark, False
         while True:
             changes = await self.store.changes(mark)
             if changes.everything:
-                keys, limits, everything = [], {}, True
+                keys, limits, policies, everything = [], {}, {}, True
             keys += changes.keys
             limits |= changes.limits
+            policies |= changes.policies
             mark = changes.mark
             if not changes.more:
                 break
@@ -203,9 +223,10 @@ class KeyRing:
             await self._revoke_again(keys)
             for key_id in self._active.keys() - {key.id for key in keys}:
                 self._note_end(self._active[key_id])
-            self.limits = {}
+            self.limits, self.policies = {}, {}
         self._take(keys)
         self._take_limits(limits)
+        self._take_policies(policies)
         self._mark, self._loaded = mark, True
 
     async def _revoke_again(self, keys: list[ApiKey]) -> None:
@@ -241,6 +262,13 @@ class KeyRing:
                 self.limits.pop(tenant, None)
             else:
                 self.limits[tenant] = own
+
+    def _take_policies(self, policies: Mapping[str, str | None]) -> None:
+        for tenant, policy in policies.items():
+            if policy is None:
+                self.policies.pop(tenant, None)
+            else:
+                self.policies[tenant] = policy
 
     def _note_end(self, key: ApiKey) -> None:
         """Also for a key that was never active here: a worker admits tokens of keys that it does not know."""

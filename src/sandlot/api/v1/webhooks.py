@@ -14,7 +14,7 @@ from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
 from sandlot.domain.callers.principal import Scope
 from sandlot.domain.errors import Unsupported
-from sandlot.domain.webhooks.webhook import Webhooks
+from sandlot.domain.webhooks.webhook import Progress, Webhooks
 from sandlot.wire.webhook_bodies import (
     CreateWebhookBody,
     DeadLetterPageBody,
@@ -35,8 +35,8 @@ async def _webhooks(connection: HTTPConnection) -> Webhooks:
     webhooks: Webhooks | None = connection.app.state.webhooks
     if webhooks is None:
         raise Unsupported(
-            "This server sends no webhooks. A fleet cannot send any yet. A single server can, unless its "
-            "operator has set SANDLOT_HISTORY=false."
+            "This server sends no webhooks, because it keeps no history. Its operator has set "
+            "SANDLOT_HISTORY=false."
         )
     return webhooks
 
@@ -52,7 +52,7 @@ async def create_webhook(webhooks: Sent, caller: Caller, body: CreateWebhookBody
     `files`.
     """
     webhook = await webhooks.create(caller, body.url, body.events)
-    created = WebhookBody.of(*await webhooks.get(caller, webhook.id))
+    created = WebhookBody.of(webhook, Progress(0))
     headers = {**_NO_STORE, "Location": f"/v1/webhooks/{webhook.id}"}
     return json_response(NewWebhookBody(created, webhook.secret), 201, headers)
 
@@ -92,4 +92,4 @@ async def list_dead_letters(
 @router.post("/{webhook_id}/dead-letters/redeliver", status_code=202, response_model=RedeliverBody)
 async def redeliver_dead_letters(webhooks: Sent, caller: Caller, webhook_id: str) -> Response:
     """Try all dead letters once more, with the same ids. Those that fail again stay in the list."""
-    return json_response(RedeliverBody(await webhooks.redeliver(caller, webhook_id)), 202)
+    return json_response(RedeliverBody.of(await webhooks.redeliver(caller, webhook_id)), 202)

@@ -1,4 +1,4 @@
-"""``tenants list|show|limit``: what tenants may use, and what they use now."""
+"""``tenants list|show|limit|policy``: what tenants may use and do, and what they use now."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sandlot.wire.tenant_bodies import LimitsBody, TenantBody
 
 app = typer.Typer(
-    help="Show what tenants use, and limit it.\n\nA tenant owns sessions. Each API key belongs to one "
-    "(`sandlot keys create --tenant`).",
+    help="Show what tenants use, limit it, and set their command policies.\n\nA tenant owns sessions. "
+    "Each API key belongs to one (`sandlot keys create --tenant`).",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,7 +27,7 @@ _NONE = "none"
 
 @app.command("list")
 def list_tenants(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the tenants that have limits of their own."""
+    """List the tenants that have limits or a policy of their own."""
 
     async def work(server: Administrator) -> list[TenantBody]:
         return [tenant async for tenant in server.tenants()]
@@ -37,7 +37,7 @@ def list_tenants(ctx: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def show(ctx: typer.Context, tenant: Tenant, as_json: Json = False) -> None:
-    """Show what a tenant may use, and what it uses now."""
+    """Show what a tenant may use, what it uses now, and its command policy."""
     _show([with_administrator(ctx, lambda server: server.tenant(tenant))], as_json)
 
 
@@ -75,6 +75,27 @@ def limit(
     _show([with_administrator(ctx, work)], as_json)
 
 
+@app.command()
+def policy(
+    ctx: typer.Context,
+    tenant: Tenant,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="POLICY", help="A policy of the server's registry, or none to take the tenant's away."
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Set the policy that every command of a tenant must pass.
+
+    It applies beside the policy of the session's environment, and the stricter one decides. All servers
+    apply it within 5 seconds.
+    """
+    chosen = None if name == _NONE else name
+    _show([with_administrator(ctx, lambda server: server.set_policy(tenant, chosen))], as_json)
+
+
 def _show(tenants: list[TenantBody], as_json: bool) -> None:
     from sandlot.cli.terminal import display
 
@@ -82,7 +103,7 @@ def _show(tenants: list[TenantBody], as_json: bool) -> None:
         display.print_json(tenants)
         return
     display.print_table(
-        ("TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S"),
+        ("TENANT", "SESSIONS", "CORES", "MEMORY MIB", "COMMANDS", "CREATES/S", "CALLS/S", "POLICY"),
         [
             (
                 tenant.tenant,
@@ -92,6 +113,7 @@ def _show(tenants: list[TenantBody], as_json: bool) -> None:
                 _most(tenant.limits, "execs"),
                 _most(tenant.limits, "creates_per_s"),
                 _most(tenant.limits, "calls_per_s"),
+                tenant.policy or "none",
             )
             for tenant in tenants
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from sandlot.cli.operators.administration import with_administrator
 
 if TYPE_CHECKING:
     from sandlot.client.http.administrator import Administrator
-    from sandlot.wire.webhook_bodies import DeadLetterBody
+    from sandlot.wire.webhook_bodies import DeadLetterPageBody
 
 app = typer.Typer(
     help="Send events to your own servers.\n\nA webhook sends the events of your tenant, signed, as they are "
@@ -83,6 +84,7 @@ def list_webhooks(ctx: typer.Context, as_json: Json = False) -> None:
         ],
         unwrapped="WEBHOOK ID",
     )
+    _note_missing({worker for webhook in webhooks for worker in webhook.missing_workers})
 
 
 @app.command()
@@ -105,10 +107,12 @@ def dead_letters(ctx: typer.Context, webhook: WebhookId, as_json: Json = False) 
     """List the deliveries that were given up."""
     from sandlot.cli.terminal import display
 
-    async def work(server: Administrator) -> list[DeadLetterBody]:
-        return [letter async for letter in server.dead_letters(webhook)]
+    async def work(server: Administrator) -> list[DeadLetterPageBody]:
+        return [page async for page in server.dead_letters(webhook)]
 
-    letters = with_administrator(ctx, work)
+    pages = with_administrator(ctx, work)
+    letters = [letter for page in pages for letter in page.dead_letters]
+    _note_missing({worker for page in pages for worker in page.missing_workers})
     if as_json:
         display.print_json(letters)
         return
@@ -135,5 +139,13 @@ def redeliver(ctx: typer.Context, webhook: WebhookId) -> None:
 
     Those that fail again stay in the list.
     """
-    count = with_administrator(ctx, lambda server: server.redeliver(webhook))
-    print(f"redelivering {count}")
+    started = with_administrator(ctx, lambda server: server.redeliver(webhook))
+    print(f"redelivering {started.redelivering}")
+    _note_missing(started.missing_workers)
+
+
+def _note_missing(workers: Collection[str]) -> None:
+    from sandlot.cli.terminal import display
+
+    if workers:
+        display.note(f"Without what these workers have, which did not answer: {', '.join(sorted(workers))}.")

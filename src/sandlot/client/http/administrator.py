@@ -11,10 +11,9 @@ from sandlot.client.http.service import HttpService
 from sandlot.client.http.transport.request import query, segment
 from sandlot.wire.http_bodies import wire_fields
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
-from sandlot.wire.tenant_bodies import LimitsBody, TenantBody, TenantPageBody
+from sandlot.wire.tenant_bodies import LimitsBody, PolicyBody, TenantBody, TenantPageBody
 from sandlot.wire.webhook_bodies import (
     CreateWebhookBody,
-    DeadLetterBody,
     DeadLetterPageBody,
     NewWebhookBody,
     RedeliverBody,
@@ -64,7 +63,7 @@ class Administrator(HttpService):
         return new
 
     async def tenants(self) -> AsyncIterator[TenantBody]:
-        """Iterate over the tenants that have limits of their own, page by page."""
+        """Iterate over the tenants that have limits or a policy of their own, page by page."""
         async for page in self._pages(_TENANTS, "/v1/tenants", limit=100):
             for tenant in page.tenants:
                 yield tenant
@@ -77,6 +76,12 @@ class Administrator(HttpService):
     async def set_limits(self, name: str, limits: LimitsBody) -> TenantBody:
         body = msgspec.json.encode(wire_fields(limits))
         answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/limits", body, repeatable=True)
+        tenant: TenantBody = self._connection.decode(_TENANT, answer)
+        return tenant
+
+    async def set_policy(self, name: str, policy: str | None) -> TenantBody:
+        body = msgspec.json.encode(PolicyBody(policy))
+        answer = await self._call("PUT", f"/v1/tenants/{segment(name)}/policy", body, repeatable=True)
         tenant: TenantBody = self._connection.decode(_TENANT, answer)
         return tenant
 
@@ -94,19 +99,18 @@ class Administrator(HttpService):
     async def delete_webhook(self, webhook_id: str) -> None:
         await self._call("DELETE", f"/v1/webhooks/{segment(webhook_id)}", None, repeatable=True)
 
-    async def dead_letters(self, webhook_id: str) -> AsyncIterator[DeadLetterBody]:
-        """Iterate over a webhook's dead letters, page by page."""
+    async def dead_letters(self, webhook_id: str) -> AsyncIterator[DeadLetterPageBody]:
+        """Iterate over the pages of a webhook's dead letters."""
         path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters"
         async for page in self._pages(_DEAD_LETTERS, path, limit=1000):
-            for letter in page.dead_letters:
-                yield letter
+            yield page
 
-    async def redeliver(self, webhook_id: str) -> int:
-        """Have all dead letters tried again. Returns how many there are."""
+    async def redeliver(self, webhook_id: str) -> RedeliverBody:
+        """Have all dead letters tried again."""
         path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters/redeliver"
         answer = await self._call("POST", path, None, repeatable=True)
         started: RedeliverBody = self._connection.decode(_REDELIVER, answer)
-        return started.redelivering
+        return started
 
     async def _pages(
         self, decoder: msgspec.json.Decoder[P], path: str, **options: str | int | None

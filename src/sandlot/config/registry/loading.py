@@ -39,6 +39,7 @@ MAX_FILES = 1000  # per folder
 class Registry:
     recipes: Mapping[str, Recipe]
     catalogue: Catalogue
+    policies: Mapping[str, CommandPolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Reg
         name: _recipe(entry, defaults, policies)
         for name, entry in sorted(kinds["environments"].entries.items())
     }
-    return Registry(recipes, _catalogue(recipes, kinds))
+    return Registry(recipes, _catalogue(recipes, kinds), policies)
 
 
 def _folders() -> str:

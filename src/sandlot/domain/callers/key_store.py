@@ -1,4 +1,6 @@
-"""The contract of whatever keeps API keys and tenants' limits: a server's SQLite file, or a fleet's Redis.
+"""The contract of whatever keeps API keys, and the limits and policies of tenants.
+
+That is a server's SQLite file, or a fleet's Redis.
 
 ``testing/key_suite.py`` runs against every implementation.
 """
@@ -18,6 +20,8 @@ from sandlot.domain.errors import Conflict
 MAX_KEYS_OF_TENANT: Final = 1000
 # Tenants with limits of their own. Each process that admits callers keeps all of them in memory.
 MAX_TENANTS_WITH_LIMITS: Final = 10_000
+# Tenants with a command policy of their own. The same holds for them.
+MAX_TENANTS_WITH_POLICY: Final = 10_000
 # Changes in one answer of ``changes``, and uses in one call of ``record_use``.
 CHANGES_AT_ONCE: Final = 500
 # How long an ended key is listed.
@@ -32,7 +36,7 @@ class KeyChanges:
     mark: pass it to the next call of ``changes``.
     everything: whether this begins with the first change, because the store does not know the mark. It may
         have lost its last writes.
-    limits: of tenants, if they were set.
+    limits, policies: of tenants for which one of them was set.
     more: whether there are more changes than ``CHANGES_AT_ONCE``: call again.
     """
 
@@ -40,6 +44,7 @@ class KeyChanges:
     mark: str
     everything: bool = False
     limits: Mapping[str, CallerLimits] = field(default_factory=dict)
+    policies: Mapping[str, str | None] = field(default_factory=dict)
     more: bool = False
 
 
@@ -70,8 +75,12 @@ class KeyStore(Protocol):
         """Set a tenant's limits. ``NO_LIMITS`` takes them away."""
         ...
 
+    async def set_policy(self, tenant: str, policy: str | None) -> None:
+        """Give a tenant the command policy of this name. None takes it away."""
+        ...
+
     async def changes(self, mark: str = "") -> KeyChanges:
-        """Keys and limits that changed after ``mark``. Uses do not count as changes."""
+        """Keys, limits and policies that changed after ``mark``. Uses do not count as changes."""
         ...
 
     async def forget_ended(self, before: float) -> int:
@@ -90,4 +99,11 @@ def too_many_tenants() -> Conflict:
     return Conflict(
         f"{MAX_TENANTS_WITH_LIMITS} tenants have limits of their own, the most that there may be. Set the "
         "limits that most tenants share with SANDLOT_TENANT_LIMITS."
+    )
+
+
+def too_many_policies() -> Conflict:
+    return Conflict(
+        f"{MAX_TENANTS_WITH_POLICY} tenants have a policy of their own, the most that there may be. Give the "
+        "policy that most tenants share to their environments."
     )

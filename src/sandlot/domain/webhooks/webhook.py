@@ -77,6 +77,7 @@ class Progress:
     missed: how many events were deleted before they could be delivered.
     disabled_at: when the receiver said that it is gone; None if it did not.
     dead_letters: how many events were given up.
+    missing_workers: the workers of a fleet that did not answer; what they did is not counted.
     """
 
     cursor_us: int
@@ -88,6 +89,7 @@ class Progress:
     missed: int = 0
     disabled_at: float | None = None
     dead_letters: int = 0
+    missing_workers: tuple[str, ...] = ()
 
     @property
     def state(self) -> WebhookState:
@@ -124,10 +126,26 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Dead letters, oldest first and without their bodies. ``next`` is None on the last page."""
+    """Dead letters, oldest first and without their bodies. ``next`` is None on the last page.
+
+    missing_workers: the workers of a fleet that did not answer; theirs are not in it.
+    """
 
     dead_letters: Sequence[DeadLetter]
     next: str | None = None
+    missing_workers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """Dead letters that are tried again.
+
+    count: how many there are.
+    missing_workers: the workers of a fleet that did not answer; theirs are not tried.
+    """
+
+    count: int
+    missing_workers: tuple[str, ...] = ()
 
 
 class Webhooks(Protocol):
@@ -148,8 +166,8 @@ class Webhooks(Protocol):
         self, caller: Principal, webhook_id: str, *, after: str | None, limit: int
     ) -> DeadLetterPage: ...
 
-    async def redeliver(self, caller: Principal, webhook_id: str) -> int:
-        """Try all dead letters again, each once. Returns how many there are."""
+    async def redeliver(self, caller: Principal, webhook_id: str) -> Redelivery:
+        """Try all dead letters again, each once."""
         ...
 
 
@@ -206,4 +224,20 @@ def too_many_of_tenant() -> Conflict:
 
 
 def too_many() -> Conflict:
-    return Conflict(f"This server has {MAX_WEBHOOKS} webhooks, the most that it can have. Delete some.")
+    return Conflict(f"There are {MAX_WEBHOOKS} webhooks, the most that there can be. Delete some.")
+
+
+def letter_cursor(time_us: int) -> str:
+    """Where a page of dead letters ends: the time of its last event."""
+    return f"{time_us:014x}"
+
+
+def parse_letter_cursor(after: str | None) -> int:
+    if after is None:
+        return 0
+    try:
+        if len(after) == 14:
+            return int(after, 16)
+    except ValueError:
+        pass
+    raise InvalidRequest(f"{after!r:.80} is not a page cursor. Pass the 'next' value of the previous page.")

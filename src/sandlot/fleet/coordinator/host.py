@@ -17,6 +17,7 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.access import AccessTokens
+from sandlot.fleet.coordinator.asked_workers import AskedWorkers
 from sandlot.fleet.coordinator.health import FleetHealth
 from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.operator_requests import FleetOperations
@@ -49,6 +50,7 @@ class CoordinatorHost:
         self._tokens = tokens
         options = options or CoordinatorOptions()
         links = WorkerLinks(tokens.for_member, self._worker_of)
+        self.asked_workers = AskedWorkers(directory, links)
         self._parts = CoordinatorParts(
             directory,
             catalogue,
@@ -57,7 +59,7 @@ class CoordinatorHost:
             SessionLocations(directory, links),
             FleetHealth(directory, options.coordinator_id, options.expected, tokens.signed_with),
             allowances,
-            FleetHistory(directory, links),
+            FleetHistory(directory, links, self.asked_workers),
         )
         self.operations = FleetOperations(directory, links, tokens)
         self._background = BackgroundTasks()

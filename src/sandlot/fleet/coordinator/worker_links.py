@@ -20,10 +20,11 @@ from sandlot.client.http.streams.event_streams import EventStream
 from sandlot.client.http.streams.execution import Dial
 from sandlot.client.http.transport.connection import Connection
 from sandlot.client.http.transport.errors import is_transport_failure
-from sandlot.client.http.transport.request import encode, segment
+from sandlot.client.http.transport.request import encode, query, segment
 from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.errors import (
+    Conflict,
     InvalidRequest,
     LinkInterrupted,
     NotFound,
@@ -40,6 +41,7 @@ from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
 from sandlot.fleet.directory.contract import WorkerRef
 from sandlot.wire.fleet_bodies import EMPTY_BODY, AssignedCreateBody
 from sandlot.wire.request_id import current_request_id
+from sandlot.wire.webhook_bodies import DeadLetterPageBody, RedeliverBody, WebhookBody, WebhookListBody
 
 # Together with CONNECT_TIMEOUT_S shorter than the time for which a client waits for new access.
 GET_READ_S: Final = 2.5
@@ -59,6 +61,9 @@ LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
 MAX_CALLERS: Final = 1024
 
 _EVENTS: Final = msgspec.json.Decoder(EventPage)
+_WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
+_DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
+_REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
 
 SessionCheck = Callable[[str], Awaitable[object]]
 TenantSessionCheck = Callable[[str, str], Awaitable[object]]
@@ -110,6 +115,32 @@ class WorkerLink(HttpService):
             raise Unsupported("This worker runs an older version of Sandlot, without a history.") from error
         page: EventPage = self._connection.decode(_EVENTS, body)
         return page
+
+    async def list_webhooks(self) -> list[WebhookBody]:
+        """How the worker is doing with the webhooks of the caller's tenant. Tries once."""
+        _, body = await self._connection.call_once("GET", "/v1/webhooks", read_timeout_s=GET_READ_S)
+        found: WebhookListBody = self._connection.decode(_WEBHOOKS, body)
+        return found.webhooks
+
+    async def list_dead_letters(self, webhook_id: str, after: str | None, limit: int) -> DeadLetterPageBody:
+        """Those that this worker has. Tries once."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters" + query(after=after, limit=limit)
+        try:
+            _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
+        except NotFound:
+            return DeadLetterPageBody([])  # the worker does not know the webhook yet
+        page: DeadLetterPageBody = self._connection.decode(_DEAD_LETTERS, body)
+        return page
+
+    async def redeliver(self, webhook_id: str) -> int:
+        """Have the worker try its dead letters again. Returns how many it has. Tries once."""
+        path = f"/v1/webhooks/{segment(webhook_id)}/dead-letters/redeliver"
+        try:
+            _, body = await self._connection.call_once("POST", path, EMPTY_BODY, read_timeout_s=GET_READ_S)
+        except (NotFound, Conflict):
+            return 0  # the worker does not know it yet, or its receiver is gone
+        started: RedeliverBody = self._connection.decode(_REDELIVER, body)
+        return started.redelivering
 
     async def create_assigned(self, request: CreateSession, assignment: Assignment) -> Opened:
         """Create a session in the place that the directory assigned.

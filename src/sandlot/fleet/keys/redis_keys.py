@@ -1,4 +1,4 @@
-"""A fleet's API keys and the limits of its tenants, in Redis.
+"""A fleet's API keys, and the limits and policies of its tenants, in Redis.
 
 Each operation is one script. ``scripts/prelude.lua`` describes the keys.
 """
@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandlot.domain.callers import key_store
-from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys, too_many_tenants
+from sandlot.domain.callers.key_store import (
+    CHANGES_AT_ONCE,
+    KeyChanges,
+    too_many_keys,
+    too_many_policies,
+    too_many_tenants,
+)
 from sandlot.domain.callers.keys import ApiKey, KeyPage, ended
 from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.errors import Conflict, Unavailable
@@ -22,8 +28,8 @@ from sandlot.fleet.redis.lua import load_scripts
 from sandlot.wire.stored_keys import decode_key, encode_key, encode_limits, readable_limits
 
 _SCRIPTS: Final = Path(__file__).parent / "scripts"
-# Redis out of memory refuses new keys and limits. It still accepts ends, and forgets keys.
-_REFUSED_WHEN_FULL: Final = frozenset({"add", "limit"})
+# Redis out of memory refuses new keys, limits and policies. It still accepts ends, and forgets keys.
+_REFUSED_WHEN_FULL: Final = frozenset({"add", "limit", "policy"})
 FORGET_AT_ONCE: Final = 100
 # How often to try to end a key that others change at the same time.
 MAX_TRIES: Final = 20
@@ -97,17 +103,25 @@ class RedisKeys:
         if outcome == b"full":
             raise too_many_tenants()
 
+    async def set_policy(self, tenant: str, policy: str | None) -> None:
+        outcome, *_ = await self._run(
+            "policy", tenant=tenant, policy=policy or "", max=key_store.MAX_TENANTS_WITH_POLICY
+        )
+        if outcome == b"full":
+            raise too_many_policies()
+
     async def changes(self, mark: str = "") -> KeyChanges:
         name, _, number = mark.rpartition(":")
         since = int(number) if number.isdecimal() else -1
-        _, found_name, last, everything, more, keys, limits = await self._run(
+        _, found_name, last, everything, more, keys, tenants = await self._run(
             "changes", known=name, since=since, limit=CHANGES_AT_ONCE
         )
         return KeyChanges(
             _keys(keys),
             f"{found_name.decode()}:{last}",
             bool(everything),
-            readable_limits((tenant.decode(), stored) for tenant, stored in limits),
+            readable_limits((tenant.decode(), limits) for tenant, limits, _ in tenants),
+            {tenant.decode(): policy.decode() or None for tenant, _, policy in tenants},
             bool(more),
         )
 

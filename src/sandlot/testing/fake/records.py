@@ -1,4 +1,4 @@
-"""What the fake keeps of a session, how it begins, what its policy lets run, and the pool that it reports."""
+"""What the fake keeps of a session, how it begins, what policies let run, and the pool that it reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.policy.deciding import decide
-from sandlot.domain.policy.refusals import check_decision
+from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.policy.refusals import check_decisions
 from sandlot.domain.session import CreateSession, Predecessor, Session
 from sandlot.domain.session_states import as_unresponsive, resolve_timeout
 from sandlot.testing.fake.computer import FakeComputer
@@ -70,8 +71,12 @@ def full_pool(recipe: Recipe) -> PoolStats:
     return PoolStats(ready=size, making=0, waiting=0, target=size, target_reason="a fake", hits=0)
 
 
-def check_policy(recipe: Recipe, request: ExecRequest) -> None:
-    """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the environment's policy lets it run."""
-    if recipe.policy is not None:
-        decision = decide(recipe.policy, read_request(request.command, request.argv, request.env))
-        check_decision(decision, recipe.policy, approved=request.approved)
+def check_policies(recipe: Recipe, own: CommandPolicy | None, request: ExecRequest) -> None:
+    """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the policies of environment and tenant let it
+    run. ``own``: the tenant's.
+    """
+    applying = {policy.name: policy for policy in (recipe.policy, own) if policy is not None}
+    if applying:
+        reading = read_request(request.command, request.argv, request.env)
+        decided = [(policy, decide(policy, reading)) for policy in applying.values()]
+        check_decisions(decided, approved=request.approved)

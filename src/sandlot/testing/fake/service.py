@@ -24,6 +24,7 @@ from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailab
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.paging import page_of
+from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import (
     Catalogue,
     EnvironmentInfo,
@@ -48,7 +49,7 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
-from sandlot.testing.fake.records import Record, check_policy, full_pool, new_session
+from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
@@ -62,6 +63,7 @@ class FakeService:
         allow_never: bool = True,
         allowances: AllowancesOf = no_allowances,
         worker_id: str = "fake",
+        tenant_policies: TenantPolicies | None = None,
     ) -> None:
         self._principal = OWNER
         self.scripts = Scripts()
@@ -71,6 +73,7 @@ class FakeService:
         self._max_execs = max_execs
         self._allow_never = allow_never
         self._allowances = allowances
+        self._policies = tenant_policies or TenantPolicies()
         self._records: dict[str, Record] = {}
         self._threads: dict[tuple[str, str], Record] = {}
         self._keys: dict[tuple[str, str], Record] = {}
@@ -246,7 +249,8 @@ class FakeService:
 
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
         computer = self._computer(session_id, starts_work=True)
-        check_policy(self._recipes[self._record(session_id).session.environment], request)
+        session = self._record(session_id).session
+        check_policies(self._recipes[session.environment], self._policies.of(session.tenant), request)
         new = not computer.has_exec(request.exec_id)
         if new:
             self._history.check_slots(self._allowances(self._principal))

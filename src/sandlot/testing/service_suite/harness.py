@@ -31,7 +31,9 @@ class ServiceHarness:
     them, the suite skips the cases that need them. ``stranger`` is a client of another tenant that may do
     everything with sandboxes and nothing else; without it, the suite skips the cases with two tenants.
     ``policed`` is an environment with the policy ``policies.POLICY``; without it, the suite skips the cases
-    about policies.
+    about policies. ``give_policy`` gives the client's tenant a policy of the service's registry, which has
+    ``policies.POLICY`` and the shipped ones; None takes it away. Without it, the suite skips the cases about
+    policies of tenants.
     """
 
     client: AsyncClient
@@ -45,6 +47,7 @@ class ServiceHarness:
     thaw: Callable[[str], Awaitable[None]] | None = None
     stranger: AsyncClient | None = None
     policed: str | None = None
+    give_policy: Callable[[str | None], None] | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -71,7 +71,7 @@ class RecordingCases(Cases):
         pieces = [piece async for piece in client.recording(session.id)]
         assert parse_asciicast(b"".join(pieces)) == cast
 
-    async def test_values_of_variables_are_not_recorded(self, client: AsyncClient) -> None:
+    async def test_a_recording_masks_values_of_variables(self, client: AsyncClient) -> None:
         async with client.create(record=True, env={"TOKEN": "of-the-session"}) as session:
             await ok(session, "echo of-the-session $TOKEN $X", env={"X": "of-the-command"})
             # Two writes, so that the value may come in two pieces.

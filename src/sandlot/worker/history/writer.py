@@ -1,14 +1,13 @@
 """Writes events in the background, so that no command waits for the disk.
 
-Events wait in memory for a moment and are written together. A worker that is killed loses those of the last
-``FLUSH_EVERY_S``; what is written is never written again. The memory is bounded: if the disk cannot keep up,
-events are dropped and counted, and how many is recorded as an event.
+Events wait in memory for a moment (``background_writer.GATHER_S``) and are written together. A worker that is
+killed loses those of the last moment; what is written is never written again. The memory is bounded: if the
+disk cannot keep up, events are dropped and counted, and how many is recorded as an event.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
@@ -20,13 +19,13 @@ import structlog
 from sandlot.domain.errors import StorageProblem
 from sandlot.domain.history.events import SERVER_TENANT, Event
 from sandlot.domain.history.positions import US
+from sandlot.worker.background_writer import BackgroundWriter
 from sandlot.worker.history.export import Exporter
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore, OldEvent, Row, row_of, size_of
 
 log = structlog.get_logger("sandlot.history")
 
-FLUSH_EVERY_S: Final = 0.2
 # After a write that failed.
 RETRY_S: Final = 1.0
 # Written in one transaction.
@@ -79,27 +78,18 @@ class HistoryWriter:
         self.dropped = 0
         self.recorded = 0
         self._news: dict[str, asyncio.Event] = {}  # tenant → set by its next event
-        self._work, self._hurry = asyncio.Event(), asyncio.Event()
-        self._flushes: list[asyncio.Future[None]] = []
         self._failing = False
         self.used_bytes = 0
         self._forget_at = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._writer = BackgroundWriter(self._write, idle_s=FORGET_EVERY_S)
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="history writer")
+        self._writer.start("history writer")
 
     async def close(self) -> None:
-        if self._task is None:
+        if not self._writer.started:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * RETRY_S):  # a full disk must not hold up a stop
-                await self.flush()
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        for done in self._flushes:
-            if not done.done():
-                done.set_result(None)
+        await self._writer.stop(within_s=2 * RETRY_S)
         if self._exporter is not None:
             self._exporter.close()
         if self._queue:
@@ -113,7 +103,7 @@ class HistoryWriter:
             return
         self._queue.append(row)
         self._queued_bytes += size
-        self._work.set()
+        self._writer.wake()
         if (news := self._news.pop(event.tenant, None)) is not None:
             news.set()
 
@@ -128,36 +118,9 @@ class HistoryWriter:
 
     async def flush(self) -> None:
         """Wait until everything that was put so far is on disk, or cannot be written now."""
-        if self._task is None or self._task.done():
-            return
-        done = asyncio.get_running_loop().create_future()
-        self._flushes.append(done)
-        self._hurry.set()
-        self._work.set()
-        await done
+        await self._writer.flush()
 
-    async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FORGET_EVERY_S):
-                    await self._work.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_EVERY_S):
-                    await self._hurry.wait()
-            self._work.clear()
-            self._hurry.clear()
-            flushes, self._flushes = self._flushes, []
-            try:
-                failed = not await self._tried()
-            finally:
-                for done in flushes:
-                    if not done.done():
-                        done.set_result(None)
-            if failed:
-                self._work.set()
-                await asyncio.sleep(RETRY_S)
-
-    async def _tried(self) -> bool:
+    async def _write(self) -> float:
         try:
             await self._drain()
             await self._forget()
@@ -165,16 +128,15 @@ class HistoryWriter:
             if not self._failing:
                 log.warning("cannot write the history; will retry", error=error.message)
             self._failing = True
-            return False
+            return RETRY_S
         except Exception:
-            # A writer that one failure stopped would record nothing more, and callers would wait for it.
             log.exception("cannot write the history; will retry")
-            return False
+            return RETRY_S
         self._failing = False
         for tenant, count in self._to_report.items():
             self._on_drop(tenant, count)
         self._to_report.clear()
-        return True
+        return 0.0
 
     async def _drain(self) -> None:
         while self._queue:

@@ -18,6 +18,7 @@ import structlog
 from sandlot.domain.errors import Unsupported
 from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import Session
+from sandlot.worker.background_writer import BackgroundWriter
 from sandlot.worker.recordings.files import Name, RecordingFolder, Step
 from sandlot.worker.recordings.options import RecordingOptions
 from sandlot.worker.recordings.readers import Readers
@@ -27,7 +28,6 @@ from sandlot.worker.sessions.live_session import LiveSession
 log = structlog.get_logger("sandlot.recordings")
 
 FOLDER: Final = "recordings"
-FLUSH_EVERY_S: Final = 0.2
 # Waiting in memory: from when it is written at once, and from when a recording stops.
 HURRY_BYTES: Final = 1024 * 1024
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
@@ -49,29 +49,18 @@ class Recordings:
         self._live: dict[Name, SessionRecording] = {}
         self._changed: dict[SessionRecording, None] = {}  # in the order of their changes
         self._waiting_bytes = 0
-        self._work, self._hurry = asyncio.Event(), asyncio.Event()
-        self._flushes: list[asyncio.Future[None]] = []
         self._remove_at = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._writer = BackgroundWriter(self._write, idle_s=REMOVE_EVERY_S)
         self.readers = Readers()
 
     async def open(self) -> None:
         if self._options.enabled:
             await asyncio.to_thread(self._folder.scan)
-            self._task = asyncio.create_task(self._run(), name="recordings writer")
+            self._writer.start("recordings writer")
 
     async def close(self) -> None:
         await self.readers.close()
-        if self._task is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self._flush()
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        for done in self._flushes:
-            if not done.done():
-                done.set_result(None)
+        await self._writer.stop(within_s=CLOSE_WITHIN_S)
 
     @property
     def figures(self) -> RecordingFigures | None:
@@ -92,7 +81,7 @@ class Recordings:
     def of(self, live_session: LiveSession) -> SessionRecording | None:
         """The recording of a session that has one."""
         session = live_session.session
-        if not session.record or self._task is None:
+        if not session.record or not self._writer.started:
             return None
         name = Name(session.tenant, session.id)
         recording = self._live.get(name)
@@ -119,7 +108,7 @@ class Recordings:
 
     async def read(self, tenant: str, session_id: str) -> AsyncGenerator[bytes, None]:
         """A recording, with everything that was recorded before the call."""
-        await self._flush()
+        await self._writer.flush()
         pieces = self._folder.read(Name(tenant, session_id))
         try:
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
@@ -133,44 +122,18 @@ class Recordings:
     def _on_change(self, recording: SessionRecording, size: int) -> None:
         self._waiting_bytes += size
         self._changed[recording] = None
-        self._work.set()
-        if self._waiting_bytes > HURRY_BYTES:
-            self._hurry.set()
+        self._writer.wake(hurry=self._waiting_bytes > HURRY_BYTES)
         if self._waiting_bytes > MAX_WAITING_BYTES:
             recording.stop(TOO_SLOW)
 
-    async def _flush(self) -> None:
-        """Wait until everything that was recorded so far is on disk, or cannot be written."""
-        if self._task is None or self._task.done():
-            return
-        done = asyncio.get_running_loop().create_future()
-        self._flushes.append(done)
-        self._hurry.set()
-        self._work.set()
-        await done
+    async def _write(self) -> float:
+        try:
+            await self._write_changed()
+        except Exception:
+            log.exception("cannot write recordings")
+        return 0.0
 
-    async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REMOVE_EVERY_S):
-                    await self._work.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_EVERY_S):
-                    await self._hurry.wait()
-            self._work.clear()
-            self._hurry.clear()
-            flushes, self._flushes = self._flushes, []
-            try:
-                await self._write()
-            except Exception:
-                # A writer that one failure stopped would record nothing more, and callers would wait for it.
-                log.exception("cannot write recordings")
-            finally:
-                for done in flushes:
-                    if not done.done():
-                        done.set_result(None)
-
-    async def _write(self) -> None:
+    async def _write_changed(self) -> None:
         batch = [(recording, recording.take()) for recording in self._changed]
         self._changed.clear()
         # Counted until it is written: it is in memory until then.

@@ -1,4 +1,4 @@
-"""A server's API keys and the limits of its tenants, in a SQLite file of their own."""
+"""A server's API keys, and the limits and policies of its tenants, in a SQLite file of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.domain.callers import key_store
-from sandlot.domain.callers.key_store import CHANGES_AT_ONCE, KeyChanges, too_many_keys, too_many_tenants
+from sandlot.domain.callers.key_store import (
+    CHANGES_AT_ONCE,
+    KeyChanges,
+    too_many_keys,
+    too_many_policies,
+    too_many_tenants,
+)
 from sandlot.domain.callers.keys import ApiKey, KeyPage, ended
 from sandlot.domain.callers.limits import NO_LIMITS, CallerLimits
 from sandlot.domain.errors import Conflict, SandlotError
@@ -35,9 +41,10 @@ _TENANTS = """
 CREATE TABLE tenants (name TEXT PRIMARY KEY, change INTEGER NOT NULL, limits BLOB NOT NULL) STRICT;
 CREATE UNIQUE INDEX changes_of_tenants ON tenants (change);
 """
+_POLICIES = "ALTER TABLE tenants ADD COLUMN policy TEXT;"
 _CHANGES = """
-SELECT change, key, used_at, NULL FROM keys WHERE change > ?1
-UNION ALL SELECT change, limits, NULL, name FROM tenants WHERE change > ?1
+SELECT change, key, used_at, NULL, NULL FROM keys WHERE change > ?1
+UNION ALL SELECT change, limits, NULL, name, policy FROM tenants WHERE change > ?1
 ORDER BY change LIMIT ?2
 """
 _OLDEST_ENDED = "SELECT id FROM keys WHERE tenant = ? AND ends_at <= ? ORDER BY ends_at LIMIT 1"
@@ -50,7 +57,7 @@ class SqliteKeys(SqliteFile):
     synchronous = "FULL"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / FILE_NAME, (_KEYS, _TENANTS))
+        super().__init__(folder / FILE_NAME, (_KEYS, _TENANTS, _POLICIES))
 
     async def add(self, key: ApiKey) -> None:
         def work(database: sqlite3.Connection) -> None:
@@ -117,8 +124,24 @@ class SqliteKeys(SqliteFile):
             if limits != NO_LIMITS and count >= key_store.MAX_TENANTS_WITH_LIMITS:
                 raise too_many_tenants()
             database.execute(
-                "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)",
+                "INSERT INTO tenants (name, change, limits) VALUES (?, ?, ?) ON CONFLICT (name) "
+                "DO UPDATE SET change = excluded.change, limits = excluded.limits",
                 (tenant, _next_change(database), encode_limits(limits)),
+            )
+
+        await self._transaction(work)
+
+    async def set_policy(self, tenant: str, policy: str | None) -> None:
+        def work(database: sqlite3.Connection) -> None:
+            [count] = database.execute(
+                "SELECT count(*) FROM tenants WHERE name != ? AND policy IS NOT NULL", (tenant,)
+            ).fetchone()
+            if policy is not None and count >= key_store.MAX_TENANTS_WITH_POLICY:
+                raise too_many_policies()
+            database.execute(
+                "INSERT INTO tenants (name, change, limits, policy) VALUES (?, ?, ?, ?) ON CONFLICT (name) "
+                "DO UPDATE SET change = excluded.change, policy = excluded.policy",
+                (tenant, _next_change(database), encode_limits(NO_LIMITS), policy),
             )
 
         await self._transaction(work)
@@ -137,6 +160,7 @@ class SqliteKeys(SqliteFile):
                 f"{name}:{rows[-1][0] if more else last}",
                 everything,
                 readable_limits((row[3], row[1]) for row in rows if row[3] is not None),
+                {row[3]: row[4] for row in rows if row[3] is not None},
                 more,
             )
 

@@ -20,3 +20,6 @@ class WebhookOptions:
     # How many begin in a second, over all webhooks. Each takes up to 2 ms of the loop that serves
     # commands, so nine tenths of the loop are left for these, however many events there are.
     per_s: float = 50.0
+    # Whether a fleet's coordinators decide which webhooks there are. Then nothing is sent before
+    # ``take`` says which.
+    shared: bool = False

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import Conflict, InvalidRequest, StorageProblem
+from sandlot.domain.errors import Conflict, StorageProblem
 from sandlot.domain.history.events import Event, EventKind
 from sandlot.domain.history.positions import parse_event_id
 from sandlot.domain.webhooks.attempts import Outcome, Verdict
@@ -29,10 +29,13 @@ from sandlot.domain.webhooks.webhook import (
     DeadLetter,
     DeadLetterPage,
     Progress,
+    Redelivery,
     Webhook,
     is_webhook_id,
+    letter_cursor,
     new_webhook,
     no_webhook,
+    parse_letter_cursor,
 )
 from sandlot.worker.history.history import History
 from sandlot.worker.history.store import OldEvent
@@ -80,8 +83,26 @@ class WorkerWebhooks:
         """Open the history first."""
         await self._store.open()
         self._history.read_by(self, await self._store.last_us())
+        if self._options.shared:
+            return  # some may have been deleted meanwhile: ``take`` says which are left
         for webhook, progress in await self._store.all():
             if progress.state != "disabled":
+                self._follow(webhook)
+
+    async def take(self, webhooks: Sequence[Webhook]) -> None:
+        """Serve these webhooks and no others: a fleet's coordinators decide which ones there are."""
+        known = {webhook.id: progress for webhook, progress in await self._store.all()}
+        for webhook_id in known.keys() - {webhook.id for webhook in webhooks}:
+            await self._stop(webhook_id)
+            await self._store.delete(webhook_id)
+        for webhook in webhooks:
+            progress = known.get(webhook.id)
+            if progress is None:
+                # From its creation on, also if this worker learns of it later. Never beyond the newest
+                # event, in case the coordinator's clock is ahead of this one.
+                begin_us = min(int(webhook.created_at * 1_000_000), self._history.newest_us)
+                await self._store.add(webhook, begin_us)
+            if webhook.id not in self._feeds and (progress is None or progress.state != "disabled"):
                 self._follow(webhook)
 
     async def stop(self) -> None:
@@ -126,11 +147,11 @@ class WorkerWebhooks:
         self, caller: Principal, webhook_id: str, *, after: str | None, limit: int
     ) -> DeadLetterPage:
         await self.get(caller, webhook_id)
-        letters = await self._store.dead_letters(webhook_id, _parse_cursor(after), limit + 1)
+        letters = await self._store.dead_letters(webhook_id, parse_letter_cursor(after), limit + 1)
         more = len(letters) > limit
-        return DeadLetterPage(letters[:limit], f"{letters[limit - 1].time_us:014x}" if more else None)
+        return DeadLetterPage(letters[:limit], letter_cursor(letters[limit - 1].time_us) if more else None)
 
-    async def redeliver(self, caller: Principal, webhook_id: str) -> int:
+    async def redeliver(self, caller: Principal, webhook_id: str) -> Redelivery:
         _, progress = await self.get(caller, webhook_id)
         if progress.state == "disabled":
             raise Conflict("This webhook is disabled: its receiver is gone. Create a new webhook.")
@@ -139,7 +160,7 @@ class WorkerWebhooks:
             feed.stale = True
             feed.redeliver.set()
             feed.wake.set()
-        return count
+        return Redelivery(count)
 
     # --- for the history ----------------------------------------------------------------------
 
@@ -294,14 +315,3 @@ def _body(event: Event) -> bytes:
     at = datetime.fromtimestamp(event.at, UTC).isoformat().replace("+00:00", "Z")
     data: dict[str, Any] = {"type": event.kind, "timestamp": at, "data": event}
     return msgspec.json.encode(data)
-
-
-def _parse_cursor(after: str | None) -> int:
-    if after is None:
-        return 0
-    try:
-        if len(after) == 14:
-            return int(after, 16)
-    except ValueError:
-        pass
-    raise InvalidRequest(f"{after!r:.80} is not a page cursor. Pass the 'next' value of the previous page.")

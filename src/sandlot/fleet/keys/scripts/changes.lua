@@ -5,15 +5,16 @@ local goes_on = A.known == numbering or A.known == at_first and since == 0
 local everything = not goes_on or since > last
 if everything then since = -1 end
 local found = call('ZRANGEBYSCORE', P .. ':changed', '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, A.limit)
-local ids, limits = {}, {}
+local ids, tenants = {}, {}
 for i = 1, #found, 2 do
   local tenant = string.match(found[i], '^t:(.*)')
   if tenant then
-    limits[#limits + 1] = {tenant, call('HGET', P .. ':limits', tenant) or ''}
+    local limits = call('HGET', P .. ':limits', tenant) or ''
+    tenants[#tenants + 1] = {tenant, limits, call('HGET', P .. ':policies', tenant) or ''}
   else
     ids[#ids + 1] = found[i]
   end
 end
 local more = #found == 2 * A.limit
 local mark = more and tonumber(found[#found]) or last
-return {'ok', numbering, mark, everything and 1 or 0, more and 1 or 0, with_use(ids, {}), limits}
+return {'ok', numbering, mark, everything and 1 or 0, more and 1 or 0, with_use(ids, {}), tenants}

@@ -4,7 +4,8 @@
 -- <prefix>keys              hash: API key's id -> the key as JSON
 -- <prefix>keys:used         hash: id -> when it was last used
 -- <prefix>keys:limits       hash: tenant -> its limits as JSON
--- <prefix>keys:changed      sorted set: id, or t:<tenant> for its limits -> number of the last change
+-- <prefix>keys:policies     hash: tenant -> the name of its command policy
+-- <prefix>keys:changed      sorted set: id, or t:<tenant> for its limits and policy -> number of the last change
 -- <prefix>keys:ends         sorted set: id -> when it ends or ended
 -- <prefix>keys:all          sorted set, by id;  <prefix>keys:of:<tenant> the same for one tenant
 -- <prefix>keys:meta         hash: name, a random one for this set of keys; changes, how many there were

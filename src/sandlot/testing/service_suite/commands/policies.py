@@ -1,8 +1,8 @@
-"""Command policies: what an environment's policy does to every way of starting a command."""
+"""Command policies: what those of an environment and of a tenant do to every way of starting a command."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -113,3 +113,63 @@ class PolicyCases(Cases):
         policies = {environment.name: environment.policy for environment in catalogue.environments}
         assert policies[service_harness.policed] == "suite"
         assert [name for name, policy in policies.items() if policy] == [service_harness.policed]
+
+    # --- of a tenant --------------------------------------------------------------------------
+
+    @pytest.fixture
+    def give_policy(self, service_harness: ServiceHarness) -> Iterator[Callable[[str | None], None]]:
+        if service_harness.give_policy is None:
+            pytest.skip("this service has no policies of tenants")
+        yield service_harness.give_policy
+        service_harness.give_policy(None)
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_a_tenants_policy_applies_where_the_environment_has_none(
+        self, fresh: AsyncSession, give_policy: Callable[[str | None], None], way: Start
+    ) -> None:
+        give_policy("suite")
+        with pytest.raises(PolicyDenied) as caught:
+            await way(fresh, "rm here", {"approved": True})
+        check_three_fields(caught.value)
+        assert (caught.value.details["policy"], caught.value.details["rule"]) == ("suite", "no-rm")
+        with pytest.raises(ApprovalRequired):
+            await way(fresh, "touch there", {})
+        assert not await fresh.files.exists("there")
+        await way(fresh, "touch there", {"approved": True})
+        give_policy(None)
+        await way(fresh, "rm there", {})
+        assert not await fresh.files.exists("there")
+
+    async def test_a_tenants_policy_is_no_others(
+        self, service_harness: ServiceHarness, give_policy: Callable[[str | None], None]
+    ) -> None:
+        if service_harness.stranger is None:
+            pytest.skip("this service has one tenant")
+        give_policy("suite")
+        async with service_harness.stranger.create() as theirs:
+            assert (await theirs.run("echo > x; rm x")).ok
+
+    async def test_the_stricter_of_both_policies_decides(
+        self, policed: AsyncSession, give_policy: Callable[[str | None], None]
+    ) -> None:
+        give_policy("validation")
+        with pytest.raises(PolicyDenied) as caught:
+            await policed.run("touch x; rm -rf /etc", approved=True)
+        assert caught.value.details["policy"] == "suite"
+        with pytest.raises(PolicyDenied) as caught:
+            await policed.run("touch x; curl example.com | sh", approved=True)
+        assert caught.value.details["policy"] == "validation"
+        assert {each["policy"] for each in caught.value.details["findings"]} == {"validation", "suite"}
+        with pytest.raises(ApprovalRequired) as asked:
+            await policed.run("touch x")
+        assert asked.value.details["policy"] == "suite"
+        assert (await policed.run("touch x", approved=True)).ok
+
+    async def test_a_policy_that_is_missing_lets_nothing_run(
+        self, fresh: AsyncSession, give_policy: Callable[[str | None], None]
+    ) -> None:
+        give_policy("not-in-the-registry")
+        with pytest.raises(PolicyDenied, match="not-in-the-registry") as caught:
+            await fresh.run("true", approved=True)
+        check_three_fields(caught.value)
+        assert (caught.value.retryable, caught.value.may_have_executed) == (False, False)

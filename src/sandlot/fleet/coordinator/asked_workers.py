@@ -1,0 +1,85 @@
+"""Asks all workers of a fleet the same, within a bound, and goes on without those that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import structlog
+
+from sandlot.domain.callers.principal import Principal
+from sandlot.domain.errors import SandlotError, Unavailable, Unsupported
+from sandlot.fleet.coordinator.worker_links import WorkerLink, WorkerLinks
+from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
+
+log = structlog.get_logger("sandlot.coordinator")
+
+T = TypeVar("T")
+
+# Workers that one question goes to at the same time.
+AT_ONCE: Final = 16
+# Seconds for one worker to answer, and for all of them. Those that take longer are named as missing.
+WORKER_WITHIN_S: Final = 3.0
+ALL_WITHIN_S: Final = 10.0
+# How long the list of workers is used.
+FRESH_S: Final = 1.0
+
+
+class AskedWorkers:
+    def __init__(self, directory: Directory, links: WorkerLinks) -> None:
+        self._directory = directory
+        self._links = links
+        self._workers: Sequence[WorkerRef] = ()
+        self._listed_at = float("-inf")
+
+    async def all(self) -> Sequence[WorkerRef]:
+        if time.monotonic() - self._listed_at >= FRESH_S:
+            try:
+                self._workers = [status.ref for status in await self._directory.workers()]
+            except Unavailable:
+                # While the directory is down, the workers that were known answer.
+                if not self._workers:
+                    raise
+            self._listed_at = time.monotonic()
+        return self._workers
+
+    async def ask(
+        self,
+        workers: Sequence[WorkerRef],
+        principal: Principal,
+        question: Callable[[WorkerLink], Awaitable[T]],
+    ) -> dict[str, T | None]:
+        """Each worker's answer in the caller's name, by the worker's id. None: it did not answer.
+
+        Raises ``Unsupported`` if all workers that were asked do.
+        """
+        slots = asyncio.Semaphore(AT_ONCE)
+        answers: dict[str, T | None] = dict.fromkeys(worker.id for worker in workers)
+        refusals: list[Unsupported] = []
+
+        async def ask(worker: WorkerRef) -> None:
+            async with slots:
+                try:
+                    async with asyncio.timeout(WORKER_WITHIN_S):
+                        answers[worker.id] = await question(await self._links.to(worker, principal))
+                except Unsupported as error:
+                    refusals.append(error)
+                except (SandlotError, TimeoutError) as error:
+                    log.info("a worker's answer is missing", worker=worker.id, error=str(error))
+
+        # One that is gone is named as missing without being asked: it would only cost time.
+        asking = [
+            asyncio.create_task(ask(worker)) for worker in workers if worker.state is not WorkerState.GONE
+        ]
+        try:
+            if asking:
+                await asyncio.wait(asking, timeout=ALL_WITHIN_S)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        if refusals and len(refusals) == len(asking):
+            raise refusals[0]
+        return answers

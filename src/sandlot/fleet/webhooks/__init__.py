@@ -1,0 +1,1 @@
+"""The webhooks of a fleet, in Redis."""
