@@ -11,7 +11,7 @@ import multiprocessing
 import time
 from contextlib import suppress
 
-from bench.callers.tenants import ADMINISTRATOR, new_key
+from bench.callers.tenants import ADMINISTRATOR, new_key, sessions_of
 from bench.rig import Bar, ProcessorTime, p50, progress, report_bars
 from bench.server import serving
 from sandlot import AsyncClient, AsyncSession
@@ -71,7 +71,7 @@ async def measured(client: AsyncClient, session: AsyncSession, rounds: int) -> d
 
 
 async def measure(rounds: int) -> tuple[dict[str, float], dict[str, float], int]:
-    async with serving(pool_size=POOL, pool_min=POOL, api_key=ADMINISTRATOR) as server:
+    async with serving(pool_size=POOL, min_pool_size=POOL, api_key=ADMINISTRATOR) as server:
         noisy = await new_key(server.url, "noisy", LIMITS)
         quiet = await new_key(server.url, "quiet")
         async with AsyncClient(server.url, api_key=quiet) as client:
@@ -84,11 +84,7 @@ async def measure(rounds: int) -> tuple[dict[str, float], dict[str, float], int]
             try:
                 await asyncio.sleep(5)
                 flooded = await measured(client, session, rounds)
-                async with AsyncClient(server.url, api_key=noisy) as other:
-                    try:
-                        count = len([one async for one in other.sessions()])
-                    except SandlotError:  # its rate is used up, which is what is wanted
-                        count = -1
+                count = await sessions_of(server.url, "noisy")
             finally:
                 neighbour.kill()
                 neighbour.join()

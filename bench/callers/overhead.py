@@ -39,8 +39,8 @@ async def one_exec(session: AsyncSession) -> float:
 
 async def measure(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     async with (
-        serving(pool_size=POOL, pool_min=POOL, history="false") as plain,
-        serving(pool_size=POOL, pool_min=POOL, api_key=ADMINISTRATOR, tenant_limits=LIMITS) as keyed,
+        serving(pool_size=POOL, min_pool_size=POOL, history="false") as plain,
+        serving(pool_size=POOL, min_pool_size=POOL, api_key=ADMINISTRATOR, tenant_limits=LIMITS) as keyed,
     ):
         key = await new_key(keyed.url, "acme")
         async with AsyncClient(plain.url) as without, AsyncClient(keyed.url, api_key=key) as with_limits:

@@ -18,3 +18,11 @@ async def new_key(url: str, tenant: str, limits: LimitsBody | None = None) -> st
         return (await administrator.create_key(CreateKeyBody("benchmark", tenant=tenant))).secret
     finally:
         await administrator.close()
+
+
+async def sessions_of(url: str, tenant: str) -> int:
+    administrator = Administrator(url, ADMINISTRATOR)
+    try:
+        return (await administrator.tenant(tenant)).use.sessions
+    finally:
+        await administrator.close()

@@ -279,8 +279,12 @@ async def test_a_receiver_that_is_gone_disables_it_once_each_worker_knows(fleet:
                 return (await fleet.webhooks.get(OWNER, webhook.id))[1].state == state
 
             await eventually(is_so, 20)
+            if name == "w1":
+                assert (await fleet.webhooks.redeliver(OWNER, webhook.id)).count == 0
         await fleet.refresh()
         assert len(receiver.requests) == 2
+        with pytest.raises(Conflict, match="disabled"):
+            await fleet.webhooks.redeliver(OWNER, webhook.id)
 
 
 async def test_a_worker_creates_and_deletes_none(fleet: Fleet) -> None:

@@ -34,7 +34,9 @@ class Parsed:
 
 def parse(text: str) -> Parsed:
     source = text.encode("utf-8", "surrogatepass")
-    tree = _parser().parse(source)
+    # Where the text ends inside a pipe, the parser tries much before it gives up on more; a line break tells
+    # it that there is none. Behind a "\\" it would mean something else.
+    tree = _parser().parse(source if source.endswith((b"\n", b"\\")) else source + b"\n")
     shown = (text[:SHOWN_CHARACTERS],)
     doubts = []
     if tree.root_node.has_error:

@@ -13,7 +13,7 @@ from sandlot.bash import nodes
 from sandlot.bash.budget import Budget
 from sandlot.bash.heredocs import Heredoc, read_heredoc
 from sandlot.bash.variables import HIDDEN_IN_QUOTES, declared, variable
-from sandlot.bash.words import WordReader, is_hiding, is_hiding_in_quotes, node_text
+from sandlot.bash.words import WordReader, is_hiding, is_hiding_in_quotes, node_text, plain_words
 from sandlot.bash.wrappers import NOTHING, Runs, as_script, what_runs
 from sandlot.domain.policy.commands import (
     UNKNOWN,
@@ -179,25 +179,11 @@ class Walk:
     def _command(self, node: Node, redirects: Sequence[Node], upstream: Programs) -> Programs:
         self._budget.enter()
         reader = WordReader()
-        words: list[Word] = []
         own_redirects = list(redirects)
+        words = plain_words(node)
         feeding: Programs = ()
-        self._check_gaps(node)
-        for child in node.children:
-            kind = child.type
-            if kind == "word":  # most are
-                words += reader.words(child)
-            elif kind == "variable_assignment":
-                feeding += self.visit(child, ())
-            elif not child.is_named:
-                if kind != "$":  # of $"…"
-                    words.append(Word(kind, kind))
-            elif kind in nodes.REDIRECTS:
-                own_redirects.append(child)
-            elif kind == "subshell":
-                feeding += self.visit(child, upstream)
-            elif kind != "comment":
-                words += reader.words(child)
+        if words is None:
+            words, feeding = self._words(node, reader, own_redirects, upstream)
         inputs: list[Word | None] = []
         if self._piped is not None:
             # How a program prints its arguments is its own affair: they are looked into, and stay unclear.
@@ -218,6 +204,30 @@ class Walk:
             behind += self.visit(statement, upstream + programs + nested + behind)
         self._budget.leave()
         return feeding + nested + programs + behind
+
+    def _words(
+        self, node: Node, reader: WordReader, redirects: list[Node], upstream: Programs
+    ) -> tuple[list[Word], Programs]:
+        """The words of a command, and what runs for its assignments. Adds the command's own redirections."""
+        words: list[Word] = []
+        feeding: Programs = ()
+        self._check_gaps(node)
+        for child in node.children:
+            kind = child.type
+            if kind == "word":  # most are
+                words += reader.words(child)
+            elif kind == "variable_assignment":
+                feeding += self.visit(child, ())
+            elif not child.is_named:
+                if kind != "$":  # of $"…"
+                    words.append(Word(kind, kind))
+            elif kind in nodes.REDIRECTS:
+                redirects.append(child)
+            elif kind == "subshell":
+                feeding += self.visit(child, upstream)
+            elif kind != "comment":
+                words += reader.words(child)
+        return words, feeding
 
     def _check_gaps(self, node: Node) -> None:
         if why := nodes.misread_gap(node):

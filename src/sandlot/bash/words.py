@@ -20,6 +20,8 @@ _BLANK: Final = re.compile(r"[ \t\n]")
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 # Most words: nothing in them has a meaning of its own.
 _SIMPLE: Final = re.compile(r"[\w./:=@%+-]{1,200}")
+# A command of such words, with one blank between two. Its first word is no assignment.
+_PLAIN_COMMAND: Final = re.compile(rb"[\w./:@%+-]+(?: [\w./:=@%+-]+)*")
 _MARKS: Final = {"*": WILDCARD, "?": WILDCARD, "[": BRACKET, "{": OPEN, "}": CLOSE, ",": COMMA}
 _SPECIAL: Final = re.compile(r"\\(.)|([*?\[{},])", re.DOTALL)
 _IN_QUOTES: Final = re.compile(r"\\([$`\"\\\n])", re.DOTALL)
@@ -140,6 +142,17 @@ class WordReader:
             self.doubts.append("has a substitution that the parser does not see")
         text = raw.decode("utf-8", "surrogateescape")
         return _IN_QUOTES.sub(lambda found: found[1].replace("\n", ""), text) if "\\" in text else text
+
+
+def plain_words(command: Node) -> list[Word] | None:
+    """The words of a command in which no character has a meaning of its own; None for other commands.
+
+    Bash and the parser cannot disagree about these, and most commands are so: this makes them quick to read.
+    """
+    raw = command.text or b""
+    if len(raw) > MAX_SOURCE_CHARACTERS or not _PLAIN_COMMAND.fullmatch(raw):
+        return None
+    return [Word(text, text) for text in raw.decode("ascii").split(" ")]
 
 
 def node_text(node: Node) -> str:

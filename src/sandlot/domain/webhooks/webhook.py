@@ -216,6 +216,10 @@ def no_webhook() -> NotFound:
     return NotFound("There is no webhook with this id. `sandlot webhooks list` shows the ids.")
 
 
+def receiver_gone() -> Conflict:
+    return Conflict("This webhook is disabled: its receiver is gone. Create a new webhook.")
+
+
 def too_many_of_tenant() -> Conflict:
     return Conflict(
         f"This tenant has {MAX_WEBHOOKS_OF_TENANT} webhooks, the most that one may have. Delete one, or add "

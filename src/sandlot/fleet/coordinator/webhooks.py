@@ -22,6 +22,7 @@ from sandlot.domain.webhooks.webhook import (
     new_webhook,
     no_webhook,
     parse_letter_cursor,
+    receiver_gone,
 )
 from sandlot.fleet.coordinator.asked_workers import AskedWorkers
 
@@ -100,7 +101,9 @@ class FleetWebhooks:
         return DeadLetterPage(page_of, letter_cursor(last_us), _missing(answers))
 
     async def redeliver(self, caller: Principal, webhook_id: str) -> Redelivery:
-        await self._own(caller, webhook_id)
+        _, progress = await self.get(caller, webhook_id)
+        if progress.state == "disabled":
+            raise receiver_gone()
         answers = await self._asked.ask(
             await self._asked.all(), caller, lambda link: link.redeliver(webhook_id)
         )

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import Conflict, StorageProblem
+from sandlot.domain.errors import StorageProblem
 from sandlot.domain.history.events import Event, EventKind
 from sandlot.domain.history.positions import parse_event_id
 from sandlot.domain.webhooks.attempts import Outcome, Verdict
@@ -36,6 +36,7 @@ from sandlot.domain.webhooks.webhook import (
     new_webhook,
     no_webhook,
     parse_letter_cursor,
+    receiver_gone,
 )
 from sandlot.worker.history.history import History
 from sandlot.worker.history.store import OldEvent
@@ -154,7 +155,7 @@ class WorkerWebhooks:
     async def redeliver(self, caller: Principal, webhook_id: str) -> Redelivery:
         _, progress = await self.get(caller, webhook_id)
         if progress.state == "disabled":
-            raise Conflict("This webhook is disabled: its receiver is gone. Create a new webhook.")
+            raise receiver_gone()
         count = await self._store.mark_due(webhook_id)
         if (feed := self._feeds.get(webhook_id)) is not None:
             feed.stale = True
