@@ -1,4 +1,5 @@
-// sandlot-agent is PID 1 of every sandbox ("init"), and the helper that touches its files as its user ("files").
+// sandlot-agent is PID 1 of every sandbox ("init"), and the helpers that work as its user: one touches its files
+// ("files"), one carries its connections ("net").
 package main
 
 import (
@@ -20,7 +21,8 @@ import (
 
 const (
 	socketPath = "/.sandlot/link/host/agent.sock"
-	helperFD   = 3
+	linkFD     = 3 // of a helper
+	keeperFD   = 4 // of the net helper
 )
 
 func main() {
@@ -28,39 +30,55 @@ func main() {
 		serveFiles(os.Args[2])
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == "net" {
+		serveNet()
+		return
+	}
 	if len(os.Args) == 2 && os.Args[1] == "version" {
 		fmt.Println(link.Version)
 		return
 	}
 	if len(os.Args) != 2 || os.Args[1] != "init" {
-		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | version")
+		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | version")
 		os.Exit(2)
 	}
 	if err := walls.Harden(); err != nil {
 		fmt.Fprintln(os.Stderr, "sandlot-agent:", err)
 		os.Exit(1) // never run without the walls
 	}
-	a := &agent{dialer: link.NewDialer(socketPath), began: time.Now()}
+	a := &agent{dialer: link.NewDialer(socketPath), began: time.Now(), keeper: ports.NewKeeper()}
 	a.dialer.Forever(a.serve)
 }
 
 func serveFiles(workspace string) {
 	walls.HideHelper()
-	file := os.NewFile(helperFD, "link")
+	_ = files.Serve(inherited(linkFD), workspace) // the link's end is the helper's, whatever ended it
+}
+
+func serveNet() {
+	walls.HideHelper()
+	_ = ports.Serve(inherited(linkFD), inherited(keeperFD)) // as above
+}
+
+// inherited is a connection that PID 1 has handed over.
+func inherited(fd uintptr) *net.UnixConn {
+	file := os.NewFile(fd, "inherited")
 	conn, err := net.FileConn(file)
 	file.Close()
 	if err != nil {
 		os.Exit(1)
 	}
-	_ = files.Serve(conn, workspace) // the link's end is the helper's, whatever ended it
+	return conn.(*net.UnixConn)
 }
 
 type agent struct {
-	dialer   *link.Dialer
-	began    time.Time
-	once     sync.Once
-	registry *exec.Registry
-	opening  sync.Mutex // one files link is made at a time
+	dialer    *link.Dialer
+	began     time.Time
+	once      sync.Once
+	workspace string
+	registry  *exec.Registry
+	keeper    *ports.Keeper
+	opening   sync.Mutex // one link of a helper is made at a time
 }
 
 // settle is done at first contact, before any command runs.
@@ -69,6 +87,7 @@ func (a *agent) settle(setup *link.Setup) {
 		fmt.Fprintln(os.Stderr, "sandlot-agent: the workspace cannot be given to its user:", err)
 		os.Exit(1) // with it goes the sandbox; nobody has it yet
 	}
+	a.workspace = setup.Workspace
 	a.registry = exec.NewRegistry(*setup, os.Environ())
 }
 
@@ -78,8 +97,8 @@ func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
 	ops := a.registry.Ops()
 	ops["info"] = a.info
 	ops["files.open"] = a.openFiles
-	var l *mux.Link
-	l = mux.New(conn, mux.Agent, func(s *mux.Stream) {
+	ops["net.open"] = a.openNet
+	l := mux.New(conn, mux.Agent, func(s *mux.Stream) {
 		procs.Hurry()
 		var q struct {
 			Op string `json:"op"`
@@ -89,9 +108,7 @@ func (a *agent) serve(conn *net.UnixConn, setup *link.Setup) {
 			return
 		}
 		var err error
-		if q.Op == "port.listen" {
-			err = ports.ServeListen(l, s)
-		} else if serve := ops[q.Op]; serve != nil {
+		if serve := ops[q.Op]; serve != nil {
 			err = serve(s)
 		} else {
 			s.Reset("unsupported", "no such operation: "+q.Op)
@@ -115,15 +132,36 @@ func (a *agent) info(s *mux.Stream) error {
 	return nil
 }
 
-// openFiles connects a second link and hands it to a helper that runs as the sandbox user.
+// openFiles gives the worker a link to a helper that touches files.
 func (a *agent) openFiles(s *mux.Stream) error {
+	return a.openHelper(s, link.RoleFiles, nil, a.workspace)
+}
+
+// openNet gives the worker a link to a helper that carries connections, and the helper a way to borrow listening
+// sockets, since PID 1 keeps them.
+func (a *agent) openNet(s *mux.Stream) error {
+	return a.openHelper(s, link.RoleNet, a.keeper.Lend)
+}
+
+// openHelper connects a link in the given role and hands it, with what lend returns, to a helper that runs as the
+// sandbox user.
+func (a *agent) openHelper(s *mux.Stream, role string, lend func() (*os.File, error), arguments ...string) error {
 	a.opening.Lock()
 	defer a.opening.Unlock()
-	conn, setup, err := a.dialer.Dial(link.RoleFiles)
+	conn, _, err := a.dialer.Dial(role)
 	if err != nil {
-		return err
+		return &exec.Refusal{Code: "interrupted", Message: "the " + role + " link could not be dialled: " + err.Error()}
 	}
 	defer conn.Close()
+	if err := a.startHelper(conn, role, lend, arguments); err != nil {
+		message := "the helper of the " + role + " link could not be started: " + err.Error()
+		return &exec.Refusal{Code: "resource_exhausted", Message: message}
+	}
+	s.Reply(struct{}{})
+	return nil
+}
+
+func (a *agent) startHelper(conn *net.UnixConn, role string, lend func() (*os.File, error), arguments []string) error {
 	file, err := conn.File()
 	if err != nil {
 		return err
@@ -139,10 +177,13 @@ func (a *agent) openFiles(s *mux.Stream) error {
 		return err
 	}
 	descriptors := []uintptr{null.Fd(), null.Fd(), null.Fd(), file.Fd()}
-	err = a.registry.StartHelper(path, []string{"sandlot-agent", "files", setup.Workspace}, descriptors, func() {})
-	if err != nil {
-		return &exec.Refusal{Code: "resource_exhausted", Message: "the file helper could not be started: " + err.Error()}
+	if lend != nil {
+		lent, err := lend()
+		if err != nil {
+			return err
+		}
+		defer lent.Close()
+		descriptors = append(descriptors, lent.Fd())
 	}
-	s.Reply(struct{}{})
-	return nil
+	return a.registry.StartHelper(path, append([]string{"sandlot-agent", role}, arguments...), descriptors, func() {})
 }

@@ -1,6 +1,5 @@
-// Package files serves the `files` link: file operations, archives and connections to ports inside, as
-// docs/reference/agent-protocol.md says. It runs in a helper process under the sandbox user's id and without
-// capabilities, so the kernel decides what a request may touch; the care taken here is for correctness under user
+// Package files serves the `files` link: file operations and archives, as docs/reference/agent-protocol.md says. It
+// runs in a helper process under the sandbox user's id and without capabilities, so the kernel decides what a request may touch; the care taken here is for correctness under user
 // code that swaps links and folders meanwhile, and for memory: whatever a folder, file or tar holds, what is kept
 // of it is bounded by a constant.
 package files
@@ -9,14 +8,12 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"sandlot.dev/agent/internal/files/failure"
 	"sandlot.dev/agent/internal/files/paths"
 	"sandlot.dev/agent/internal/mux"
-	"sandlot.dev/agent/internal/ports"
 )
 
 // graceOnEnd is how long Serve waits for operations to remove their temporary files.
@@ -42,57 +39,21 @@ var operations = map[string]func(*call) error{
 	"file.watch":    (*call).watch,
 	"archive.read":  (*call).archiveRead,
 	"archive.write": (*call).archiveWrite,
-	"port.connect":  func(c *call) error { ports.Connect(c.stream); return nil },
-}
-
-// running counts the calls being served, so that the process does not end under one that must still clean up.
-type running struct {
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup
-}
-
-func (r *running) enter() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return false
-	}
-	r.calls.Add(1)
-	return true
-}
-
-// finish lets no call in any more and waits for those inside, for a bounded time.
-func (r *running) finish(limit time.Duration) {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	idle := make(chan struct{})
-	go func() {
-		r.calls.Wait()
-		close(idle)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C: // a call stuck in the kernel; the process ends and takes it along
-	}
 }
 
 // Serve serves a link whose handshake is over until it ends, and says why it ended. Relative paths in requests are
 // meant from workspace, an absolute path.
 func Serve(conn io.ReadWriteCloser, workspace string) error {
-	var active running
+	var calls mux.Calls
 	link := mux.New(conn, mux.Agent, func(s *mux.Stream) {
-		if !active.enter() {
+		if !calls.Enter() {
 			return
 		}
-		defer active.calls.Done()
+		defer calls.Leave()
 		serve(&call{stream: s, workspace: workspace})
 	})
 	err := link.Run()
-	active.finish(graceOnEnd)
+	calls.Finish(graceOnEnd)
 	return err
 }
 

@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	Major, Minor     = 1, 1 // 1.1: exec.start has merge
+	Major, Minor     = 1, 2 // 1.1: exec.start has merge; 1.2: ports have a link of their own
 	handshakeTimeout = 10 * time.Second
 	redialFirst      = 10 * time.Millisecond
 	redialMax        = 2 * time.Second // a restarted worker has its agents back within this; hundreds that wait must cost little
 	RoleCore         = "core"
 	RoleFiles        = "files"
+	RoleNet          = "net"
 )
 
 // Version is set by the build.

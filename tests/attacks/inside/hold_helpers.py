@@ -1,4 +1,4 @@
-"""Runs inside a sandbox: tries to get hold of each file helper's memory before it can hide it, and says how often it did."""
+"""Runs inside a sandbox: tries to get hold of each helper's memory before it can hide it, and says how often it did."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ while time.monotonic() < deadline:
             continue
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"files" not in file.read().split(b"\0")[:2]:
+                if not {b"files", b"net"} & set(file.read().split(b"\0")[:2]):
                     continue
         except OSError:
             continue

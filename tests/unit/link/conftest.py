@@ -158,16 +158,24 @@ class Scene:
         self.peers.append(peer)
         return peer
 
-    async def core(self) -> Peer:
-        peer = await (await self.dial()).shake_hands(known=not self.link.first_contact)
+    async def core(self, **changes: Any) -> Peer:
+        """``changes``: to the agent's HELLO."""
+        peer = await (await self.dial()).shake_hands(known=not self.link.first_contact, **changes)
         await self.link.wait_ready()
         return peer
 
     async def files(self, core: Peer) -> Peer:
         """Serves one files.open."""
+        return await self._helper(core, "files")
+
+    async def net(self, core: Peer) -> Peer:
+        """Serves one net.open."""
+        return await self._helper(core, "net")
+
+    async def _helper(self, core: Peer, role: str) -> Peer:
         stream, request = await core.request()
-        assert request["op"] == "files.open"
-        peer = await (await self.dial()).shake_hands(role="files")
+        assert request == {"op": f"{role}.open"}
+        peer = await (await self.dial()).shake_hands(role=role)
         core.answer(stream, {})
         return peer
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, SandboxQuarantined
-from sandlot.providers.link import link as link_module
+from sandlot.providers.link import helper_link
 from sandlot.providers.link.link import AgentLink
 from sandlot.wire.frames import Kind, encode
 
@@ -76,7 +76,7 @@ async def test_one_caller_that_gives_up_does_not_spoil_it_for_others(scene) -> N
 
 
 async def test_dead_helper_is_replaced(scene, monkeypatch) -> None:
-    monkeypatch.setattr(link_module, "FILES_TIMEOUT_S", 1.0)  # for the one that nobody starts in its place
+    monkeypatch.setattr(helper_link, "OPEN_TIMEOUT_S", 1.0)  # for the one that nobody starts in its place
     core = await scene.core()
     for _ in range(2):
         asking = asyncio.create_task(scene.agent.files.stat("a"))
@@ -88,7 +88,7 @@ async def test_dead_helper_is_replaced(scene, monkeypatch) -> None:
 
 
 async def test_files_link_that_never_comes(scene, monkeypatch) -> None:
-    monkeypatch.setattr(link_module, "FILES_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(helper_link, "OPEN_TIMEOUT_S", 0.02)
     core = await scene.core()
     asking = asyncio.create_task(scene.agent.files.stat("a"))
     number, _ = await core.request()
@@ -99,12 +99,12 @@ async def test_files_link_that_never_comes(scene, monkeypatch) -> None:
 
 async def test_broken_rules_on_files_cost_the_link_then_the_sandbox(scene) -> None:
     core = await scene.core()
-    for turn in range(link_module.MAX_FILES_VIOLATIONS):
+    for turn in range(helper_link.MAX_VIOLATIONS):
         asking = asyncio.create_task(scene.agent.files.stat("a"))
         helper = await scene.files(core)
         number, _ = await helper.request()
         helper.answer(number, {"entry": {**ENTRY, "size": -1}})
-        last = turn == link_module.MAX_FILES_VIOLATIONS - 1
+        last = turn == helper_link.MAX_VIOLATIONS - 1
         with pytest.raises(SandboxQuarantined if last else LinkInterrupted):
             await asking
     await core.eof()

@@ -223,7 +223,7 @@ async def test_broken_link_ends_every_stream(scene) -> None:
 
 
 async def test_too_many_streams_are_busy(scene, monkeypatch) -> None:
-    monkeypatch.setattr(mux_module, "MAX_STREAMS", 2)
+    monkeypatch.setattr("sandlot.providers.link.link.LIMITS", mux_module.MuxLimits(streams=2))
     peer = await scene.core()
     mux = await scene.link.core()
     held = [await mux.open({"op": "x"}) for _ in range(2)]

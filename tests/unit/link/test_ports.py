@@ -1,4 +1,4 @@
-"""Connections into the sandbox, and out of it to a listener of ours."""
+"""Connections into the sandbox, and how they end."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import asyncio
 
 import pytest
 
-from sandlot.domain.errors import InvalidRequest, LinkInterrupted, NotFound, SandboxQuarantined
+from sandlot.domain.errors import Busy, InvalidRequest, LinkInterrupted, NotFound
+from sandlot.providers.link import mux as mux_module
 from sandlot.providers.link import ports
-from sandlot.wire.frames import Kind
+from sandlot.wire.frames import MAX_DATA_BYTES, Kind
+
+CONNECT = {"op": "port.connect", "network": "tcp", "address": "127.0.0.1:80"}
 
 
-async def connected(scene, core) -> tuple:
+async def connected(scene, core=None) -> tuple:
     connecting = asyncio.create_task(scene.agent.connect("127.0.0.1:80"))
-    helper = await scene.files(core)
+    helper = await scene.net(core or await scene.core())
     number, request = await helper.request()
-    assert request == {"op": "port.connect", "network": "tcp", "address": "127.0.0.1:80"}
+    assert request == CONNECT
     helper.message(number, {"connected": True})
     return helper, number, await connecting
 
 
 async def test_connection_carries_bytes_both_ways(scene) -> None:
-    helper, number, stream = await connected(scene, await scene.core())
+    helper, number, stream = await connected(scene)
     await stream.send(b"GET")
     assert (await helper.until(Kind.DATA)).body == b"GET"
     helper.data(number, b"200", offset=0)
@@ -33,13 +36,23 @@ async def test_connection_carries_bytes_both_ways(scene) -> None:
     assert (await helper.until(Kind.DATA)).offset == 3
     await stream.send_end()
     await helper.until(Kind.END)
-    assert (await scene.link.files())._streams == {}
+    assert (await scene.link.net())._streams == {}
+
+
+async def test_older_agent_connects_on_its_files_link(scene) -> None:
+    core = await scene.core(protocol=[1, 1])
+    connecting = asyncio.create_task(scene.agent.connect("127.0.0.1:80"))
+    helper = await scene.files(core)
+    number, request = await helper.request()
+    assert request == CONNECT
+    helper.message(number, {"connected": True})
+    (await connecting).abort()
 
 
 async def test_refused_connection(scene) -> None:
     core = await scene.core()
     connecting = asyncio.create_task(scene.agent.connect("127.0.0.1:81"))
-    helper = await scene.files(core)
+    helper = await scene.net(core)
     number, _ = await helper.request()
     helper.reset(number, "refused")
     with pytest.raises(NotFound):
@@ -48,85 +61,88 @@ async def test_refused_connection(scene) -> None:
         await scene.agent.connect("x", network="udp")
 
 
-async def test_closed_connection_is_reset(scene) -> None:
-    helper, number, stream = await connected(scene, await scene.core())
+async def test_aborted_connection_is_reset(scene) -> None:
+    helper, number, stream = await connected(scene)
+    stream.abort()
+    assert (await helper.until(Kind.RESET)).stream == number
+    stream.abort()
     await stream.close()
+
+
+async def test_closed_connection_ends_when_the_other_side_has_all(scene) -> None:
+    helper, number, stream = await connected(scene)
+    await stream.send(b"the last bytes")
+    closing = asyncio.create_task(stream.close())
+    await helper.until(Kind.END)
+    helper.data(number, b"what nobody reads any more")
+    helper.end(number)
+    await closing
+    assert (await scene.link.net())._streams == {}
+    helper.raw(b"")  # a RESET would have come before the answer to this
+    asking = asyncio.create_task(scene.agent.connect("127.0.0.1:80"))
+    while (frame := await helper.frame()).kind is not Kind.OPEN:
+        assert frame.kind is not Kind.RESET
+    helper.reset(frame.stream, "refused")
+    with pytest.raises(NotFound):
+        await asking
+
+
+async def test_closed_connection_waits_only_so_long(scene) -> None:
+    helper, number, stream = await connected(scene)
+    await stream.close(within_s=0.02)
+    assert (await helper.until(Kind.END)).stream == number
     assert (await helper.until(Kind.RESET)).stream == number
 
 
-async def listening(scene, core) -> tuple:
-    starting = asyncio.create_task(scene.agent.listen("127.0.0.1:0"))
-    number, _ = await core.request()
-    core.message(number, {"address": "127.0.0.1:3128"})
-    # A connection right behind the answer must not be missed.
-    core.json(Kind.OPEN, 2, {"op": "port.accepted", "listener": number, "peer": "p"})
-    return number, await starting
+async def test_connection_is_not_open_for_ever(scene, monkeypatch) -> None:
+    monkeypatch.setattr(ports, "MAX_OPEN_S", 0.02)
+    helper, number, stream = await connected(scene)
+    assert (await helper.until(Kind.RESET)).stream == number
+    with pytest.raises(LinkInterrupted, match="longest allowed"):
+        await stream.receive()
 
 
-async def test_listener_hands_out_connections(scene) -> None:
+async def test_bytes_that_nobody_reads_are_bounded(scene, monkeypatch) -> None:
+    """Over all connections of a sandbox. One that is read goes on."""
+    monkeypatch.setattr("sandlot.providers.link.link.NET_LIMITS", mux_module.MuxLimits(unread_bytes=100_000))
     core = await scene.core()
-    number, listener = await listening(scene, core)
-    assert listener.address == "127.0.0.1:3128"
-    connections = listener.connections()
-    first = await anext(connections)
-    core.data(2, b"hello")
-    assert await first.receive() == b"hello"
-    await first.send(b"world")
-    assert (await core.until(Kind.DATA)).body == b"world"
-    waiting = asyncio.create_task(anext(connections))
-    await asyncio.sleep(0)
-    core.json(Kind.OPEN, 4, {"op": "port.accepted", "listener": number, "peer": "p"})
-    await waiting
-    await listener.close()
-    assert (await core.until(Kind.RESET)).stream == number
-    assert [item async for item in connections] == []
-    core.json(Kind.OPEN, 6, {"op": "port.accepted", "listener": number, "peer": "p"})
-    assert b'"gone"' in (await core.until(Kind.RESET)).body
-
-
-async def test_agent_ends_the_listener(scene) -> None:
-    core = await scene.core()
-    number, listener = await listening(scene, core)
-    core.end(number)
-    assert len([item async for item in listener.connections()]) == 1
-
-
-async def test_link_breaks_under_the_listener(scene) -> None:
-    core = await scene.core()
-    _, listener = await listening(scene, core)
-    connections = listener.connections()
-    await anext(connections)
-    core.close()
-    with pytest.raises(LinkInterrupted):
-        await anext(connections)
-
-
-async def test_connections_that_nobody_takes_are_bounded(scene, monkeypatch) -> None:
-    monkeypatch.setattr(ports, "MAX_BACKLOG", 3)
-    core = await scene.core()
-    number, listener = await listening(scene, core)
-    for stream in (4, 6, 8):
-        core.json(Kind.OPEN, stream, {"op": "port.accepted", "listener": number, "peer": "p"})
-    refused = await core.until(Kind.RESET)
-    assert refused.stream == 8
+    helper, first, reading = await connected(scene, core)
+    connecting = asyncio.create_task(scene.agent.connect("127.0.0.1:80"))
+    second, _ = await helper.request()
+    helper.message(second, {"connected": True})
+    unread = await connecting
+    piece = bytes(MAX_DATA_BYTES)
+    offset = 0
+    for _ in range(3):  # more than the limit in all, but never at once
+        helper.data(first, piece, offset=offset)
+        assert await reading.receive() == piece
+        offset += len(piece)
+    helper.data(second, piece)
+    helper.data(second, piece, offset=len(piece))
+    refused = await helper.until(Kind.RESET)
+    assert refused.stream == second
     assert b'"busy"' in refused.body
-    await listener.close()
-    assert (await scene.link.core())._streams == {}
+    with pytest.raises(Busy):
+        await unread.receive()
+    helper.data(first, piece, offset=offset)
+    assert await reading.receive() == piece
+    assert (await scene.link.net())._unread_bytes == 0
+    reading.abort()
+    unread.abort()
 
 
-@pytest.mark.parametrize("listener", [None, "1", -1, True], ids=repr)
-async def test_broken_offer_quarantines(scene, listener) -> None:
-    core = await scene.core()
-    await listening(scene, core)
-    core.json(Kind.OPEN, 4, {"op": "port.accepted", "listener": listener})
-    await core.eof()
-    with pytest.raises(SandboxQuarantined):
-        await scene.agent.health()
+async def test_connections_are_bounded(scene, monkeypatch) -> None:
+    monkeypatch.setattr("sandlot.providers.link.link.NET_LIMITS", mux_module.MuxLimits(streams=1))
+    _, _, stream = await connected(scene)
+    with pytest.raises(Busy):
+        await scene.agent.connect("127.0.0.1:80")
+    stream.abort()
 
 
 async def test_message_on_a_connection_breaks_the_rules(scene) -> None:
-    helper, number, stream = await connected(scene, await scene.core())
+    helper, number, stream = await connected(scene)
     helper.message(number, {"not": "bytes"})
     with pytest.raises(LinkInterrupted):
         await stream.receive()
     await helper.eof()
+    stream.abort()

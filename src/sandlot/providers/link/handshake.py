@@ -18,7 +18,7 @@ from typing import Any, Final
 from sandlot.wire.agent_messages import flag, text
 from sandlot.wire.frames import Frame, Kind, ProtocolViolation, encode, encode_object, parse_object
 
-PROTOCOL: Final = (1, 1)
+PROTOCOL: Final = (1, 2)
 SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 32
 _BOOT_BYTES: Final = 16
@@ -28,6 +28,7 @@ _MAX_VERSION: Final = 2**31
 class Role(StrEnum):
     CORE = "core"
     FILES = "files"
+    NET = "net"
 
 
 class Refused(Exception):

@@ -1,13 +1,11 @@
 """One sandbox's agent link: its socket, its connected peers, and whether it is still trusted.
 
-The agent dials. The worker listens, shakes hands, and keeps the newest core link and the newest
-files link. A broken connection does no harm: the agent redials, and callers wait for it up to a
-limit.
+The agent dials. The worker listens, shakes hands, and keeps the newest link of each role. A broken
+connection does no harm: the agent redials, and callers wait for it up to a limit.
 
 A protocol violation on the core link is final. The worker quarantines the sandbox and closes its
-socket for good, and every pending and later call fails. The files link is different, because user
-code may take control of the process that serves it. There a violation closes only that link, and
-several violations quarantine the sandbox. Abuse is never an accident, so it quarantines at once.
+socket for good, and every pending and later call fails. ``helper_link`` says what holds for links
+that helpers serve.
 
 A peer that cannot prove that it holds the secret is refused and changes nothing. First contact is
 the exception: only the real agent can dial then, so a peer that breaks the protocol quarantines the
@@ -44,10 +42,11 @@ from sandlot.providers.link.handshake import (
     Role,
     encode_refusal,
 )
-from sandlot.providers.link.mux import Mux
+from sandlot.providers.link.helper_link import HelperLink
+from sandlot.providers.link.mux import LIMITS, NET_LIMITS, Mux
 from sandlot.providers.link.reset_codes import domain_error
-from sandlot.providers.link.stream import LinkClosed, Message, StreamReset
-from sandlot.wire.frames import Frame, ProtocolAbuse, ProtocolViolation
+from sandlot.providers.link.stream import LinkClosed, StreamReset
+from sandlot.wire.frames import Frame, ProtocolViolation
 
 SOCKET_NAME: Final = "agent.sock"
 HANDSHAKE_TIMEOUT_S: Final = 10.0
@@ -56,8 +55,6 @@ DIALS_PER_S: Final = 100  # the agent waits at least 10 ms before a redial, and 
 DIALS_BURST: Final = 300
 DIALS_SETTLE_S: Final = 0.1
 REDIAL_TIMEOUT_S: Final = 30.0  # how long a call waits for an agent that is not connected
-FILES_TIMEOUT_S: Final = 15.0  # from asking for a files link to having it
-MAX_FILES_VIOLATIONS: Final = 5  # on files links, until the sandbox is quarantined
 _LISTEN_BACKLOG: Final = 16
 _SUN_PATH_BYTES: Final = 107  # longest path of a Unix socket
 
@@ -91,8 +88,7 @@ class AgentLink:
         self._pending_peers: set[_PendingPeer] = set()
         self._dials = Allowance(per_s=DIALS_PER_S, burst=DIALS_BURST, now=monotonic())
         self._muxes: dict[Role, Mux] = {}
-        self._files_violations = 0
-        self._files_opening: asyncio.Task[Mux] | None = None
+        self._helpers = {role: HelperLink(self, role) for role in Role if role is not Role.CORE}
         self._waiters: set[asyncio.Future[None]] = set()
 
     # lifecycle
@@ -123,9 +119,8 @@ class AgentLink:
     async def close(self) -> None:
         """Releases the sandbox, which keeps running. Calls in progress are interrupted."""
         self.fail(LinkInterrupted("The worker is shutting down. The sandbox keeps running."))
-        opening = self._files_opening
-        if opening is not None:
-            await asyncio.wait([opening])
+        for helper in self._helpers.values():
+            await helper.wait_cancelled()
 
     def mark_lost(self, reason: str) -> None:
         """Marks the sandbox as lost, for example because its container ended."""
@@ -143,38 +138,29 @@ class AgentLink:
             peer.disconnect()
         for mux in list(self._muxes.values()):
             mux.close(failure.message)
-        if self._files_opening is not None:
-            self._files_opening.cancel()
+        for helper in self._helpers.values():
+            helper.cancel()
         self._notify_waiters()
 
     # for callers
 
     async def core(self, timeout: float = REDIAL_TIMEOUT_S) -> Mux:
         """Returns the current core link. Waits for it if the agent is redialling."""
-        mux = self._current_mux(Role.CORE)
-        return mux if mux is not None else await self._wait_for(Role.CORE, timeout)
+        mux = self.current(Role.CORE)
+        return mux if mux is not None else await self.wait_for(Role.CORE, timeout)
 
     async def files(self) -> Mux:
-        """Returns the current files link, or asks the agent for one.
+        """Returns the current files link, or asks the agent for one."""
+        return await self._helpers[Role.FILES].mux()
 
-        Concurrent callers ask once.
-        """
-        mux = self._current_mux(Role.FILES)
-        if mux is not None:
-            return mux
-        if self._files_opening is None:
-            self._files_opening = asyncio.get_running_loop().create_task(self._open_files())
-            self._files_opening.add_done_callback(self._on_files_opened)
-        # Wait for the task instead of awaiting it: one cancelled caller must not cancel the others.
-        opening = self._files_opening
-        await asyncio.wait([opening], timeout=FILES_TIMEOUT_S)
-        if not opening.done():
-            raise LinkInterrupted(
-                "The sandbox's file connection did not open in time. Retry.", may_have_executed=False
-            )
-        if opening.cancelled():
-            raise self.error_for(LinkClosed("the link was closed"))
-        return opening.result()
+    async def net(self) -> Mux:
+        """Returns the current net link, or asks the agent for one. See ``agent_has``."""
+        return await self._helpers[Role.NET].mux()
+
+    async def agent_has(self, minor: int) -> bool:
+        """Whether the agent speaks this minor version of the protocol, or a later one."""
+        await self.core()
+        return self.handshake_result is not None and self.handshake_result.minor >= minor
 
     def error_for(
         self, problem: StreamReset | LinkClosed | ProtocolViolation, path: str | None = None
@@ -189,17 +175,17 @@ class AgentLink:
             return domain_error(problem, path)
         return LinkInterrupted(f"The connection to the sandbox broke: {problem}.")
 
-    # internal
+    # for helper links
 
-    def _current_mux(self, role: Role) -> Mux | None:
+    def current(self, role: Role) -> Mux | None:
         if self.failure is not None:  # this call has sent nothing yet
             raise type(self.failure)(self.failure.message, may_have_executed=False)
         return self._muxes.get(role)
 
-    async def _wait_for(self, role: Role, timeout: float) -> Mux:
+    async def wait_for(self, role: Role, timeout: float) -> Mux:
         try:
             async with asyncio.timeout(timeout):
-                while (mux := self._current_mux(role)) is None:
+                while (mux := self.current(role)) is None:
                     await self._wait_for_change()
                 return mux
         except TimeoutError:
@@ -207,26 +193,7 @@ class AgentLink:
                 f"The sandbox did not connect within {timeout:g} s.", may_have_executed=False
             ) from None
 
-    async def _open_files(self) -> Mux:
-        core = await self.core(FILES_TIMEOUT_S)
-        try:
-            stream = await core.open({"op": "files.open"})
-            try:
-                if not isinstance(await stream.receive(), Message):
-                    raise core.close_for_violation(
-                        ProtocolViolation("the answer to files.open is not a message")
-                    )
-            finally:
-                stream.close()
-        except (StreamReset, LinkClosed) as problem:
-            raise self.error_for(problem) from problem
-        return await self._wait_for(Role.FILES, FILES_TIMEOUT_S)
-
-    def _on_files_opened(self, task: asyncio.Task[Mux]) -> None:
-        self._files_opening = None
-        if not task.cancelled():
-            # Callers that waited have the exception. If none did, asyncio must not log it.
-            task.exception()
+    # internal
 
     async def _wait_for_change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -271,7 +238,8 @@ class AgentLink:
     def accept(self, connection: Connection, result: HandshakeResult) -> None:
         """Makes a peer's connection the current link of its role, in place of the previous one."""
         previous = self._muxes.pop(result.role, None)
-        self._muxes[result.role] = Mux(connection, partial(self._on_mux_closed, result.role))
+        limits = NET_LIMITS if result.role is Role.NET else LIMITS
+        self._muxes[result.role] = Mux(connection, partial(self._on_mux_closed, result.role), limits)
         if previous is not None:
             previous.close("the agent reconnected")
         if result.role is Role.CORE:
@@ -300,10 +268,8 @@ class AgentLink:
             del self._muxes[role]
         if closed.violation is None:
             return
-        if role is Role.FILES and not isinstance(closed.violation, ProtocolAbuse):
-            self._files_violations += 1
-            if self._files_violations < MAX_FILES_VIOLATIONS:
-                return
+        if role in self._helpers and self._helpers[role].tolerates(closed.violation):
+            return
         self.fail(SandboxQuarantined(closed.reason))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sandlot.domain.errors import Busy, InvalidRequest
@@ -64,6 +65,20 @@ _OPEN, _PART, _MESSAGE, _DATA, _CREDIT, _END, _RESET, _PING, _PONG = (
 _FRAME_OVERHEAD_BYTES: Final = DATA_HEAD_BYTES  # what a frame costs in addition to its body
 
 
+@dataclass(frozen=True, slots=True)
+class MuxLimits:
+    """``streams``: open at once, counting both sides. ``unread_bytes``: received and not read yet."""
+
+    streams: int = MAX_STREAMS
+    unread_bytes: int = MAX_STREAMS * WINDOW_BYTES
+
+
+LIMITS: Final = MuxLimits()
+# The agent accepts up to 1,024 connections at once; the others are the worker's. Unread bytes are
+# those of 128 connections whose readers are slow.
+NET_LIMITS: Final = MuxLimits(streams=2048, unread_bytes=128 * WINDOW_BYTES)
+
+
 def refuse_every_stream(stream: Stream) -> None:
     stream.reset("unsupported", "the worker accepts no streams here")
 
@@ -74,12 +89,19 @@ class Mux:
     The mux calls ``on_closed`` once, when the link closes. ``acceptor`` gets the agent's streams.
     """
 
-    def __init__(self, connection: Connection, on_closed: Callable[[Mux, LinkClosed], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        on_closed: Callable[[Mux, LinkClosed], None],
+        limits: MuxLimits = LIMITS,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.acceptor: Callable[[Stream], None] = refuse_every_stream
         self.closed: LinkClosed | None = None
         self._connection = connection
         self._on_closed = on_closed
+        self._limits = limits
+        self._unread_bytes = 0
         self._streams: dict[int, Stream] = {}
         self._next_stream_id = 1
         self._last_agent_stream_id = 0
@@ -117,10 +139,10 @@ class Mux:
             await self.wait_writable()
         if self.closed is not None:
             raise self.closed.with_traceback(None)
-        if len(self._streams) >= MAX_STREAMS:
+        if len(self._streams) >= self._limits.streams:
             raise Busy(
-                f"The limit of {MAX_STREAMS} concurrent requests in this sandbox is reached. Retry when "
-                "one ends."
+                f"The limit of {self._limits.streams} concurrent requests in this sandbox is reached. "
+                "Retry when one ends."
             )
         if self._next_stream_id > MAX_STREAM_ID:
             self.close("the link has used up its stream ids")
@@ -167,6 +189,12 @@ class Mux:
 
     def send(self, encoded: bytes) -> None:
         self._connection.send(encoded)
+
+    def count_unread(self, stream: Stream, size: int) -> None:
+        """Counts bytes that a stream received, or that its reader took (negative)."""
+        self._unread_bytes += size
+        if self._unread_bytes > self._limits.unread_bytes:
+            stream.reset("busy", "too many bytes of this sandbox wait for their readers")
 
     def forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.id, None) is not None:
@@ -261,7 +289,7 @@ class Mux:
             raise ProtocolAbuse(f"more than {AGENT_STREAMS_BURST} streams opened at once")
         stream = Stream(self, stream_id, request, half_close=True)
         self._streams[stream_id] = stream
-        if len(self._streams) > MAX_STREAMS:
+        if len(self._streams) > self._limits.streams:
             stream.reset("busy", "too many streams are open")
         else:
             self.acceptor(stream)

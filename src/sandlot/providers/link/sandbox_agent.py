@@ -13,11 +13,12 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.ids import is_exec_id, is_shell_name
 from sandlot.providers.base import Health, OnOutput, OnStart
-from sandlot.providers.link import ports
 from sandlot.providers.link.agent_files import AgentFiles
 from sandlot.providers.link.calls import ask, ask_for_list
 from sandlot.providers.link.executions import AgentExecution, Run, attach_request, start_request
 from sandlot.providers.link.link import AgentLink
+from sandlot.providers.link.port_listener import AgentPortListener, listen
+from sandlot.providers.link.ports import PortStream, connect
 from sandlot.wire.agent_messages import (
     list_of,
     parse_exec_state,
@@ -136,11 +137,11 @@ class SandboxAgent:
             raise InvalidRequest("Invalid shell name.")
         await ask(self._link, {"op": "shell.close", "name": name}, _ignore_body)
 
-    async def connect(self, address: str, *, network: str = "tcp") -> ports.PortStream:
-        return await ports.connect(self._link, address, network)
+    async def connect(self, address: str, *, network: str = "tcp") -> PortStream:
+        return await connect(self._link, address, network)
 
-    async def listen(self, address: str) -> ports.AgentPortListener:
-        return await ports.listen(self._link, address)
+    async def listen(self, address: str) -> AgentPortListener:
+        return await listen(self._link, address)
 
     async def health(self) -> Health:
         info = await ask(self._link, {"op": "info"}, parse_info)

@@ -83,6 +83,8 @@ class StreamMux(Protocol):
 
     def forget(self, stream: Stream) -> None: ...
 
+    def count_unread(self, stream: Stream, size: int) -> None: ...
+
 
 class Stream:
     """One stream on a link.
@@ -101,6 +103,7 @@ class Stream:
         "_receive_credit",
         "_send_credit",
         "_sent_bytes",
+        "_unread_bytes",
         "_waiter",
         "finished",
         "id",
@@ -121,6 +124,7 @@ class Stream:
         self._queue: deque[bytes | Data] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._receive_credit = WINDOW_BYTES  # bytes that the agent may still send
+        self._unread_bytes = 0  # in the queue
         self._consumed = 0  # bytes taken from the queue and not yet returned as credit
         self._send_credit = WINDOW_BYTES  # bytes that the worker may still send
         self._credit_received: asyncio.Event | None = None
@@ -180,7 +184,7 @@ class Stream:
         if self.finished:
             return
         self.mux.send(encode(Kind.RESET, self.id, encode_object({"code": code, "message": message})))
-        self._queue.clear()
+        self._drop_queue()
         self._failure = StreamReset(code, message)
         self._finish()
 
@@ -189,7 +193,7 @@ class Stream:
 
         Every reader must call this, so that no stream leaks.
         """
-        self._queue.clear()
+        self._drop_queue()
         if not self.finished:
             self.reset("cancelled", "the worker lets go")
 
@@ -198,6 +202,7 @@ class Stream:
     def on_data(self, channel: int, offset: int, data: bytes) -> None:
         self._use_receive_credit(DATA_HEAD_BYTES + len(data))
         self._queue.append(Data(channel, offset, data))
+        self._count_unread(DATA_HEAD_BYTES + len(data))
         self._wake_reader()
 
     def on_message(self, payload: bytes) -> None:
@@ -205,6 +210,7 @@ class Stream:
             raise ProtocolViolation("a message is empty")
         self._use_receive_credit(len(payload))
         self._queue.append(payload)
+        self._count_unread(len(payload))
         self._wake_reader()
 
     def on_credit(self, amount: int) -> None:
@@ -244,7 +250,16 @@ class Stream:
         if self._receive_credit < 0:
             raise ProtocolViolation("more was sent than credit allows")
 
+    def _count_unread(self, size: int) -> None:
+        self._unread_bytes += size
+        self.mux.count_unread(self, size)
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._count_unread(-self._unread_bytes)
+
     def _return_credit(self, size: int) -> None:
+        self._count_unread(-size)
         self._consumed += size
         if self._consumed >= GRANT_BYTES and not self.peer_ended and not self.finished:
             self._receive_credit += self._consumed

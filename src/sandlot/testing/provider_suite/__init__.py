@@ -16,12 +16,15 @@ from sandlot.testing.provider_suite.execs import ExecCases
 from sandlot.testing.provider_suite.files import FileCases
 from sandlot.testing.provider_suite.harness import Harness
 from sandlot.testing.provider_suite.limits import LimitCases
+from sandlot.testing.provider_suite.listeners import ListenerCases
 from sandlot.testing.provider_suite.output import OutputCases
 from sandlot.testing.provider_suite.ports import PortCases
 from sandlot.testing.provider_suite.shells import ShellCases
 
 
-class ProviderSuite(ExecCases, OutputCases, ShellCases, FileCases, PortCases, LimitCases, DeathCases):
+class ProviderSuite(
+    ExecCases, OutputCases, ShellCases, FileCases, PortCases, LimitCases, ListenerCases, DeathCases
+):
     """All cases. A provider must pass every one, or document which it cannot."""
 
 

@@ -30,7 +30,7 @@ from sandlot.worker.network.http import (
 from sandlot.worker.network.meter import BytesUsedUp
 from sandlot.worker.network.names import reason_of
 from sandlot.worker.network.options import ProxyOptions
-from sandlot.worker.network.streams import BROKEN, HostStream, finish
+from sandlot.worker.network.streams import BROKEN, HostStream
 from sandlot.worker.network.tunnel import TunnelDenied, read_opening, relay
 
 MAX_REASON_CHARS: Final = 200
@@ -66,7 +66,7 @@ class Conversation:
         except (TimeoutError, HostProblem, BytesUsedUp, h11.ProtocolError, *BROKEN):
             pass  # an answer has begun, or nobody is there to read one: the program sees a broken connection
         finally:
-            await self._stream.close()
+            self._stream.abort()
 
     def stop(self) -> None:
         """End at once: the target is no longer allowed."""
@@ -97,7 +97,7 @@ class Conversation:
             await self._refuse(403, _reason(error.denied), error.denied.text)
         except HostProblem as error:
             await self._refuse(error.status, "Bad Gateway", f"{error}\n")
-        await finish(self._stream, self._options.last_bytes_s)
+        await self._stream.close(self._options.last_bytes_s)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Conversation:
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-            await host.close()
+            host.abort()
 
     async def _send_request(self, client: h11.Connection, host: HostStream, head: h11.Request) -> None:
         """Closes the connection to the host if the request breaks off, which ends the answer too."""
@@ -139,7 +139,7 @@ class Conversation:
                 await self._send_to_host(host, client.send(h11.Data(bytes(event.data))))
             await self._send_to_host(host, client.send(h11.EndOfMessage()))  # without trailers
         except (BytesUsedUp, h11.ProtocolError, *BROKEN):
-            await host.close()
+            host.abort()
 
     async def _next_of_body(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """What comes next of the request's body, or its end."""
@@ -199,9 +199,9 @@ class Conversation:
             self._gate.record(error.denied)
             if error.tls:
                 await self._stream.send(ACCESS_DENIED)
-            await finish(self._stream, self._options.last_bytes_s)
+            await self._stream.close(self._options.last_bytes_s)
         finally:
-            await host.close()
+            host.abort()
         return False
 
     async def _accept_tunnel(self) -> bytes:

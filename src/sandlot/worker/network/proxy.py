@@ -19,7 +19,7 @@ from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.gate import Gate
 from sandlot.worker.network.meter import Traffic
 from sandlot.worker.network.options import ProxyOptions
-from sandlot.worker.network.streams import BROKEN, finish
+from sandlot.worker.network.streams import BROKEN
 
 # Connections above the cap that get an answer at once. Further ones are closed without.
 MAX_REFUSED_AT_ONCE: Final = 32
@@ -94,14 +94,15 @@ class EgressProxy:
     async def _refuse(self, stream: ByteStream) -> None:
         self._gate.meter.traffic.refused += 1
         if self._refusing >= MAX_REFUSED_AT_ONCE:
-            await stream.close()
+            stream.abort()
             return
         self._refusing += 1
         try:
             async with asyncio.timeout(self._options.last_bytes_s):
                 await stream.send(_REFUSAL)
-            await finish(stream, self._options.last_bytes_s)
+            await stream.close(self._options.last_bytes_s)
         except (TimeoutError, *BROKEN):
-            await stream.close()
+            pass
         finally:
+            stream.abort()
             self._refusing -= 1

@@ -1,4 +1,4 @@
-"""Byte streams of the proxy: to a host outside, and how a stream to a program inside is ended."""
+"""The proxy's byte streams to hosts outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE_BYTES: Final = 128 * 1024
 BROKEN: Final = (OSError, SandlotError)
 
 
-class HostStream:
+class HostStream(ByteStream):
     """Implements ``ByteStream`` on a TCP connection to a host outside."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,23 +41,6 @@ class HostStream:
             self._writer.transport.set_write_buffer_limits(high=0)
             await self._writer.drain()
 
-    async def close(self) -> None:
+    def abort(self) -> None:
         """Ends at once: bytes that the host has not taken yet would otherwise keep the connection open."""
         self._writer.transport.abort()
-
-
-async def finish(stream: ByteStream, seconds: float) -> None:
-    """End a stream so that the other side gets all that was sent.
-
-    ``close`` alone resets it, and a reset overtakes the last bytes. So its end is sent first, and what the
-    other side still sends is read and dropped until its own end, for so many seconds.
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            await stream.send_end()
-            while await stream.receive():
-                pass
-    except (TimeoutError, *BROKEN):
-        pass
-    finally:
-        await stream.close()

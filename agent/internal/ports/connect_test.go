@@ -1,4 +1,4 @@
-package files
+package ports
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"sandlot.dev/agent/internal/mux"
 )
 
-func listen(t *testing.T, network, address string, serve func(net.Conn)) string {
+func serving(t *testing.T, network, address string, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -48,8 +48,8 @@ func TestConnect(t *testing.T) {
 	dir, err := os.MkdirTemp("", "s")
 	must(t, err)
 	defer os.RemoveAll(dir)
-	address := listen(t, "tcp", "127.0.0.1:0", echoAfterEnd)
-	path := listen(t, "unix", filepath.Join(dir, "sock"), echoAfterEnd)
+	address := serving(t, "tcp", "127.0.0.1:0", echoAfterEnd)
+	path := serving(t, "unix", filepath.Join(dir, "sock"), echoAfterEnd)
 	_, port, err := net.SplitHostPort(address)
 	must(t, err)
 	c := start(t)
@@ -101,21 +101,21 @@ func connected(t *testing.T, c *client, address string) *mux.Stream {
 
 func TestConnectBrokenOff(t *testing.T) {
 	ended := make(chan error, 1)
-	address := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+	address := serving(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 		_, err := io.Copy(io.Discard, conn)
 		ended <- err
 	})
 	deaf := make(chan struct{})
 	release := make(chan struct{})
-	deafAddress := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+	deafAddress := serving(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 		close(deaf)
 		<-release
 	})
-	resetting := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+	resetting := serving(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1)) // so that it is connected before it breaks
 		_ = conn.(*net.TCPConn).SetLinger(0)
 	})
-	speaking := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+	speaking := serving(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
 		_, _ = conn.Write([]byte("bye"))
 	})
 	c := start(t)
