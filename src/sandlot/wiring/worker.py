@@ -23,6 +23,7 @@ from sandlot.providers.docker.host.users import UserRange
 from sandlot.wiring.machine import this_machine
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
+from sandlot.worker.network.options import NetworkOptions, ProxyOptions
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.options import RecordingOptions
 from sandlot.worker.store.database import owner_of
@@ -125,6 +126,9 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         drain_timeout_s=settings.drain_timeout_s,
         history=history_options(settings),
         recordings=recording_options(settings),
+        network=NetworkOptions(
+            ceiling=settings.egress_ceiling_policy, proxy=ProxyOptions(allowed=settings.egress_networks)
+        ),
     )
 
 

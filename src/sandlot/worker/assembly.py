@@ -15,6 +15,7 @@ from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
+from sandlot.worker.network.networks import Networks
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
@@ -50,6 +51,7 @@ class WorkerParts:
     capacity: Capacity
     quotas: Quotas
     reaper: Reaper
+    networks: Networks
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -88,6 +90,7 @@ def assemble(
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
+    networks = Networks(options.network, recipes, history.recorder, store, sandboxes, transitions)
     quotas = Quotas(sessions.table, allowances)
     opening = Opening(
         sessions,
@@ -98,6 +101,7 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         registrar=registrar,
+        networks=networks,
     )
     return WorkerParts(
         store=store,
@@ -113,6 +117,7 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
+        networks=networks,
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled

@@ -109,7 +109,7 @@ def _is_error(answer: Answer) -> bool:
 
     A program with a non-zero exit code has done its work. A program that was killed has not.
     """
-    return answer.failed and answer.data.get("verdict") != Verdict.NONZERO
+    return answer.failed and answer.data.get("verdict") not in (Verdict.NONZERO, Verdict.EGRESS_DENIED)
 
 
 def _output_emitter(runtime: Runtime, loop: asyncio.AbstractEventLoop | None) -> OnOutput:

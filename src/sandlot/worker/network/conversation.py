@@ -13,7 +13,6 @@ from typing import Final
 
 import h11
 
-from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target
 from sandlot.providers.base import ByteStream
 from sandlot.worker.network.client_hello import ACCESS_DENIED
@@ -33,7 +32,7 @@ from sandlot.worker.network.options import ProxyOptions
 from sandlot.worker.network.streams import BROKEN, HostStream
 from sandlot.worker.network.tunnel import TunnelDenied, read_opening, relay
 
-MAX_REASON_CHARS: Final = 200
+MAX_REASON_CHARS: Final = 400
 HEAD_TOO_LARGE: Final = 431
 
 
@@ -94,7 +93,8 @@ class Conversation:
             await self._refuse(error.error_status_hint, "Bad Request", f"{text}\n")
         except EgressDenied as error:
             self._gate.record(error.denied)
-            await self._refuse(403, _reason(error.denied), error.denied.text)
+            # Of the answer to CONNECT, many tools show the status line alone.
+            await self._refuse(403, error.denied.line, error.denied.text)
         except HostProblem as error:
             await self._refuse(error.status, "Bad Gateway", f"{error}\n")
         await self._stream.close(self._options.last_bytes_s)
@@ -275,8 +275,3 @@ class Conversation:
 
 async def _given(data: bytes) -> bytes:
     return data
-
-
-def _reason(denied: Denied) -> str:
-    """For the status line, which is all that many tools show of the answer to CONNECT."""
-    return f"Sandlot denied {denied.target} ({denied.rule})"

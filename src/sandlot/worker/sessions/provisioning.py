@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, StorageProblem, Unavailable
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session
 from sandlot.providers.base import Sandbox
@@ -111,7 +112,7 @@ class Provisioning:
     async def _bind_env(self, sandbox: Sandbox, env: Mapping[str, str]) -> bool:
         try:
             async with asyncio.timeout(BIND_WITHIN_S):
-                await sandbox.bind(env=env, max_execs=self._options.max_execs)
+                await sandbox.bind(env=with_proxy(env), max_execs=self._options.max_execs)
         except (SandboxLost, LinkInterrupted, TimeoutError):
             return False
         return True
