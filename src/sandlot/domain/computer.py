@@ -1,4 +1,5 @@
-"""What a caller can do with any sandbox: follow an exec, use files, list execs and shells.
+"""What a caller can do with any sandbox: follow an exec, use files, list execs and shells,
+connect to its ports.
 
 Both contracts use these types: a provider's ``Sandbox`` and the ``SandboxService`` above it.
 """
@@ -35,6 +36,23 @@ class Execution(Protocol):
     async def detach(self) -> None:
         """Stop reading. The exec goes on."""
         ...
+
+
+class ByteStream(Protocol):
+    """One end of a connection to a port.
+
+    ``close`` drops what is still on its way. To lose nothing, call ``send_end`` and read to the end first.
+    """
+
+    async def receive(self) -> bytes:
+        """Returns the next bytes, or empty bytes at the end."""
+        ...
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def send_end(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Files(Protocol):

@@ -13,6 +13,7 @@ from sandlot.domain.errors import (
     InvalidRequest,
 )
 from sandlot.domain.ids import is_name, is_thread
+from sandlot.domain.network.ports import Exposure
 from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_ENVIRONMENT = "base"
@@ -143,6 +144,7 @@ class Session:
     end_reason: why it ended, if it has.
     ended_at: when it ended.
     record: whether what its commands write is recorded.
+    exposed: the ports that have previews. Clients list them with ``session.previews()``.
     """
 
     id: str
@@ -166,6 +168,7 @@ class Session:
     ended_at: float | None = None
     created_by: str = ""
     record: bool = False
+    exposed: tuple[Exposure, ...] = ()
 
     @property
     def expires_at(self) -> float | None:

@@ -11,23 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.computer import ByteStream as ByteStream
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult, Output, Started
-
-
-class ByteStream(Protocol):
-    """The host's end of a connection to a port."""
-
-    async def receive(self) -> bytes:
-        """Returns the next bytes, or empty bytes at the end."""
-        ...
-
-    async def send(self, data: bytes) -> None: ...
-
-    async def send_end(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class PortListener(Protocol):

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from sandlot.client.http.execs import ExecOperations
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.paths import events_path, session_path
+from sandlot.client.http.ports import PortOperations
 from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
 from sandlot.domain.computer import Files, ShellSummary
@@ -24,7 +24,7 @@ _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
 
-class HttpService(ExecOperations):
+class HttpService(PortOperations):
     """Implements ``SandboxService`` by calling a server."""
 
     # shells and files

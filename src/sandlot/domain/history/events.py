@@ -26,6 +26,8 @@ class EventKind(StrEnum):
     file.written: a file, or an archive of files, was written through the API.
     file.moved: a file or folder was moved through the API.
     file.removed: a file or folder was removed through the API.
+    port.exposed: a port of a sandbox got a preview, or became public or private.
+    port.unexposed: a port has no preview any more.
     key.used: a key was used; recorded at most once an hour for each key.
     request.refused: the server refused requests; those of one minute are counted together.
     history.dropped: events that were not recorded, because the disk could not keep up.
@@ -40,6 +42,8 @@ class EventKind(StrEnum):
     FILE_WRITTEN = "file.written"
     FILE_MOVED = "file.moved"
     FILE_REMOVED = "file.removed"
+    PORT_EXPOSED = "port.exposed"
+    PORT_UNEXPOSED = "port.unexposed"
     KEY_USED = "key.used"
     REQUEST_REFUSED = "request.refused"
     HISTORY_DROPPED = "history.dropped"

@@ -15,6 +15,7 @@ from sandlot.domain.execution import ExecRequest, Exited, verdict_of
 from sandlot.domain.history.events import SERVER_TENANT, Detail, Event, EventKind
 from sandlot.domain.history.masking import masked, masked_words, secrets_in
 from sandlot.domain.history.positions import EventTimes, event_id
+from sandlot.domain.network.ports import Exposure
 from sandlot.domain.session import EndReason, Session
 
 Commands = Literal["full", "hashed"]
@@ -177,6 +178,15 @@ class Recorder:
         secrets = secrets_in(self.secrets, env.values())
         details = {name: masked(path, secrets, MAX_PATH_CHARS) for name, path in paths.items()}
         self.record(kind, Subject.of(session), {**details, **(figures or {})}, caller=caller)
+
+    # --- ports --------------------------------------------------------------------------------
+
+    def port_exposed(self, session: Session, exposure: Exposure, caller: Principal) -> None:
+        details = {"port": exposure.port, "public": exposure.public}
+        self.record(EventKind.PORT_EXPOSED, Subject.of(session), details, caller=caller)
+
+    def port_unexposed(self, session: Session, port: int, caller: Principal) -> None:
+        self.record(EventKind.PORT_UNEXPOSED, Subject.of(session), {"port": port}, caller=caller)
 
 
 def _clean(subject: str) -> str:

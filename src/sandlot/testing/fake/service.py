@@ -49,11 +49,12 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
+from sandlot.testing.fake.network.calls import PortCalls
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
-class FakeService:
+class FakeService(PortCalls):
     def __init__(
         self,
         *,
@@ -222,8 +223,7 @@ class FakeService:
 
     def thaw(self, session_id: str) -> None:
         """For tests: makes a frozen sandbox answer again."""
-        computer = self._record(session_id).computer
-        if computer is not None:
+        if (computer := self._record(session_id).computer) is not None:
             computer.freeze(None)
 
     # --- execs ------------------------------------------------------------------------------------
