@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
@@ -15,11 +16,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sandlot.api.context import Service
 from sandlot.api.edge.error_responses import PROBLEMS, problem_response
 from sandlot.api.edge.request_body import JsonRoute
+from sandlot.api.previews.options import PreviewOptions
 from sandlot.api.responses.json import encode_json, json_response
 from sandlot.api.responses.streams import CLIENT_READ_TIMEOUT_S
 from sandlot.domain.computer import ByteStream
 from sandlot.domain.errors import InvalidRequest, LinkInterrupted, NotFound, SandlotError, TooLarge
 from sandlot.domain.network.ports import MAX_PORT
+from sandlot.domain.network.preview_links import preview_of
 from sandlot.wire.error_codes import problem_of
 from sandlot.wire.network.preview_bodies import (
     END_MESSAGE,
@@ -46,8 +49,23 @@ async def expose_port(
     body: Annotated[ExposePortBody, Body(default_factory=ExposePortBody)],
 ) -> Response:
     """Expose a port, and return a link to its preview. Links that it already has stay valid."""
-    preview = await service.expose_port(session_id, body.to_domain(port))
+    asked, options = body.to_domain(port), _options(request)
+    if asked.public and options is not None and not options.public:
+        raise InvalidRequest(
+            "This server shows no public previews. Its operator has set SANDLOT_PREVIEWS=private."
+        )
+    preview = await service.expose_port(session_id, asked)
+    if options is not None:
+        preview = preview_of(options.tokens, options.domain, session_id, preview.exposure, asked)
+        if preview.prefix:
+            preview = replace(preview, url=f"{request.url.scheme}://{request.headers['host']}{preview.url}")
     return json_response(PreviewBody.of(preview), headers={"Cache-Control": "no-store"})
+
+
+def _options(request: Request) -> PreviewOptions | None:
+    """None on a worker of a fleet, whose coordinators show the previews, and if they are switched off."""
+    options: PreviewOptions | None = request.app.state.previews
+    return options
 
 
 @router.delete("/{session_id}/previews/{port}", status_code=204)
