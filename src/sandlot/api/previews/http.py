@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Final
 
 import h11
 from starlette.exceptions import HTTPException
@@ -21,6 +22,8 @@ from sandlot.api.previews.visits import Visit
 from sandlot.domain.computer import ByteStream
 from sandlot.domain.errors import SandlotError, TooLarge
 from sandlot.wire.network.http_headers import framing
+
+HEAD_PIECE_BYTES: Final = 4096
 
 
 class HttpVisit:
@@ -48,6 +51,8 @@ class HttpVisit:
         self._limit = asyncio.timeout(options.idle_s)
         self._refused: Refused | None = None  # what was wrong with the request's body
         self._visitor_gone = False
+        self._in_head = True
+        self._unread = b""
 
     async def run(self) -> None:
         request = self._request()  # before anything is sent: h11 refuses what is not valid HTTP
@@ -133,9 +138,9 @@ class HttpVisit:
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
-                self._http.receive_data(await self._stream.receive())
-                self._touch()
+                await self._read_more()
             elif isinstance(event, h11.Response):
+                self._in_head = False
                 await self._send(
                     {
                         "type": "http.response.start",
@@ -154,6 +159,15 @@ class HttpVisit:
                 return
             elif not isinstance(event, h11.InformationalResponse):
                 raise h11.RemoteProtocolError("the program closed the connection")
+
+    async def _read_more(self) -> None:
+        """A head is read in small pieces: h11 bounds one only as long as it is not complete."""
+        if not self._unread:
+            self._unread = await self._stream.receive()
+            self._touch()
+        size = HEAD_PIECE_BYTES if self._in_head else len(self._unread)
+        data, self._unread = self._unread[:size], self._unread[size:]
+        self._http.receive_data(data)
 
     def _touch(self) -> None:
         if not self._limit.expired() and not self._visitor_gone and self._refused is None:
