@@ -86,6 +86,7 @@ def fake_harness(
         stranger=cast(AsyncClient, stranger),
         policed=POLICED,
         give_policy=partial(given.__setitem__, OWNER.tenant),
+        serve_port=service.serve_port,
     )
 
 

@@ -26,6 +26,8 @@ from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
+from sandlot.api.previews.gateway import PreviewGateway
+from sandlot.api.previews.options import PreviewOptions
 from sandlot.api.v1 import (
     attach,
     catalogue,
@@ -34,6 +36,7 @@ from sandlot.api.v1 import (
     history,
     network,
     operations,
+    ports,
     sessions,
     tenants,
     threads,
@@ -75,6 +78,7 @@ def create_app(
     recorder: Recorder | None = None,
     webhooks: Webhooks | None = None,
     policies: Collection[str] = (),
+    previews: PreviewOptions | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -95,7 +99,8 @@ def create_app(
     be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
     ``recorder``: records the use of keys and refused requests. ``webhooks``: None if none are sent.
-    ``policies``: the names of the command policies that a tenant can be given.
+    ``policies``: the names of the command policies that a tenant can be given. ``previews``: None if the
+    server shows none.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -107,6 +112,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.webhooks = webhooks
     app.state.policies = policies
+    app.state.previews = previews
     app.state.keys = None if tokens is not None else keys
     open_requests = OpenRequests()
     if keys is not None:
@@ -129,20 +135,26 @@ def create_app(
         "audit": None if recorder is None else RequestAudit(recorder),
     }
     app.add_middleware(EdgeMiddleware, **edge)
+    if previews is not None:
+        app.gateway = PreviewGateway(host, previews, edge["admission"], metrics)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
     return app
 
 
 class _App(FastAPI):
-    """FastAPI, with ``raw_routes`` that bypass all of its layers.
+    """FastAPI, with ``raw_routes`` that bypass all of its layers, and the ``gateway`` of previews.
 
     A raw route is matched by its exact path and for all methods. Each has an edge of its own, set
     up like the framework's.
     """
 
     raw_routes: Mapping[str, ASGIApp] = MappingProxyType({})
+    gateway: PreviewGateway | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.gateway is not None and scope["type"] != "lifespan" and self.gateway.serves(scope):
+            await self.gateway(scope, receive, send)
+            return
         route = self.raw_routes.get(scope["path"]) if scope["type"] == "http" else None
         await (route or super().__call__)(scope, receive, send)
 
@@ -163,6 +175,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         execs,
         attach,
         files,
+        ports,
         threads,
         network,
         history,

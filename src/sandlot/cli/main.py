@@ -23,6 +23,7 @@ from sandlot.cli import (
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, tenants, webhooks
+from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
@@ -108,7 +109,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, history, recording, serve, mcp, doctor, bench):
+for module in (run, history, recording, previews, port_forward, serve, mcp, doctor, bench):
     module.register(app)
 app.command()(members.coordinator)
 for name, group in (

@@ -17,6 +17,7 @@ from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.events import event_query, iterate_events
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
+from sandlot.client.session_ports import AsyncSessionPorts
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
@@ -44,7 +45,7 @@ class ServiceClient(Protocol):
         ...
 
 
-class AsyncSession:
+class AsyncSession(AsyncSessionPorts):
     """One sandbox and its state: run commands, keep shells open, read and write files.
 
     You get one from ``AsyncClient.create``, ``thread`` or ``get``.

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sandlot.config.front_door_settings import FrontDoorSettings
+from sandlot.config.preview_settings import PreviewSettings
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LIMIT_RANGES, Limits
 
 
@@ -16,7 +16,7 @@ def _ceiling_field(limit: str, description: str) -> Any:
     return Field(getattr(DEFAULT_CEILINGS, limit), ge=low, le=high, description=description)
 
 
-class CeilingSettings(FrontDoorSettings):
+class CeilingSettings(PreviewSettings):
     """The server's ceilings. An environment's ``max_limits`` take precedence."""
 
     max_memory_bytes: int = _ceiling_field(

@@ -1,17 +1,22 @@
-"""What a caller can do with any sandbox: follow an exec, use files, list execs and shells.
+"""What a caller can do with any sandbox: follow an exec, use files, list execs and shells,
+connect to its ports.
 
 Both contracts use these types: a provider's ``Sandbox`` and the ``SandboxService`` above it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecEvent, ExecResult
 from sandlot.domain.files import ArchiveSummary, FileChange, FileEntry, FilePage, Search, Walk
+
+CLOSE_WITHIN_S: Final = 5.0  # for the other side of a stream to take the last bytes
 
 
 class Execution(Protocol):
@@ -34,6 +39,43 @@ class Execution(Protocol):
 
     async def detach(self) -> None:
         """Stop reading. The exec goes on."""
+        ...
+
+
+class ByteStream(Protocol):
+    """One end of a connection to a port. Implementations subclass it.
+
+    ``close`` ends it well and ``abort`` breaks it off. One of them must be called.
+    """
+
+    async def receive(self) -> bytes:
+        """Returns the next bytes, or empty bytes at the end. Allows one reader at a time."""
+        ...
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def send_end(self) -> None:
+        """Says that nothing more will be sent. The other side may still send."""
+        ...
+
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
+        """Ends the stream so that the other side gets everything that was sent.
+
+        Sends the end, then drops what still arrives until the other side's own end. After
+        ``within_s`` seconds it aborts. Never raises for what the other side does.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self.send_end()
+                while await self.receive():
+                    pass
+        except (TimeoutError, OSError, SandlotError):
+            pass
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Breaks the connection off, unless it has ended. Bytes on their way are lost."""
         ...
 
 

@@ -24,11 +24,12 @@ from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
-from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
 from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
@@ -296,6 +297,28 @@ class SandboxService(Protocol):
         """
         ...
 
+    # ports
+
+    async def connect(self, session_id: str, port: int, *, through: str = "") -> ByteStream:
+        """Connect to a TCP port of the sandbox's loopback.
+
+        Connecting counts as use of the session, and so does sending. ``through``: the id of an exposure, or
+        ``PUBLIC``, for a visitor of a preview; the connection ends when the port is unexposed. ``NotFound``
+        if the port is not exposed so, or if nothing listens there, which ``details["reason"]`` then says.
+        ``Busy`` if the session has too many connections.
+        """
+        ...
+
+    async def expose_port(self, session_id: str, request: ExposePort) -> Preview:
+        """Let visitors reach a port. A port that is exposed already keeps its links."""
+        ...
+
+    async def unexpose_port(self, session_id: str, port: int) -> None:
+        """End a port's previews: all links to it, and all connections through them. Idempotent."""
+        ...
+
+    async def list_exposed(self, session_id: str) -> Sequence[Exposure]: ...
+
     # history
 
     async def list_events(self, query: EventQuery) -> EventPage:
@@ -327,6 +350,10 @@ class SandboxHost(Protocol):
 
     def acting_for(self, principal: Principal) -> SandboxService:
         """The service for this caller. It refuses what the caller's scopes do not allow."""
+        ...
+
+    async def tenant_of(self, session_id: str) -> str:
+        """Whom an active or lost session belongs to, for a visitor without a key. ``NotFound`` otherwise."""
         ...
 
     async def health(self) -> ServiceHealth:

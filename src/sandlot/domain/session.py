@@ -14,6 +14,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.ports import Exposure
 from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_ENVIRONMENT = "base"
@@ -151,6 +152,7 @@ class Session:
     ended_at: when it ended.
     record: whether what its commands write is recorded.
     network: the network policy that it asked for; ``None``: its environment's.
+    exposed: the ports that have previews. Clients list them with ``session.previews()``.
     """
 
     id: str
@@ -175,6 +177,7 @@ class Session:
     created_by: str = ""
     record: bool = False
     network: EgressPolicy | None = None
+    exposed: tuple[Exposure, ...] = ()
 
     @property
     def expires_at(self) -> float | None:

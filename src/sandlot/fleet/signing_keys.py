@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -75,6 +76,10 @@ class SigningKey:
     def public(self) -> PublicKeys:
         """What workers need to verify this key's tokens."""
         return PublicKeys({self.kid: self._key.public_key()})
+
+    def derived(self, purpose: bytes) -> bytes:
+        """A secret for another purpose, which only holders of the private key can derive."""
+        return hmac.digest(self._key.private_bytes_raw(), purpose, "sha256")
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         return jwt.encode(dict(claims), self._key, algorithm=ALGORITHM, headers={"kid": self.kid})

@@ -6,55 +6,15 @@ A failed command is a result. A failed sandbox raises an exception from ``sandlo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.computer import ByteStream as ByteStream
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecRequest, ExecResult, Output, Started
-
-CLOSE_WITHIN_S: Final = 5.0  # for the other side of a stream to take the last bytes
-
-
-class ByteStream(Protocol):
-    """The host's end of a connection to a port. Implementations subclass it.
-
-    ``close`` ends it well and ``abort`` breaks it off. One of them must be called.
-    """
-
-    async def receive(self) -> bytes:
-        """Returns the next bytes, or empty bytes at the end. Allows one reader at a time."""
-        ...
-
-    async def send(self, data: bytes) -> None: ...
-
-    async def send_end(self) -> None:
-        """Says that nothing more will be sent. The other side may still send."""
-        ...
-
-    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
-        """Ends the stream so that the other side gets everything that was sent.
-
-        Sends the end, then drops what still arrives until the other side's own end. After
-        ``within_s`` seconds it aborts. Never raises for what the other side does.
-        """
-        try:
-            async with asyncio.timeout(within_s):
-                await self.send_end()
-                while await self.receive():
-                    pass
-        except (TimeoutError, OSError, SandlotError):
-            pass
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        """Breaks the connection off, unless it has ended. Bytes on their way are lost."""
-        ...
 
 
 class PortListener(Protocol):

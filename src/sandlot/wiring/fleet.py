@@ -41,6 +41,7 @@ from sandlot.wiring.announcing import reachable_here
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
+from sandlot.wiring.previews import PURPOSE, preview_options
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, history_options, starting
@@ -207,6 +208,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
         policies=registry.policies.keys(),
         webhooks=webhooks if settings.history else None,
+        previews=preview_options(settings, SigningKey.parse(fleet.private_key).derived(PURPOSE)),
     )
     try:
         log.info(

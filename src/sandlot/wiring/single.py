@@ -14,6 +14,7 @@ from sandlot.wiring.announcing import announced
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
+from sandlot.wiring.previews import preview_options, secret_in
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
@@ -55,6 +56,7 @@ async def serve(settings: ServerSettings) -> None:
         recorder=worker.recorder,
         webhooks=worker.webhooks,
         policies=worker.policy_names,
+        previews=preview_options(settings, secret_in(settings.data_dir.absolute())),
         mounted={} if mcp is None else {MCP_PATH: mcp},
     )
     try:

@@ -20,6 +20,7 @@ from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
+from sandlot.domain.session_states import no_session_error
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.options import WorkerOptions
@@ -242,6 +243,12 @@ class WorkerHost:
     async def warnings(self) -> Sequence[str]:
         """What an operator should know about the engine."""
         return await self._provider.warnings()
+
+    async def tenant_of(self, session_id: str) -> str:
+        live_session = self._sessions.table.by_id(session_id)
+        if live_session is None:
+            raise no_session_error(session_id)
+        return live_session.session.tenant
 
     async def health(self) -> ServiceHealth:
         return self._status.health()

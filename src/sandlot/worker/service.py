@@ -9,11 +9,12 @@ from contextlib import aclosing
 from functools import partial
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.history.recorder import called_by
+from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.paging import page_of
 from sandlot.domain.recordings.reports import no_recording_error
@@ -28,6 +29,7 @@ from sandlot.worker.sessions.creates import NO_ASSIGNMENT
 from sandlot.worker.sessions.executions import SessionExecution, with_denials, with_session
 from sandlot.worker.sessions.files import SessionFiles
 from sandlot.worker.sessions.live_session import LiveSession
+from sandlot.worker.sessions.ports import SessionPorts
 from sandlot.worker.status import WorkerStatus
 
 
@@ -54,6 +56,7 @@ class WorkerService:
         self._networks = parts.networks
         self._history = parts.history
         self._recordings = parts.history.recordings
+        self._ports = SessionPorts(parts.sessions, principal)
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -241,6 +244,21 @@ class WorkerService:
         live_session.touch()
         await self._sessions.report(live_session)
         return status
+
+    # --- ports --------------------------------------------------------------------------------
+
+    async def connect(self, session_id: str, port: int, *, through: str = "") -> ByteStream:
+        return await self._ports.connect(session_id, port, through)
+
+    async def expose_port(self, session_id: str, request: ExposePort) -> Preview:
+        """Without a URL: a server in front of the worker has those."""
+        return Preview(await self._ports.expose(session_id, request))
+
+    async def unexpose_port(self, session_id: str, port: int) -> None:
+        await self._ports.unexpose(session_id, port)
+
+    async def list_exposed(self, session_id: str) -> Sequence[Exposure]:
+        return self._ports.exposures(session_id)
 
     # --- history ------------------------------------------------------------------------------
 

@@ -18,8 +18,10 @@ import pytest
 import uvicorn
 
 from sandlot.api import create_app
+from sandlot.api.previews.options import PreviewOptions
 from sandlot.config.registry.loading import load_registry
 from sandlot.config.registry.recipes import RecipeDefaults
+from sandlot.domain.network.preview_links import LinkTokens
 from sandlot.testing.fake import FakeService
 
 KEY = "a-key-for-the-tests"
@@ -66,8 +68,11 @@ class Served:
 def served() -> Iterator[Served]:
     registry = load_registry(defaults=RecipeDefaults())
     service = FakeService(recipes=registry.recipes.values())
+    previews = PreviewOptions(LinkTokens(b"s" * 32))
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(service, api_key=KEY), log_level="warning", lifespan="off")
+    config = uvicorn.Config(
+        create_app(service, api_key=KEY, previews=previews), log_level="warning", lifespan="off"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

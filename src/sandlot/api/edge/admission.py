@@ -127,6 +127,13 @@ class Admission:
             return False
         return any([await caller.may_know_later(refusal.key) for caller in self._callers])
 
+    def is_credential(self, authorization: bytes) -> bool:
+        """Whether an Authorization header is for this server, valid or not, and so for no program."""
+        if authorization[:7].lower() != b"bearer ":
+            return False
+        key = authorization[7:].strip()
+        return self._is_key(key) or any(caller.admit(key) is not None for caller in self._callers)
+
     def _admit_token(
         self, tokens: TokenCheck, key: bytes | None, bearer: bytes | None, path: str
     ) -> Principal | Refusal:

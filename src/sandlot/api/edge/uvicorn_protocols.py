@@ -8,7 +8,7 @@ slower.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -110,6 +110,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         if self.upgraded_from is not None:
             self.upgraded_from.stop_counting()
         super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # refused in order: without this, uvicorn logs an error
 
 
 def http_protocol(limits: ConnectionLimits) -> type[BoundedHttpProtocol]:

@@ -26,7 +26,7 @@ class Scope(StrEnum):
     sessions:write: create, change, recreate and delete sessions.
     exec: run commands, read their output, use shells.
     files: read and write files in sandboxes.
-    network: decide where a session's sandbox may connect to.
+    network: decide where a session's sandbox may connect to, connect to its ports and expose them.
     admin: manage the keys and webhooks of its own tenant.
     metrics:read: read the server's metrics and its full health.
     fleet:operate: drain workers, see all tenants' sessions by worker, and manage the keys of all tenants.

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
-from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.service import (
     Catalogue,
@@ -134,6 +135,24 @@ class ScopedService:
     async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
         self._require(Scope.NETWORK)
         return await self._service.change_network(session_id, change)
+
+    # ports
+
+    async def connect(self, session_id: str, port: int, *, through: str = "") -> ByteStream:
+        self._require(Scope.NETWORK)
+        return await self._service.connect(session_id, port, through=through)
+
+    async def expose_port(self, session_id: str, request: ExposePort) -> Preview:
+        self._require(Scope.NETWORK)
+        return await self._service.expose_port(session_id, request)
+
+    async def unexpose_port(self, session_id: str, port: int) -> None:
+        self._require(Scope.NETWORK)
+        await self._service.unexpose_port(session_id, port)
+
+    async def list_exposed(self, session_id: str) -> Sequence[Exposure]:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.list_exposed(session_id)
 
     # history
 

@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     file.removed: a file or folder was removed through the API.
     network.changed: somebody changed what a session's sandbox may connect to.
     network.denied: a connection from a sandbox was denied; equal ones are recorded once a minute.
+    port.exposed: a port of a sandbox got a preview, or became public or private.
+    port.unexposed: a port has no preview any more.
     key.used: a key was used; recorded at most once an hour for each key.
     request.refused: the server refused requests; those of one minute are counted together.
     history.dropped: events that were not recorded, because the disk could not keep up.
@@ -44,6 +46,8 @@ class EventKind(StrEnum):
     FILE_REMOVED = "file.removed"
     NETWORK_CHANGED = "network.changed"
     NETWORK_DENIED = "network.denied"
+    PORT_EXPOSED = "port.exposed"
+    PORT_UNEXPOSED = "port.unexposed"
     KEY_USED = "key.used"
     REQUEST_REFUSED = "request.refused"
     HISTORY_DROPPED = "history.dropped"

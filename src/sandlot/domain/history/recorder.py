@@ -17,6 +17,7 @@ from sandlot.domain.history.masking import masked, masked_words, secrets_in
 from sandlot.domain.history.positions import EventTimes, event_id
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.policy import NONE, EgressPolicy
+from sandlot.domain.network.ports import Exposure
 from sandlot.domain.network.status import NetworkChange
 from sandlot.domain.session import EndReason, Session
 
@@ -199,6 +200,15 @@ class Recorder:
         secrets = secrets_in(self.secrets, env.values())
         details = {name: masked(path, secrets, MAX_PATH_CHARS) for name, path in paths.items()}
         self.record(kind, Subject.of(session), {**details, **(figures or {})}, caller=caller)
+
+    # --- ports --------------------------------------------------------------------------------
+
+    def port_exposed(self, session: Session, exposure: Exposure, caller: Principal) -> None:
+        details = {"port": exposure.port, "public": exposure.public}
+        self.record(EventKind.PORT_EXPOSED, Subject.of(session), details, caller=caller)
+
+    def port_unexposed(self, session: Session, port: int, caller: Principal) -> None:
+        self.record(EventKind.PORT_UNEXPOSED, Subject.of(session), {"port": port}, caller=caller)
 
 
 def described_policy(policy: EgressPolicy) -> str:

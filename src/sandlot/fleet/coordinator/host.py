@@ -80,6 +80,9 @@ class CoordinatorHost:
             return None
         return self._tokens.for_session(principal, session, worker.url, worker.id, stale_s=stale_s)
 
+    async def tenant_of(self, session_id: str) -> str:
+        return await self._parts.locations.tenant_of(session_id)
+
     async def health(self) -> ServiceHealth:
         return await self._parts.health()
 

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import (
     InvalidRequest,
     LinkInterrupted,
@@ -31,6 +31,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.files_within import FilesWithin
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.service import (
     Catalogue,
@@ -327,6 +328,24 @@ class CoordinatorService:
     async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
         async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
             return await worker.change_network(session_id, change)
+
+    # --- ports --------------------------------------------------------------------------------
+
+    async def connect(self, session_id: str, port: int, *, through: str = "") -> ByteStream:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.connect(session_id, port, through=through)
+
+    async def expose_port(self, session_id: str, request: ExposePort) -> Preview:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.expose_port(session_id, request)
+
+    async def unexpose_port(self, session_id: str, port: int) -> None:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            await worker.unexpose_port(session_id, port)
+
+    async def list_exposed(self, session_id: str) -> Sequence[Exposure]:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.list_exposed(session_id)
 
     # --- history ------------------------------------------------------------------------------
 

@@ -124,6 +124,16 @@ class SessionLocations:
             raise rules.late(found.worker.id, self._directory.timings.lost_after_s)
         return found.worker
 
+    async def tenant_of(self, session_id: str) -> str:
+        """Whom an active or lost session belongs to. That never changes, so the cache is enough."""
+        cached = self._cached.get(session_id)
+        if cached is not None:
+            return cached.tenant
+        found = await self._directory.find(session_id)
+        if found is None or found.session.state is SessionState.ENDED:
+            raise no_session_error(session_id)
+        return found.session.tenant
+
     async def find(self, tenant: str, session_id: str) -> FoundSession:
         """Ask the directory, not the cache. Raises ``NotFound`` for a session of another tenant."""
         asked_at = self._clock()

@@ -13,6 +13,7 @@ from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target
 from sandlot.testing.fake.execs import SIGTERM, FakeExec, FakeExecution, OnOutput
+from sandlot.testing.fake.network.ports import FakePorts
 from sandlot.testing.fake.pipes import BrokenPipe
 from sandlot.testing.fake.scripts import Scripts
 from sandlot.testing.fake.shell import ExitShell, Machine, Shell, State, Streams
@@ -56,6 +57,7 @@ class FakeComputer:
     ) -> None:
         self.id = new_sandbox_id()
         self.tree = Tree()
+        self.ports = FakePorts()
         self._env = {
             "HOME": WORKSPACE,
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -267,6 +269,7 @@ class FakeComputer:
         for known in self._execs.values():
             known.abort(error)
         self.tree.wake_listeners()
+        self.ports.end(error)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

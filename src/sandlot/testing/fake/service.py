@@ -48,12 +48,13 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
+from sandlot.testing.fake.network.calls import PortCalls
 from sandlot.testing.fake.network.session_network import FakeNetwork, NetworkOperations
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
-class FakeService(NetworkOperations):
+class FakeService(NetworkOperations, PortCalls):
     def __init__(
         self,
         *,
@@ -224,8 +225,7 @@ class FakeService(NetworkOperations):
 
     def thaw(self, session_id: str) -> None:
         """For tests: makes a frozen sandbox answer again."""
-        computer = self._record(session_id).computer
-        if computer is not None:
+        if (computer := self._record(session_id).computer) is not None:
             computer.freeze(None)
 
     # --- execs ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
 from sandlot.testing.service_suite.network import NetworkCases
+from sandlot.testing.service_suite.ports import PortCases
 from sandlot.testing.service_suite.recordings import RecordingCases
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.tenants import TenantCases
@@ -50,6 +51,7 @@ class ServiceSuite(
     FileProblemCases,
     TransferCases,
     WatchCases,
+    PortCases,
     LossCases,
     SilenceCases,
     ExpiryCases,

@@ -13,6 +13,7 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result
+from sandlot.domain.computer import ByteStream
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService
 from sandlot.testing.eventually import eventually
@@ -33,7 +34,8 @@ class ServiceHarness:
     ``policed`` is an environment with the policy ``policies.POLICY``; without it, the suite skips the cases
     about policies. ``give_policy`` gives the client's tenant a policy of the service's registry, which has
     ``policies.POLICY`` and the shipped ones; None takes it away. Without it, the suite skips the cases about
-    policies of tenants.
+    policies of tenants. ``serve_port`` lets a function answer connections to a port of a session's sandbox;
+    without it, the suite runs a program there.
     """
 
     client: AsyncClient
@@ -48,6 +50,7 @@ class ServiceHarness:
     stranger: AsyncClient | None = None
     policed: str | None = None
     give_policy: Callable[[str | None], None] | None = None
+    serve_port: Callable[[str, int, Callable[[ByteStream], Awaitable[None]]], None] | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")

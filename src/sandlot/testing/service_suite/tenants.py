@@ -15,6 +15,7 @@ from sandlot.domain.computer import Execution
 from sandlot.domain.errors import NotFound, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.network.ports import ExposePort
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import SessionChange
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, deleted_afterwards, ok, unique
@@ -63,6 +64,10 @@ CALLS: dict[str, Call] = {
     "resize_exec": lambda service, id: service.resize_exec(id, EXEC_ID, rows=9, cols=9),
     "list_shells": lambda service, id: service.list_shells(id),
     "close_shell": lambda service, id: service.close_shell(id, "main"),
+    "connect": lambda service, id: service.connect(id, 8000),
+    "expose_port": lambda service, id: service.expose_port(id, ExposePort(8000)),
+    "unexpose_port": lambda service, id: service.unexpose_port(id, 8000),
+    "list_exposed": lambda service, id: service.list_exposed(id),
     "files.stat": lambda service, id: service.files(id).stat("/"),
     "files.list": lambda service, id: service.files(id).list("/"),
     "files.walk": lambda service, id: service.files(id).walk("/workspace"),

@@ -7,25 +7,17 @@ h11 has understood, and no header of the sandbox decides where a message ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 import h11
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.hosts import Target, parse_target
+from sandlot.wire.network.http_headers import end_to_end, framing, has_two_ends, values_of
 
 HTTP_PORT: Final = 80
-Headers = list[tuple[bytes, bytes]]
 
 _ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)", re.DOTALL)
-# Meant for the next hop alone. ``framing`` sets those that say how long a body is.
-_HOP_BY_HOP: Final = frozenset(
-    {
-        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization"),
-        *(b"te", b"trailer", b"transfer-encoding", b"content-length", b"upgrade", b"expect"),
-    }
-)
 
 
 class BadRequest(Exception):
@@ -74,8 +66,8 @@ def request_for_host(request: h11.Request, target: Target, path: bytes) -> h11.R
         target=path,
         headers=[
             (b"host", host.encode()),
-            *(pair for pair in _end_to_end(request.headers) if pair[0] != b"host"),
-            *_framing(request.headers),
+            *(pair for pair in end_to_end(request.headers) if pair[0] != b"host"),
+            *framing(request.headers),
             (b"connection", b"close"),
         ],
     )
@@ -85,12 +77,8 @@ def response_for_program(response: h11.Response) -> h11.Response:
     return h11.Response(
         status_code=response.status_code,
         reason=response.reason,
-        headers=[*_end_to_end(response.headers), *_framing(response.headers)],
+        headers=[*end_to_end(response.headers), *framing(response.headers)],
     )
-
-
-def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    return [value for key, value in headers if key == name]
 
 
 def _absolute(request: h11.Request) -> tuple[Target, bytes]:
@@ -122,23 +110,7 @@ def _check_version(request: h11.Request) -> None:
 
 def _check_framing(request: h11.Request) -> None:
     """h11 has refused lengths that differ and unknown encodings. Two ways to end a body are still two."""
-    if values_of(request.headers, b"transfer-encoding"):
-        if values_of(request.headers, b"content-length"):
-            raise BadRequest("The request has both Content-Length and Transfer-Encoding.")
-        if request.http_version == b"1.0":
-            raise BadRequest("HTTP/1.0 has no Transfer-Encoding.")
-
-
-def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    pairs = list(headers)
-    named = {
-        token.strip().lower() for value in values_of(pairs, b"connection") for token in value.split(b",")
-    }
-    return [pair for pair in pairs if pair[0] not in _HOP_BY_HOP and pair[0] not in named]
-
-
-def _framing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    pairs = list(headers)
-    if values_of(pairs, b"transfer-encoding"):
-        return [(b"transfer-encoding", b"chunked")]
-    return [(b"content-length", value) for value in values_of(pairs, b"content-length")[:1]]
+    if has_two_ends(request.headers):
+        raise BadRequest("The request has both Content-Length and Transfer-Encoding.")
+    if values_of(request.headers, b"transfer-encoding") and request.http_version == b"1.0":
+        raise BadRequest("HTTP/1.0 has no Transfer-Encoding.")

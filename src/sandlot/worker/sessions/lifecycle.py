@@ -140,19 +140,22 @@ class SessionLifecycle:
         return lost_error(live_session.session, may_have_executed=error.may_have_executed)
 
     async def change(self, live_session: LiveSession, change: SessionChange) -> Session:
+        def changed(session: Session) -> Session:
+            return replace(
+                session,
+                idle_timeout_s=self.timeout(change.idle_timeout_s, session.idle_timeout_s),
+                lifetime_s=self.timeout(change.lifetime_s, session.lifetime_s),
+                metadata=session.metadata if change.metadata is None else dict(change.metadata),
+            )
+
+        return await self.rewrite(live_session, changed)
+
+    async def rewrite(self, live_session: LiveSession, changed: Callable[[Session], Session]) -> Session:
+        """Change what is on record of a session. ``changed`` is pure, and may be called twice."""
         async with live_session.transition_lock:
             if live_session.session.state is SessionState.ENDED:
                 raise ended_error(live_session.session)
             self.check_not_given_up(live_session)
-            idle_timeout_s = self.timeout(change.idle_timeout_s, live_session.session.idle_timeout_s)
-            lifetime_s = self.timeout(change.lifetime_s, live_session.session.lifetime_s)
-            metadata = live_session.session.metadata if change.metadata is None else dict(change.metadata)
-
-            def changed(session: Session) -> Session:
-                return replace(
-                    session, idle_timeout_s=idle_timeout_s, lifetime_s=lifetime_s, metadata=metadata
-                )
-
             await self._store.save([replace(live_session.record, session=changed(live_session.session))])
             self._transitions.drop_pending(live_session.session.id)
             # Applied again to the current session: a call may have touched it meanwhile.
@@ -219,6 +222,8 @@ class SessionLifecycle:
             live_session.session = end(live_session.session, reason, self._clock())
             self.table.add_ended(replace(live_session.record, env={}))
             self.history.ended(live_session.session)
+            for stream in live_session.port_streams:
+                stream.end(ended_error(live_session.session))
             tasks = live_session.stop_tasks()
             self._removals.release(live_session.session.id, removing)
             async with self._reported_if_cancelled(live_session):

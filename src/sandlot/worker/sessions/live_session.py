@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
-from sandlot.domain.errors import LinkInterrupted
+from sandlot.domain.errors import LinkInterrupted, SandlotError
 from sandlot.domain.execution import Exited
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session, SessionState
@@ -18,6 +19,15 @@ from sandlot.worker.store.database import SessionRecord
 
 # Seconds that a call waits while the sandbox is being adopted or gets its limits.
 USABLE_WITHIN_S = 20.0
+
+
+class PortConnection(Protocol):
+    """An open connection to a port of the session. ``through``: the exposure that it needs, if any."""
+
+    port: int
+    through: str
+
+    def end(self, error: SandlotError) -> None: ...
 
 
 class LiveSession:
@@ -39,6 +49,7 @@ class LiveSession:
         self.calls = 0
         self.resumable_calls = 0  # calls whose work goes on when the worker stops
         self.event_readers = 0  # clients that read execs' events
+        self.port_streams: set[PortConnection] = set()  # open connections to its ports
         self.unsaved = False
         self.given_up = False  # another worker has it
         self.reservation: str | None = None  # the last reservation that a fleet made for it

@@ -12,20 +12,18 @@ from typing import Any, Final, Protocol
 
 import httpx
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.http11 import Response
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 from sandlot.client.http.streams.sse import EventParser
+from sandlot.client.http.streams.websocket import open_socket
 from sandlot.client.http.transport.connection import Connection
 from sandlot.client.http.transport.errors import (
     error_of_answer,
     error_of_problem,
     error_of_transport,
     interrupted,
-    unreachable,
     unreadable,
-    wrong_server,
 )
 from sandlot.client.http.transport.pools import close_with_loop
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unsupported
@@ -34,8 +32,6 @@ from sandlot.wire.event_bodies import EVENT_BODIES, event_of
 
 # The server sends at least a ping every 15 s, so a longer silence means a dead connection.
 SILENCE_S: Final = 50.0
-HANDSHAKE_S: Final = 5.0  # the shortest time limit for opening a WebSocket
-SWITCHING_PROTOCOLS: Final = 101  # the HTTP status of an open WebSocket
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 MAX_INPUT_BYTES: Final = 64 * 1024  # of stdin per message
 CLOSE_CODE_BASE: Final = 4000  # an error's close code is this plus its HTTP status
@@ -117,18 +113,6 @@ class SseEventStream:
         await self._response.aclose()
 
 
-class _Handshake(connect):
-    """Follows no redirects: the key is for this server only. HTTP calls follow none either."""
-
-    def process_redirect(self, exc: Exception) -> Exception:
-        return exc
-
-
-def _headers(answer: Response) -> httpx.Headers:
-    """Convert headers for ``httpx``: unlike those of ``websockets``, they allow repeated names."""
-    return httpx.Headers(list(answer.headers.raw_items()))
-
-
 class WebSocketEventStream:
     """An ``EventStream`` over a WebSocket. It also carries input."""
 
@@ -139,32 +123,7 @@ class WebSocketEventStream:
 
     @classmethod
     async def open(cls, connection: Connection, path: str) -> WebSocketEventStream:
-        url = connection.url
-        try:
-            socket = await _Handshake(
-                "ws" + url.removeprefix("http") + path,
-                additional_headers=connection.identity_headers,
-                proxy=True if connection.through_proxy else None,
-                ssl=connection.tls(),
-                open_timeout=max(HANDSHAKE_S, connection.connect_timeout_s),
-                compression=None,
-                max_size=MAX_MESSAGE_BYTES,
-                # A slow reader does not see the answers to our pings, but the connection is alive.
-                ping_timeout=None,
-                close_timeout=2,
-            )
-        except InvalidStatus as refusal:
-            answer = refusal.response
-            raise connection.refusal(
-                answer.status_code, bytes(answer.body or b""), _headers(answer)
-            ) from refusal
-        except OSError as error:
-            raise unreachable(url, str(error) or "no response") from error
-        except WebSocketException as error:
-            raise interrupted(url, error) from error
-        if socket.response is None or not connection.is_expected_worker(_headers(socket.response)):
-            socket.transport.abort()
-            raise wrong_server(url, connection.worker, SWITCHING_PROTOCOLS)
+        socket = await open_socket(connection, path, max_message_bytes=MAX_MESSAGE_BYTES)
         stream = cls(connection, socket)
         await anext(stream._closer)
         return stream

@@ -1,1 +1,1 @@
-"""The fake's network: it decides as a worker does, and leads nowhere."""
+"""The network of the fake's sandboxes: it decides as a worker does, and leads nowhere."""

@@ -1,0 +1,1 @@
+"""Previews: what programs in sandboxes serve, for people with a browser. See ``api/README.md``."""

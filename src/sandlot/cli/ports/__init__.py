@@ -1,0 +1,1 @@
+"""Commands about the ports of sandboxes."""
