@@ -64,6 +64,7 @@ def create_app(
     recorder: Recorder | None = None,
     webhooks: Webhooks | None = None,
     policies: Collection[str] = (),
+    reload: catalogue.Reloader | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -84,7 +85,8 @@ def create_app(
     be open. ``max_held_bytes``: limit on the bytes of results and files on their way to clients.
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
     ``recorder``: records the use of keys and refused requests. ``webhooks``: None if none are sent.
-    ``policies``: the names of the command policies that a tenant can be given.
+    ``policies``: the names of the command policies that a tenant can be given. ``reload``: reads the registry
+    again; None if the server cannot.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -96,6 +98,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.webhooks = webhooks
     app.state.policies = policies
+    app.state.reload = reload
     app.state.keys = None if tokens is not None else keys
     open_requests = OpenRequests()
     if keys is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandlot.domain.callers.limits import AllowancesOf
@@ -16,6 +17,7 @@ from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.pool.environments import Environments
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.quotas import Quotas
@@ -40,6 +42,7 @@ class WorkerParts:
     store: Store
     history: History
     sandboxes: Sandboxes
+    environments: Environments
     pools: Mapping[str, WarmPool]
     one_off: OneOffSandboxes
     sessions: SessionLifecycle
@@ -70,10 +73,17 @@ def assemble(
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
     )
-    pools = {
-        name: WarmPool(recipe, options, make=sandboxes.make, discard=sandboxes.discard, slots=sandboxes.slots)
-        for name, recipe in recipes.items()
-    }
+    environments = Environments(
+        recipes,
+        partial(
+            WarmPool,
+            options=options,
+            make=sandboxes.make,
+            discard=sandboxes.discard,
+            slots=sandboxes.slots,
+        ),
+    )
+    pools = environments.pools
     one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
     recordings = Recordings(database.parent, options.recordings)
@@ -94,7 +104,7 @@ def assemble(
         provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
         transitions=transitions,
         sandboxes=sandboxes,
-        recipes=recipes,
+        recipes=environments.recipes,
         capacity=capacity,
         quotas=quotas,
         registrar=registrar,
@@ -103,6 +113,7 @@ def assemble(
         store=store,
         history=history,
         sandboxes=sandboxes,
+        environments=environments,
         pools=pools,
         one_off=one_off,
         sessions=sessions,
