@@ -1,4 +1,7 @@
-"""A data analyst: you hand it a file, it hands you a plot, which arrives as the artifact of its tool call."""
+"""A data analyst: you hand it a file, it hands you a plot, which arrives as the artifact of its tool call.
+
+It works with pandas and Matplotlib. Build their image first: ``sandlot images build data-science``.
+"""
 
 import base64
 from pathlib import Path
@@ -11,35 +14,32 @@ from scripted import call, model
 from sandlot import Client
 from sandlot.integrations.langchain import SandboxMiddleware
 
+ENVIRONMENT = "data-science"
 PLOT = """\
-import csv
-rows = list(csv.DictReader(open("sales.csv")))
-bars = [
-    f'<rect x="{20 + 60 * i}" y="{220 - int(row["sold"]) * 2}" width="40" height="{int(row["sold"]) * 2}"/>'
-    f'<text x="{20 + 60 * i}" y="240">{row["month"]}</text>'
-    for i, row in enumerate(rows)
-]
-open("plot.svg", "w").write(
-    '<svg xmlns="http://www.w3.org/2000/svg" width="260" height="260">' + "".join(bars) + "</svg>"
-)
-best = max(rows, key=lambda row: int(row["sold"]))
-print("best month:", best["month"], best["sold"])
+import matplotlib.pyplot as plt
+import pandas as pd
+
+sales = pd.read_csv("sales.csv", index_col="month")
+sales.plot.bar(title="Sold in each month", legend=False)
+plt.tight_layout()
+plt.savefig("plot.png", dpi=100)
+print("best month:", sales["sold"].idxmax(), sales["sold"].max())
 """
 QUESTION = (
     "sales.csv has what was sold in each month. Which month was the best? Draw a plot and hand it to me."
 )
 
 with Client.local() as client:
-    client.thread("analysis-1").files.write("sales.csv", "month,sold\nJan,40\nFeb,95\nMar,70\n")
+    client.thread("analysis-1", ENVIRONMENT).files.write("sales.csv", "month,sold\nJan,40\nFeb,95\nMar,70\n")
     agent = create_agent(
         model(
             call("read_file", path="sales.csv"),
             call("write_file", path="plot.py", content=PLOT),
             call("bash", command="python3 plot.py"),
-            call("download_file", path="plot.svg"),
+            call("download_file", path="plot.png"),
             "February was the best month, with 95 sold.",
         ),
-        middleware=[SandboxMiddleware(client)],
+        middleware=[SandboxMiddleware(client, environment=ENVIRONMENT)],
         checkpointer=InMemorySaver(),
     )
     answer = agent.invoke(

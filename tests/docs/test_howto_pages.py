@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_tutorial import ROOT, Block, blocks, run_block
+from tests.docs.test_tutorial import ROOT, Block, blocks, follow
 
 PAGES = ["howto/custom-image.md", "howto/local-mode.md"]
 RUN = ("bash", "python")  # other languages show what a file contains or how it changes
@@ -22,7 +22,6 @@ RUN = ("bash", "python")  # other languages show what a file contains or how it 
 IMAGE = "my-pandas:1"
 PUBLIC = "FROM python:3.12-slim\nRUN pip install --no-cache-dir pandas\n"
 STAND_IN = r"""FROM sandlot/base
-USER root
 RUN mkdir /usr/lib/python3/dist-packages/pandas \
     && printf 'class Series(list):\n    def sum(self):\n        return sum(self)\n' \
         > /usr/lib/python3/dist-packages/pandas/__init__.py
@@ -52,10 +51,8 @@ def here(block: Block, image: str) -> Block:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block(page: str, image: str, workplace: tuple[Path, dict[str, str]]) -> None:
     """What installs is left out: test_package.py does the same."""
-    folder, environ = workplace
-    for block in blocks(ROOT / "docs" / page):
-        if block.language in RUN and block.role != "install":
-            run_block(here(block, image), folder, environ)
+    found = [here(block, image) for block in blocks(ROOT / "docs" / page)]
+    follow([block for block in found if block.language in RUN and block.role != "install"], *workplace)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -80,17 +80,11 @@ def wait_ready(url: str, server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
-def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
-    """The install block is what test_package.py does; the others run here as they stand."""
-    folder, environ = workplace
-    found = blocks()
-    assert len(found) >= 9
+def follow(found: list[Block], folder: Path, environ: dict[str, str]) -> None:
+    """Run the blocks of a page. The one that is a server serves until the last of them has ended."""
     server: subprocess.Popen[bytes] | None = None
     try:
         for block in found:
-            if block.role == "install":
-                assert "pip install" in block.text
-                continue
             if block.role == "server":
                 server = subprocess.Popen(
                     ["bash", "-c", f"exec {block.text.strip()}"],
@@ -105,6 +99,14 @@ def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
         if server is not None:
             server.send_signal(signal.SIGTERM)
             server.wait(90)
+
+
+def test_every_block(workplace: tuple[Path, dict[str, str]]) -> None:
+    """The install block is what test_package.py does; the others run here as they stand."""
+    found = blocks()
+    assert len(found) >= 9
+    assert all("pip install" in block.text for block in found if block.role == "install")
+    follow([block for block in found if block.role != "install"], *workplace)
 
 
 def test_the_comparison_can_fail() -> None:

@@ -79,6 +79,7 @@ def create_app(
     webhooks: Webhooks | None = None,
     policies: Collection[str] = (),
     previews: PreviewOptions | None = None,
+    reload: catalogue.Reloader | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -100,7 +101,7 @@ def create_app(
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
     ``recorder``: records the use of keys and refused requests. ``webhooks``: None if none are sent.
     ``policies``: the names of the command policies that a tenant can be given. ``previews``: None if the
-    server shows none.
+    server shows none. ``reload``: reads the registry again; None if the server cannot.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -113,6 +114,7 @@ def create_app(
     app.state.webhooks = webhooks
     app.state.policies = policies
     app.state.previews = previews
+    app.state.reload = reload
     app.state.keys = None if tokens is not None else keys
     open_requests = OpenRequests()
     if keys is not None:

@@ -1,4 +1,4 @@
-"""``env list|show``, ``registry list|check``: what a server offers; checks a registry folder."""
+"""``env list|show|reload``, ``registry list|check``: what a server offers; checks a registry folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandlot.cli.connection import server_module, with_client
+from sandlot.cli.operators.administration import with_administrator
 
 if TYPE_CHECKING:
     from sandlot.domain.service import Catalogue, EnvironmentInfo
 
-env_app = typer.Typer(help="Show the environments of a server.", no_args_is_help=True, rich_markup_mode=None)
+env_app = typer.Typer(
+    help="Show and reload the environments of a server.", no_args_is_help=True, rich_markup_mode=None
+)
 registry_app = typer.Typer(
     help="Show or check a registry.\n\nA registry contains environments, tools, prompts and agents.",
     no_args_is_help=True,
@@ -79,6 +82,36 @@ def show_environment(
             ("network", ", ".join(found.network.allow) or "none"),
         ]
     )
+
+
+@env_app.command("reload")
+def reload_environments(ctx: typer.Context, as_json: Json = False) -> None:
+    """Make a running server read its registry again.
+
+    Sessions go on. If a file has an error, the server keeps what it has. A coordinator tells all workers of
+    its fleet. Exits with 1 if one of them keeps its old environments.
+    """
+    from sandlot.cli.terminal import display
+
+    reload = with_administrator(ctx, lambda server: server.reload_environments())
+    if as_json:
+        display.print_json(reload)
+    else:
+        display.print_table(
+            ("SERVER", "ADDED", "CHANGED", "REMOVED", "PROBLEM"),
+            [
+                (
+                    server.server,
+                    ", ".join(server.changes.added) or "-",
+                    ", ".join(server.changes.changed) or "-",
+                    ", ".join(server.changes.removed) or "-",
+                    server.problem or "-",
+                )
+                for server in reload.servers
+            ],
+        )
+    if any(server.problem is not None for server in reload.servers):
+        raise typer.Exit(1)
 
 
 def environment_of(catalogue: Catalogue, name: str) -> EnvironmentInfo:

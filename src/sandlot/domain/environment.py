@@ -1,8 +1,8 @@
-"""An environment: a named recipe for sandboxes. Also the error for an unknown environment name."""
+"""An environment: a named recipe for sandboxes. Also what a reload changes, and unknown names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -53,6 +53,57 @@ class Recipe:
     policy: CommandPolicy | None = None
     record: bool = False
     network: EgressPolicy = field(default_factory=EgressPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentChanges:
+    """What a new reading of the registry did to the environments of a server, by name.
+
+    added: environments that the server did not have.
+    changed: environments with another recipe, or whose image was rebuilt under the same name.
+    removed: environments that the server had.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReload:
+    """One server that was told to read its registry again.
+
+    server: its id.
+    changes: what that changed.
+    problem: why it still has its old environments; null if it has the new ones.
+    """
+
+    server: str
+    changes: EnvironmentChanges = EnvironmentChanges()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """The outcome of a reload.
+
+    servers: the server that was asked, and in a fleet all workers.
+    """
+
+    servers: tuple[ServerReload, ...]
+
+
+def environment_changes(
+    before: Mapping[str, Recipe], after: Mapping[str, Recipe], rebuilt_images: Collection[str] = ()
+) -> EnvironmentChanges:
+    def differs(name: str) -> bool:
+        return before[name] != after[name] or after[name].environment.image in rebuilt_images
+
+    return EnvironmentChanges(
+        added=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(sorted(name for name in after.keys() & before.keys() if differs(name))),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )
 
 
 def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:

@@ -6,7 +6,7 @@ A failed command is a result. A failed sandbox raises an exception from ``sandlo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -171,6 +171,13 @@ class Provider(Protocol):
 
     async def prepare(self, environment: Environment) -> None:
         """Does the work needed once per environment: checks the tier and prepares the image."""
+        ...
+
+    async def forget_rebuilt_images(self) -> Collection[str]:
+        """Forgets prepared images whose names now mean another image, and returns these names.
+
+        Later sandboxes are made from the new images.
+        """
         ...
 
     async def create(self, spec: SandboxSpec) -> Sandbox:

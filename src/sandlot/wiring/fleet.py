@@ -17,9 +17,10 @@ from sandlot.config.fleet_settings import (
     MemberSettings,
     WorkerFleetSettings,
 )
-from sandlot.config.registry.loading import load_registry
+from sandlot.config.registry.loading import Registry, load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.callers.slots import ExecSlots
+from sandlot.domain.environment import Reload, ServerReload, environment_changes
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import Recorder
@@ -42,6 +43,7 @@ from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import PURPOSE, preview_options
+from sandlot.wiring.reloading import Reloader, worker_reloader
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, history_options, starting
@@ -107,6 +109,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         webhooks=WebhookOptions(settings.webhook_networks, shared=True),
     )
     webhooks = followed_webhooks(worker, directory)
+    reloader = worker_reloader(settings, worker)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -130,6 +133,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         streams=stream_limits(settings),
         max_held_bytes=settings.max_held_bytes,
         rates=RedisRates(directory.calls),
+        reload=reloader,
     )
     try:
         with starting(settings):
@@ -144,8 +148,9 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         await membership.start(worker)
         await ring.open()
         log.info("serving as a fleet worker", worker=settings.worker_id, url=url, redis=fleet.redis_for_logs)
-        async with watchdog(fleet.watchdog_s):
-            await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
+        with reloader.on_hangup():
+            async with watchdog(fleet.watchdog_s):
+                await serve_app(app, listener, worker.stop, settings, until=membership.until_fenced)
         if membership.fenced:
             raise Conflict(f"{membership.problem} Give each worker its own --id.")
     finally:
@@ -192,6 +197,18 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
     )
     mcp = mcp_endpoint(coordinator, registry.catalogue)
     exporter = coordinator_exporter(settings, coordinator_id)
+    policies = dict(registry.policies)
+
+    async def apply(new: Registry) -> Reload:
+        nonlocal registry
+        workers = await coordinator.reload(new.catalogue)
+        changes = environment_changes(registry.recipes, new.recipes)
+        registry = new
+        policies.clear()
+        policies.update(new.policies)
+        return Reload((ServerReload(coordinator_id, changes), *workers))
+
+    reloader = Reloader(settings, apply)
     app = create_app(
         coordinator,
         api_key=settings.key,
@@ -206,9 +223,10 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         mounted={} if mcp is None else {MCP_PATH: mcp},
         rates=RedisRates(directory.calls),
         recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
-        policies=registry.policies.keys(),
+        policies=policies.keys(),
         webhooks=webhooks if settings.history else None,
         previews=preview_options(settings, SigningKey.parse(fleet.private_key).derived(PURPOSE)),
+        reload=reloader,
     )
     try:
         log.info(
@@ -223,8 +241,9 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         await coordinator.health()  # logs a warning if the directory is unreachable
         await callers.open()
         coordinator.start_sweeping()
-        async with watchdog(fleet.watchdog_s):
-            await serve_app(app, listener, coordinator.stop, settings)
+        with reloader.on_hangup():
+            async with watchdog(fleet.watchdog_s):
+                await serve_app(app, listener, coordinator.stop, settings)
     finally:
         if mcp is not None:
             await mcp.aclose()

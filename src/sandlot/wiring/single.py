@@ -15,6 +15,7 @@ from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import preview_options, secret_in
+from sandlot.wiring.reloading import worker_reloader
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
@@ -44,6 +45,7 @@ async def serve(settings: ServerSettings) -> None:
     )
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
+    reloader = worker_reloader(settings, worker)
     app = create_app(
         worker,
         api_key=settings.key,
@@ -58,6 +60,7 @@ async def serve(settings: ServerSettings) -> None:
         policies=worker.policy_names,
         previews=preview_options(settings, secret_in(settings.data_dir.absolute())),
         mounted={} if mcp is None else {MCP_PATH: mcp},
+        reload=reloader,
     )
     try:
         with starting(settings):
@@ -80,8 +83,9 @@ async def serve(settings: ServerSettings) -> None:
                 withdraw()  # first, so that no new command comes here
                 await worker.stop()
 
-            async with watchdog():
-                await serve_app(app, listener, stop, settings)
+            with reloader.on_hangup():
+                async with watchdog():
+                    await serve_app(app, listener, stop, settings)
         log.info("removing the warm sandboxes; those of sessions stay")
     finally:
         if mcp is not None:

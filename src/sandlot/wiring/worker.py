@@ -69,7 +69,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
-        "tenant_policies": TenantPolicies(registry.policies, policy_of),
+        "tenant_policies": TenantPolicies(dict(registry.policies), policy_of),
         "options": worker_options(settings, await _engine_folder(engine)),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sandlot.domain.callers.limits import AllowancesOf
@@ -17,6 +18,7 @@ from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
 from sandlot.worker.network.networks import Networks
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.pool.environments import Environments
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.quotas import Quotas
@@ -41,6 +43,7 @@ class WorkerParts:
     store: Store
     history: History
     sandboxes: Sandboxes
+    environments: Environments
     pools: Mapping[str, WarmPool]
     one_off: OneOffSandboxes
     sessions: SessionLifecycle
@@ -72,10 +75,17 @@ def assemble(
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
     )
-    pools = {
-        name: WarmPool(recipe, options, make=sandboxes.make, discard=sandboxes.discard, slots=sandboxes.slots)
-        for name, recipe in recipes.items()
-    }
+    environments = Environments(
+        recipes,
+        partial(
+            WarmPool,
+            options=options,
+            make=sandboxes.make,
+            discard=sandboxes.discard,
+            slots=sandboxes.slots,
+        ),
+    )
+    pools = environments.pools
     one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes), Transitions(store)
     recordings = Recordings(database.parent, options.recordings)
@@ -97,7 +107,7 @@ def assemble(
         provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
         transitions=transitions,
         sandboxes=sandboxes,
-        recipes=recipes,
+        recipes=environments.recipes,
         capacity=capacity,
         quotas=quotas,
         registrar=registrar,
@@ -107,6 +117,7 @@ def assemble(
         store=store,
         history=history,
         sandboxes=sandboxes,
+        environments=environments,
         pools=pools,
         one_off=one_off,
         sessions=sessions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -20,8 +20,14 @@ class _Reader:
     """A policy's process, and the one thread that waits for it."""
 
     def __init__(self, policy: CommandPolicy) -> None:
+        self.policy = policy
         self.process = PolicyProcess(policy)
         self.thread = ThreadPoolExecutor(1, f"policy-{policy.name}")
+
+    def retire(self) -> None:
+        """End the process after the decisions that already wait for it."""
+        self.thread.submit(self.process.close)
+        self.thread.shutdown(wait=False)
 
 
 class CommandPolicies:
@@ -32,9 +38,7 @@ class CommandPolicies:
     """
 
     def __init__(self, recipes: Mapping[str, Recipe], tenants: TenantPolicies) -> None:
-        self._by_environment = {
-            name: recipe.policy for name, recipe in recipes.items() if recipe.policy is not None
-        }
+        self._by_environment = _policies_of(recipes)
         self._tenants = tenants
         # By the policy's name, which is unique in a registry. So there are never more than the registry has.
         self._readers = {policy.name: _Reader(policy) for policy in self._by_environment.values()}
@@ -46,6 +50,32 @@ class CommandPolicies:
         for reader in self._readers.values():
             await asyncio.to_thread(reader.process.start)
 
+    async def reload(self, recipes: Mapping[str, Recipe], known: Collection[str]) -> None:
+        """Apply other policies from the next command on. If one of them cannot start, nothing changes.
+
+        An environment that is gone keeps its policy, for the sessions that are left of it.
+        ``known``: the names of all policies in the registry.
+        """
+        by_environment = _policies_of(recipes)
+        fresh = [
+            _Reader(policy)
+            for policy in {policy.name: policy for policy in by_environment.values()}.values()
+            if self._reader(policy) is None
+        ]
+        try:
+            for reader in fresh:
+                await asyncio.to_thread(reader.process.start)
+        except BaseException:
+            for reader in fresh:
+                reader.retire()
+            raise
+        gone = {name: policy for name, policy in self._by_environment.items() if name not in recipes}
+        self._by_environment = gone | by_environment
+        for reader in fresh:
+            self._use(reader)
+        for name in self._readers.keys() - {*known, *(policy.name for policy in gone.values())}:
+            self._readers.pop(name).retire()
+
     async def check(self, environment: str, request: ExecRequest, tenant: str) -> None:
         """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the policies of environment and tenant let
         it run.
@@ -56,14 +86,24 @@ class CommandPolicies:
         check_decisions(decided, approved=request.approved)
 
     async def _decide(self, policy: CommandPolicy, request: ExecRequest, tenant: str) -> Decision:
-        reader = self._readers.get(policy.name)
-        if reader is None:
-            # The process starts with the first decision, on the reader's thread.
-            reader = self._readers[policy.name] = _Reader(policy)
         async with self._turn(policy.name, tenant):
+            reader = self._reader(policy)
+            if reader is None:
+                # The process starts with the first decision, on the reader's thread.
+                reader = self._use(_Reader(policy))
             return await asyncio.get_running_loop().run_in_executor(
                 reader.thread, reader.process.decide, request.command, request.argv, tuple(request.env)
             )
+
+    def _reader(self, policy: CommandPolicy) -> _Reader | None:
+        reader = self._readers.get(policy.name)
+        return reader if reader is not None and reader.policy == policy else None
+
+    def _use(self, reader: _Reader) -> _Reader:
+        replaced, self._readers[reader.policy.name] = self._readers.get(reader.policy.name), reader
+        if replaced is not None:
+            replaced.retire()
+        return reader
 
     @asynccontextmanager
     async def _turn(self, policy: str, tenant: str) -> AsyncIterator[None]:
@@ -84,3 +124,7 @@ class CommandPolicies:
         for reader in self._readers.values():
             await asyncio.to_thread(reader.process.close)
             reader.thread.shutdown(wait=False)
+
+
+def _policies_of(recipes: Mapping[str, Recipe]) -> dict[str, CommandPolicy]:
+    return {name: recipe.policy for name, recipe in recipes.items() if recipe.policy is not None}

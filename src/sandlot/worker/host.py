@@ -15,8 +15,9 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.callers.slots import ExecSlots, SlotsInMemory
 from sandlot.domain.capacity.machine import Condition
-from sandlot.domain.environment import Recipe
+from sandlot.domain.environment import EnvironmentChanges, Recipe
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
@@ -62,7 +63,7 @@ class WorkerHost:
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
-        recipes, registrar = dict(recipes), registrar or Unregistered()
+        registrar = registrar or Unregistered()
         slots = slots or ExecSlots(allowances, SlotsInMemory())
         self._tenant_policies = tenant_policies or TenantPolicies()
         self._parts = parts = assemble(
@@ -76,10 +77,10 @@ class WorkerHost:
             webhooks,
             self._tenant_policies,
         )
-        self._status = WorkerStatus(parts, recipes, self._options, registrar)
+        self._status = WorkerStatus(parts, self._options, registrar)
         self._store = parts.store
         self._sandboxes = parts.sandboxes
-        self._pools = parts.pools
+        self._environments = parts.environments
         self._one_off = parts.one_off
         self._sessions = parts.sessions
         self._opening = parts.opening
@@ -124,8 +125,21 @@ class WorkerHost:
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         self._reaper.start()
         self._status.open = True
-        for pool in self._pools.values():
+        for pool in self._environments.pools.values():
             pool.fill()
+
+    async def reload(
+        self, recipes: Mapping[str, Recipe], catalogue: Catalogue, policies: Mapping[str, CommandPolicy]
+    ) -> EnvironmentChanges:
+        """Offer what the registry now declares. Sessions go on with the sandboxes that they have.
+
+        Their commands must pass the policies as they are now.
+        """
+        rebuilt = await self._provider.forget_rebuilt_images()
+        await self._policies.reload(recipes, policies.keys())
+        self._tenant_policies.replace_known(policies)
+        self._catalogue = catalogue
+        return self._environments.change(recipes, rebuilt)
 
     async def stop(self) -> None:
         """Take no new sessions, and wait for calls that a stop would break: transfers and creates.
@@ -163,8 +177,7 @@ class WorkerHost:
             steps.callback(self._parts.networks.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)
-            for pool in self._pools.values():
-                steps.push_async_callback(pool.close)
+            steps.push_async_callback(self._environments.close)
             steps.push_async_callback(self._reaper.close)
 
     @property

@@ -30,6 +30,14 @@ def ended_meanwhile() -> Unavailable:
     )
 
 
+def environment_changed(name: str) -> Unavailable:
+    return Unavailable(
+        f"Environment {name} was changed on the server while this request waited for a sandbox. Retry.",
+        retry_after_s=0.2,
+        details={"reason": "environment_changed"},
+    )
+
+
 def draining() -> Unavailable:
     return Unavailable(
         "This worker is draining and accepts no new sessions. Retry, or run `sandlot fleet undrain WORKER`.",

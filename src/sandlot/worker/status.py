@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from sandlot import __version__
 from sandlot.domain.capacity.machine import Condition
-from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.service import ServiceHealth
 from sandlot.worker.assembly import WorkerParts
@@ -22,12 +21,10 @@ class WorkerStatus:
     def __init__(
         self,
         parts: WorkerParts,
-        recipes: Mapping[str, Recipe],
         options: WorkerOptions,
         registrar: Registrar,
     ) -> None:
         self._parts = parts
-        self._recipes = recipes
         self._options = options
         self._registrar = registrar
         self.open = False
@@ -59,7 +56,7 @@ class WorkerStatus:
         """Per environment: warm sandboxes that are ready, and sessions that still fit in total."""
         if not self.open or self._refusal is not None:
             return dict.fromkeys(self._parts.pools, (0, 0))
-        return self._parts.capacity.room(self._parts.pools, self._recipes)
+        return self._parts.capacity.room(self._parts.pools, self._parts.environments.recipes)
 
     def condition(self) -> Condition:
         """The machine's use and its problems."""

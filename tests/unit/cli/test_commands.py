@@ -297,7 +297,9 @@ def test_environments_and_registry(served: Served) -> None:
         "gvisor",
     }
     assert "runsc" in served.sandlot("env", "show", "gvisor").decode()
-    assert "Available: base, gvisor, slim" in failed(served, "env", "show", "windows")
+    assert "Available: base, data-science, gvisor, node, python, slim" in failed(
+        served, "env", "show", "windows"
+    )
     assert "environment\tbase" in served.sandlot("registry", "list").decode()
 
 

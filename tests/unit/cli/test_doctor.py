@@ -190,6 +190,11 @@ def test_images() -> None:
     found = checks.check_images({"sandlot/base": None, "sandlot/slim": None}, RECIPES)
     assert [check.status for check in found] == [Status.FAIL, Status.WARN]
     assert found[0].fix == "Run `sandlot images build base`."
+    (on_demand,) = checks.check_images({"sandlot/node": None}, RECIPES)
+    assert on_demand.status is Status.OK
+    assert on_demand.message == "not built; to use node, run `sandlot images build node`."
+    (own,) = checks.check_images({"mine:1": None}, {"mine": replace(RECIPES["node"])})
+    assert (own.status, own.fix) == (Status.WARN, "Run `docker pull mine:1`.")
 
 
 def test_access() -> None:

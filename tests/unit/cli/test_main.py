@@ -57,7 +57,8 @@ def test_every_command_has_help() -> None:
     for command in (
         "run", "exec", "shell", "serve", "doctor", "version", "sessions list", "sessions show", "sessions delete",
         "sessions extend", "sessions recreate", "files ls", "files cat", "files put", "files get", "files rm",
-        "env list", "env show", "registry list", "registry check", "images build", "worker", "worker drain",
+        "env list", "env show", "env reload", "registry list", "registry check", "images build", "worker",
+        "worker drain",
     ):  # fmt: skip
         assert command.split()[0] in top.stdout
         shown = runner.invoke(app, [*command.split(), "--help"])
@@ -258,7 +259,7 @@ def test_images_build() -> None:
 
 
 def test_an_image_that_is_not_shipped() -> None:
-    assert "base, slim" in run("images", "build", "windows", code=2).stderr
+    assert "base, data-science, node" in run("images", "build", "windows", code=2).stderr
 
 
 # --- display ----------------------------------------------------------------------------------

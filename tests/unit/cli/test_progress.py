@@ -142,3 +142,36 @@ def test_images_build_says_which_image_and_how_long(
         assert lines[2] == "sandlot: Building mine/slim (2 of 2)."
         assert len(lines) == 4
     assert ran.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "built"),
+    [
+        ([], ["base", "slim"]),
+        (["slim"], ["slim"]),
+        (["node", "base", "data-science"], ["base", "node", "data-science"]),
+    ],
+)
+def test_images_that_need_base_come_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], built: list[str]
+) -> None:
+    docker, calls = tmp_path / "docker", tmp_path / "calls"
+    docker.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n')
+    docker.chmod(0o755)
+    monkeypatch.setattr(images, "docker_command", lambda: str(docker))
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/ca.pem")
+    assert CliRunner().invoke(app, ["images", "build", "--repository", "mine", *names]).exit_code == 0
+    ran = [line.split() for line in calls.read_text().splitlines()]
+    assert [words[2] for words in ran] == [f"mine/{name}" for name in built]
+    for words in ran:
+        extra = words[3:-1]
+        if words[2] in ("mine/base", "mine/slim"):
+            assert extra == []
+        else:
+            assert extra == ["--build-arg=BASE=mine/base", "--secret=id=ca,src=/etc/ca.pem"]
+
+
+def test_an_unknown_image() -> None:
+    ran = CliRunner().invoke(app, ["images", "build", "datascience"])
+    assert ran.exit_code == 2
+    assert "Did you mean 'data-science'?" in " ".join(ran.stderr.split())

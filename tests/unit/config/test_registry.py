@@ -17,6 +17,7 @@ from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.policy.policy import Ruling
 
+SHIPPED = {"base", "slim", "gvisor", "python", "data-science", "node"}
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
 
 
@@ -35,7 +36,11 @@ def complaint(folder: Path) -> str:
 
 def test_the_shipped_registry() -> None:
     registry = load_registry(defaults=DEFAULTS)
-    assert set(registry.recipes) == {"base", "slim", "gvisor"}
+    assert set(registry.recipes) == SHIPPED
+    built_on_demand = [registry.recipes[name] for name in ("python", "data-science", "node")]
+    assert {recipe.pool.size for recipe in built_on_demand} == {0}, (
+        "no server starts with their images missing"
+    )
     base, slim, gvisor = (registry.recipes[name] for name in ("base", "slim", "gvisor"))
     assert base.environment.limits == Limits()
     assert base.pool == DEFAULTS.pool, "the settings' pool is the default environment's"
@@ -70,7 +75,7 @@ pool: {size: 3}
     assert (data.idle_timeout_s, data.lifetime_s, data.pool) == (600, None, PoolPolicy(3, 1, 9))
     assert registry.recipes["slim"].environment.image == "mine/slim"
     assert registry.recipes["slim"].pool == PoolPolicy(0, 0, 9), "the settings' pool is not for others"
-    assert [e.name for e in registry.catalogue.environments] == ["base", "data", "gvisor", "slim"]
+    assert {e.name for e in registry.catalogue.environments} == SHIPPED | {"data"}
 
 
 def test_s3_ceilings_of_an_environment_stand_before_the_servers(tmp_path: Path) -> None:
@@ -167,7 +172,7 @@ def test_an_environment_names_a_policy(tmp_path: Path) -> None:
     assert policy is not None
     assert (policy.name, policy.otherwise) == ("strict", Ruling.DENY)
     shown = {environment.name: environment.policy for environment in registry.catalogue.environments}
-    assert shown == {"base": None, "gvisor": None, "mine": "strict", "slim": None}
+    assert shown == dict.fromkeys(SHIPPED) | {"mine": "strict"}
 
 
 @pytest.mark.parametrize(

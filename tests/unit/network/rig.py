@@ -216,8 +216,12 @@ class Authority:
         context.load_cert_chain(path)
         return context
 
+    @property
+    def pem(self) -> bytes:
+        return _pem(self.certificate)
+
     def client(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cadata=_pem(self.certificate).decode())
+        return ssl.create_default_context(cadata=self.pem.decode())
 
 
 def new_authority(folder: Path) -> Authority:

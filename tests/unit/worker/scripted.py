@@ -274,6 +274,7 @@ class Engine:
         self.creating, self.destroying, self.updating, self.adopting, self.listing = (
             Switch() for _ in range(5)
         )
+        self.rebuilt_images: list[str] = []
         self.binding, self.asking = Switch(), Switch()  # the agents' own calls
 
     def provider(self) -> ScriptedProvider:
@@ -303,6 +304,10 @@ class ScriptedProvider:
     async def open(self) -> None: ...
 
     async def prepare(self, environment: Environment) -> None: ...
+
+    async def forget_rebuilt_images(self) -> Sequence[str]:
+        rebuilt, self.engine.rebuilt_images = self.engine.rebuilt_images, []
+        return rebuilt
 
     async def create(self, spec: SandboxSpec) -> ScriptedSandbox:
         await self.engine.creating.passed()

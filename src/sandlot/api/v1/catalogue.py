@@ -1,16 +1,23 @@
-"""What this server offers: its environments, and what the registry declares."""
+"""What this server offers: its environments, and what the registry declares. Reads it again on request."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.context import Service
+from sandlot.api.context import Caller, Service
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
+from sandlot.domain.callers.principal import Scope
+from sandlot.domain.environment import Reload
+from sandlot.domain.errors import Unsupported
 from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
+
+Reloader = Callable[[], Awaitable[Reload]]
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], responses=PROBLEMS)
 
@@ -53,6 +60,20 @@ async def get_catalogue(service: Service) -> Response:
 async def list_environments(service: Service) -> Response:
     """List the environments."""
     return json_response(EnvironmentList((await service.catalogue()).environments))
+
+
+@router.post("/environments/reload", response_model=Reload)
+async def reload_environments(caller: Caller, request: Request) -> Response:
+    """Read the registry again, and offer what it now declares. Needs the scope `fleet:operate`.
+
+    If a file has an error, the answer names it, and the server keeps what it has. Sessions go on with the
+    sandboxes that they have. A coordinator tells all workers too, and answers what each of them did.
+    """
+    caller.require(Scope.FLEET_OPERATE)
+    reloader: Reloader | None = request.app.state.reload
+    if reloader is None:
+        raise Unsupported("This server has no registry that it could read again.")
+    return json_response(await reloader())
 
 
 @router.get("/tools", response_model=ToolList)

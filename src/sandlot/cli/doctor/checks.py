@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sandlot.cli.images import DEFAULT_IMAGES
 from sandlot.cli.terminal.display import size
 from sandlot.domain.capacity.machine import Machine, Overcommit, allocatable
 from sandlot.domain.environment import Recipe, Tier
@@ -186,8 +187,14 @@ def check_images(present: Mapping[str, str | None], recipes: Mapping[str, Recipe
         if image_id is not None:
             found.append(ok(f"image {image}", f"found ({image_id}), used by {', '.join(users)}"))
             continue
-        fix = f"Run `sandlot images build {image.removeprefix('sandlot/')}`."
-        fix = fix if image.startswith("sandlot/") and "@" not in image else f"Run `docker pull {image}`."
+        shipped = image.startswith("sandlot/") and "@" not in image
+        build = f"Run `sandlot images build {image.removeprefix('sandlot/')}`."
+        fix = build if shipped else f"Run `docker pull {image}`."
+        if shipped and image.removeprefix("sandlot/") not in DEFAULT_IMAGES:
+            found.append(
+                ok(f"image {image}", f"not built; to use {', '.join(users)}, {fix[0].lower()}{fix[1:]}")
+            )
+            continue
         report = fail if DEFAULT_ENVIRONMENT in users else warn
         found.append(report(f"image {image}", f"missing, needed by {', '.join(users)}", fix))
     return found

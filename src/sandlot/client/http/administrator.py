@@ -1,4 +1,4 @@
-"""An administrator's requests: API keys, tenants and webhooks."""
+"""An administrator's requests: API keys, tenants, webhooks, and the registry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from sandlot.client.http.service import HttpService
 from sandlot.client.http.transport.request import query, segment
+from sandlot.domain.environment import Reload
 from sandlot.wire.http_bodies import wire_fields
 from sandlot.wire.key_bodies import CreateKeyBody, KeyBody, KeyPageBody, NewKeyBody, RotateKeyBody
 from sandlot.wire.tenant_bodies import LimitsBody, PolicyBody, TenantBody, TenantPageBody
@@ -32,6 +33,7 @@ _NEW_WEBHOOK: Final = msgspec.json.Decoder(NewWebhookBody)
 _WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
 _REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
+_RELOAD: Final = msgspec.json.Decoder(Reload)
 
 
 class Administrator(HttpService):
@@ -111,6 +113,12 @@ class Administrator(HttpService):
         answer = await self._call("POST", path, None, repeatable=True)
         started: RedeliverBody = self._connection.decode(_REDELIVER, answer)
         return started
+
+    async def reload_environments(self) -> Reload:
+        """Have the server read its registry again."""
+        answer = await self._call("POST", "/v1/environments/reload", None, repeatable=True)
+        reload: Reload = self._connection.decode(_RELOAD, answer)
+        return reload
 
     async def _pages(
         self, decoder: msgspec.json.Decoder[P], path: str, **options: str | int | None

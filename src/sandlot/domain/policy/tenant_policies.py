@@ -26,8 +26,13 @@ class TenantPolicies:
     name_of: the name of the one that a tenant was given.
     """
 
-    known: Mapping[str, CommandPolicy] = field(default_factory=dict)
+    known: dict[str, CommandPolicy] = field(default_factory=dict)
     name_of: PolicyOf = no_policy
+
+    def replace_known(self, policies: Mapping[str, CommandPolicy]) -> None:
+        """The registry was read again."""
+        self.known.clear()
+        self.known.update(policies)
 
     def of(self, tenant: str) -> CommandPolicy | None:
         """The tenant's policy, or None if it has none.

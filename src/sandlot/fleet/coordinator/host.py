@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
-from sandlot.domain.callers.principal import Principal
+from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.callers.scoped_service import scoped
+from sandlot.domain.environment import ServerReload
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import Session, SessionState
@@ -25,7 +28,7 @@ from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.parts import CoordinatorParts
 from sandlot.fleet.coordinator.service import CoordinatorService
 from sandlot.fleet.coordinator.session_locations import SessionLocations
-from sandlot.fleet.coordinator.worker_links import WorkerLinks
+from sandlot.fleet.coordinator.worker_links import WorkerLink, WorkerLinks
 from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
 
 # Seconds that a stopping coordinator waits for calls in progress. Clients can retry them elsewhere.
@@ -89,6 +92,21 @@ class CoordinatorHost:
     async def use(self, holder: str) -> Use:
         return await self._parts.directory.use(holder)
 
+    async def reload(self, catalogue: Catalogue) -> Sequence[ServerReload]:
+        """Have every worker read its registry again, and offer this catalogue then.
+
+        Returns what the workers did.
+        """
+        workers = await self.asked_workers.all()
+        answers = await self.asked_workers.ask(workers, MEMBER, _reload)
+        self._parts.catalogue = catalogue
+        return [
+            ServerReload(worker_id, problem="It did not answer.")
+            if answer is None
+            else replace(answer, server=worker_id)
+            for worker_id, answer in answers.items()
+        ]
+
     async def stop(self) -> None:
         """Take no new sessions, and wait up to ``STOP_WITHIN_S`` for calls in progress.
 
@@ -120,3 +138,10 @@ class CoordinatorHost:
     async def close(self) -> None:
         await self._background.cancel()
         await self._parts.links.close()
+
+
+async def _reload(link: WorkerLink) -> ServerReload:
+    try:
+        return await link.reload_environments()
+    except SandlotError as error:
+        return ServerReload("", problem=error.message)

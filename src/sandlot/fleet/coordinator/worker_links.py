@@ -23,6 +23,7 @@ from sandlot.client.http.transport.errors import is_transport_failure
 from sandlot.client.http.transport.request import encode, query, segment
 from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.capacity.budget import ByteBudget
+from sandlot.domain.environment import Reload, ServerReload
 from sandlot.domain.errors import (
     Conflict,
     InvalidRequest,
@@ -64,6 +65,7 @@ _EVENTS: Final = msgspec.json.Decoder(EventPage)
 _WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
 _REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
+_RELOAD: Final = msgspec.json.Decoder(Reload)
 
 SessionCheck = Callable[[str], Awaitable[object]]
 TenantSessionCheck = Callable[[str, str], Awaitable[object]]
@@ -163,6 +165,19 @@ class WorkerLink(HttpService):
                 "This worker runs an older version of Sandlot, which does not support this command. "
                 "Update it. If it is draining, a restart makes it accept sessions again."
             ) from error
+
+    async def reload_environments(self) -> ServerReload:
+        """Have the worker read its registry again. Tries once."""
+        try:
+            _, body = await self._connection.call_once(
+                "POST", "/v1/environments/reload", EMPTY_BODY, read_timeout_s=GET_READ_S
+            )
+        except NotFound as error:
+            raise Unsupported(
+                "This worker runs an older version of Sandlot, which reads its registry only when it starts."
+            ) from error
+        reload: Reload = self._connection.decode(_RELOAD, body)
+        return reload.servers[0]
 
     async def close(self) -> None:
         await self._sender.close()

@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import (
-    Conflict,
-    EngineProblem,
-    ImageMissing,
-    NotFound,
-    SandboxLost,
-    SandlotError,
-)
+from sandlot.domain.errors import Conflict, EngineProblem, ImageMissing, NotFound, SandboxLost, SandlotError
 from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
 from sandlot.providers.docker import engine_requirements
 from sandlot.providers.docker.agent_setup import agent_setup, packaged_agent, wait_for_agent
@@ -162,6 +155,9 @@ class DockerProvider:
         await self.open()
         await engine_requirements.check_tier(self._engine, environment.tier)
         self._images[environment.image] = await self._preparer.prepare(environment.image)
+
+    async def forget_rebuilt_images(self) -> Collection[str]:
+        return await self._preparer.forget_rebuilt(self._images)
 
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         await self.open()

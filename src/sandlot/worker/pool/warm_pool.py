@@ -52,7 +52,7 @@ class WarmPool:
         slots: asyncio.Semaphore,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._recipe = recipe
+        self.recipe = recipe
         self._options = options
         self._make = make
         self._discard = discard
@@ -137,7 +137,7 @@ class WarmPool:
         behind = len(self._queue) + 1
         wait = max(1.0, behind * self._refill_s / self._options.create_concurrency)
         return Unavailable(
-            f"Environment {self._recipe.environment.name}: {why}. Retry, enlarge the pool, or add a worker.",
+            f"Environment {self.recipe.environment.name}: {why}. Retry, enlarge the pool, or add a worker.",
             # Jitter, so that clients that were refused together do not retry together.
             retry_after_s=round(min(60.0, wait) * random.uniform(0.75, 1.25), 1),  # noqa: S311
             details={"reason": "queue"},
@@ -163,7 +163,7 @@ class WarmPool:
     def _broken_error(self, failure: SandlotError) -> Unavailable:
         wait = max(0.5, self._retry_at - self._clock())
         return Unavailable(
-            f"Cannot create sandboxes for environment {self._recipe.environment.name}: {failure.message}",
+            f"Cannot create sandboxes for environment {self.recipe.environment.name}: {failure.message}",
             retryable=failure.retryable,
             retry_after_s=round(wait * random.uniform(1.0, 1.25), 1),  # noqa: S311
             details={"reason": "environment_broken", "cause": failure.code},
@@ -190,7 +190,7 @@ class WarmPool:
         if now < self._retry_at:
             self._wake_in(self._retry_at - now)
             return
-        missing = policy.to_make(occupancy, wanted, self._recipe.pool.min, quiet=quiet)
+        missing = policy.to_make(occupancy, wanted, self.recipe.pool.min, quiet=quiet)
         # Start no more than can be made at once: a long queue here would block other environments.
         missing = min(missing, self._options.create_concurrency - self._making)
         if self._failures:
@@ -220,7 +220,7 @@ class WarmPool:
         if sandbox is None:
             return
         if self._failures:
-            log.info("environment works again", environment=self._recipe.environment.name)
+            log.info("environment works again", environment=self.recipe.environment.name)
         self._failures, self._retry_at = 0, 0.0
         self._offer(sandbox)
         self._rebalance()
@@ -235,7 +235,7 @@ class WarmPool:
                 if not self._still_wanted():
                     return None
                 began = self._clock()
-                sandbox = await self._make(self._recipe.environment)
+                sandbox = await self._make(self.recipe.environment)
         finally:
             self._making -= 1
         self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
@@ -262,7 +262,7 @@ class WarmPool:
             self._retry_at = self._clock() + policy.backoff_s(self._failures)
         log.warning(
             "cannot create a sandbox",
-            environment=self._recipe.environment.name,
+            environment=self.recipe.environment.name,
             error=error.message,
             failures=self._failures,
         )
@@ -291,7 +291,7 @@ class WarmPool:
         if now - self._target_at >= 1.0 or self._target_at < 0:
             self._target_at = now
             peak = self._demand.peak(now, self._refill_s)
-            self._target = policy.target(self._recipe.pool, peak, self._refill_s, now - self._last_claim)
+            self._target = policy.target(self.recipe.pool, peak, self._refill_s, now - self._last_claim)
         return self._target
 
     def stats(self) -> PoolStats:
@@ -311,12 +311,15 @@ class WarmPool:
             last_failure=self._last_failure.message if self._last_failure and self._failures else "",
         )
 
-    async def close(self) -> None:
-        """Remove all warm sandboxes: the next process does not adopt them."""
+    async def close(self, refusal: Unavailable | None = None) -> None:
+        """Remove all warm sandboxes: the next process does not adopt them.
+
+        ``refusal``: what those who wait for a sandbox get; by default, that the server is stopping.
+        """
         self._closed = True
         if self._wake is not None:
             self._wake.cancel()
-        self._queue.fail(stopping())
+        self._queue.fail(refusal or stopping())
         while self._ready:
             self._start_task(self._discard(self._ready.popleft()))
         if self._tasks:

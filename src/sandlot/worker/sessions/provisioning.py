@@ -17,6 +17,7 @@ from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
+from sandlot.worker.refusals import environment_changed
 from sandlot.worker.store.database import SessionRecord, Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
@@ -86,7 +87,7 @@ class Provisioning:
             if alive:
                 reached(Step.SESSION_BOUND)
                 return provisioned, sandbox
-            self._pools[recipe.environment.name].record_miss("warm_died")
+            self._pool(recipe).record_miss("warm_died")
             self._removals.start(sandbox.id)
         await self._restore_record(record.session.id, previous)
         raise Unavailable(
@@ -132,9 +133,16 @@ class Provisioning:
                 await self._store.forget_session(session_id)
 
     async def _claim(self, session: Session, recipe: Recipe) -> Sandbox:
-        pool = self._pools[recipe.environment.name]
+        pool = self._pool(recipe)
         if self._sandboxes.can_update(recipe.environment, session.limits):
             return await pool.claim(session.tenant)
         # These limits cannot be changed later, so a sandbox is made for this request.
         pool.record_miss("limits_fixed")
         return await self._one_off.claim(session.tenant, replace(recipe.environment, limits=session.limits))
+
+    def _pool(self, recipe: Recipe) -> WarmPool:
+        """The pool of this very recipe: sandboxes of a later one would have another image or other limits."""
+        pool = self._pools.get(recipe.environment.name)
+        if pool is None or pool.recipe != recipe:
+            raise environment_changed(recipe.environment.name)
+        return pool

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import re
 import secrets
 import tarfile
 import tempfile
@@ -45,10 +46,15 @@ LABEL_PREPARER = "sandlot.preparer"
 LABEL_USER = "sandlot.user"
 LABEL_HOME = "sandlot.home"
 LABEL_BASH = "sandlot.bash"
+# Followed by the name of a variable that holds in sandboxes, and not in builds that start from the image.
+# A PATH is put in front of the image's own.
+LABEL_VARIABLE = "sandlot.variable."
 
 # Containers inherit their image's labels, so with these labels any container could pass for a
 # sandbox.
 _SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER)
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the engine's
 _SCRATCH_PREFIX = "sandlot-preparing-"
 # A preparation ends long before this. An older container was left by a process that died.
 _SCRATCH_SECONDS = 3600.0
@@ -62,11 +68,13 @@ T = TypeVar("T")
 class PreparedImage:
     """An image that is ready for sandboxes.
 
+    ``source_id``: the image that it was made from.
     ``user``, ``home``: the entry for uid 1000 in /etc/passwd, from the image or the added layer.
     ``passwd``, ``group``: the files' contents, or None if they are not plain small files.
     """
 
     id: str
+    source_id: str
     user: str
     home: str
     has_bash: bool
@@ -92,6 +100,20 @@ class ImagePreparer:
             self._under_way[reference] = task
             task.add_done_callback(lambda _: self._under_way.pop(reference, None))
         return await wait_shared(task)
+
+    async def forget_rebuilt(self, images: dict[str, PreparedImage]) -> list[str]:
+        """Removes the images whose names now mean another one, and returns these names.
+
+        An image that is gone stays: its prepared copy still works.
+        """
+        rebuilt = []
+        for reference, prepared in list(images.items()):
+            with suppress(ImageMissing, NotFound):
+                if (await find_image(self._engine, reference))["Id"] != prepared.source_id:
+                    rebuilt.append(reference)
+        for reference in rebuilt:
+            images.pop(reference, None)
+        return rebuilt
 
     async def close(self) -> None:
         tasks = list(self._under_way.values())
@@ -162,6 +184,7 @@ class ImagePreparer:
                     )
                 layer.seek(0)
                 await self._engine.upload(scratch, layer)
+            config["Env"] = _sandbox_variables(config)
             config["Labels"] = {**(config.get("Labels") or {}), **_labels(source["Id"], found)}
             await run_to_completion(
                 self._engine.commit(scratch, repository=REPOSITORY, tag=tag, config=config)
@@ -178,8 +201,22 @@ def prepared_tag(image_id: str) -> str:
 
 def _how_to_get(reference: str) -> str:
     if reference.startswith("sandlot/") and "@" not in reference:  # one that Sandlot ships
-        return "Run `sandlot images build`."
+        return f"Run `sandlot images build {reference.removeprefix('sandlot/').partition(':')[0]}`."
     return f"Build it, or run `docker pull {reference}`."
+
+
+def _sandbox_variables(config: Mapping[str, Any]) -> list[str]:
+    """The variables that the image sets in sandboxes: its ENV, and what its labels add.
+
+    The ENV wins, because a build that starts from an image inherits the labels and can only set ENV.
+    """
+    variables = dict(setting.partition("=")[::2] for setting in config.get("Env") or ())
+    for label, value in (config.get("Labels") or {}).items():
+        if label == LABEL_VARIABLE + "PATH":
+            variables["PATH"] = f"{value}:{variables.get('PATH') or _DEFAULT_PATH}"
+        elif label.startswith(LABEL_VARIABLE):
+            variables.setdefault(label.removeprefix(LABEL_VARIABLE), value)
+    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _labels(source_id: str, found: Survey) -> dict[str, str]:
@@ -202,6 +239,7 @@ def _parse_prepared(image: Mapping[str, Any], source_id: str) -> PreparedImage:
         )
     return PreparedImage(
         id=image["Id"],
+        source_id=source_id,
         user=labels[LABEL_USER],
         home=labels[LABEL_HOME],
         has_bash=labels[LABEL_BASH] == "1",
@@ -217,6 +255,13 @@ def _check_usable(reference: str, config: Mapping[str, Any]) -> None:
             f"Image {reference} declares VOLUME {', '.join(sorted(volumes))}. Build it without a volume."
         )
     for label in config.get("Labels") or {}:
+        if label.startswith(LABEL_VARIABLE) and not _VARIABLE_NAME.fullmatch(
+            label.removeprefix(LABEL_VARIABLE)
+        ):
+            raise InvalidRequest(
+                f"Image {reference} has the label {label}, which does not end in the name of a variable. "
+                f"Correct it, as in {LABEL_VARIABLE}PIP_INDEX_URL."
+            )
         if label in _SANDBOX_LABELS or label.startswith(LABEL_CALLER):
             raise InvalidRequest(
                 f"Image {reference} has the label {label}, which is reserved for sandboxes. Remove the label."

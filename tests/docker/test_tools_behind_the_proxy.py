@@ -1,0 +1,182 @@
+"""The tools in our images, as they are, in sandboxes whose only way out is the proxy: what is allowed works, and what
+is not fails at once and says why.
+
+The hosts outside are files on loopback. The proxy is the worker's own, at 127.0.0.1:3128 inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandlot.domain.environment import Tier
+from sandlot.domain.execution import ExecRequest, ExecResult
+from sandlot.domain.network.policy import parse_policy
+from sandlot.domain.network.session_egress import SessionEgress
+from sandlot.providers.base import Sandbox
+from sandlot.worker.network.dialer import Dialer
+from sandlot.worker.network.options import ProxyOptions
+from sandlot.worker.network.proxy import EgressProxy
+from tests.docker.conftest import BASE, harness_for
+from tests.docker.outside_files import NAME, serving, write_all
+from tests.docker.shipped import build_image
+from tests.unit.network.rig import LOOPBACK, new_authority, resolving
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+
+PROXY = "http://127.0.0.1:3128"
+NEEDS_IMAGE = [pytest.mark.images, pytest.mark.timeout(900)]
+IMAGES = {"uv": "python", "npm": "node", "pnpm": "node"}
+TOOLS = ["curl", "wget", "git", "pip", "apt", *(pytest.param(tool, marks=NEEDS_IMAGE) for tool in IMAGES)]
+# Beyond the start of the tool itself, which on gVisor alone can take a second.
+DENIED_WITHIN_S = 1.0
+
+# What each tool does, with the address of the host outside, and what it prints in the end.
+ALLOWED = {
+    "curl": "curl -sS {https}/hello.txt",
+    "wget": "wget -nv -O - --ca-certificate=ca.pem {https}/hello.txt",
+    "git": "git clone -q {https}/repository.git && cat repository/read.me",
+    "pip": f"pip install -q --index-url {{https}}/simple {NAME} && {NAME} && pip uninstall -q -y {NAME}",
+    "apt": (
+        "echo 'deb [trusted=yes] {http}/debian ./' > sources.list && "
+        "apt='apt-get -q -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::sourcelist=/workspace/sources.list' && "
+        f"$apt update && $apt download {NAME} && dpkg-deb --field {NAME}_1.0_all.deb Package"
+    ),
+    "uv": f"uv pip install -q --index-url {{https}}/simple {NAME} && {NAME}",
+    "npm": f"npm install -g --registry {{https}}/npm/ {NAME} && {NAME}",
+    "pnpm": f"pnpm add -g --registry {{https}}/npm/ {NAME} && {NAME}",
+}
+PRINTED = {
+    "curl": "hello from outside",
+    "wget": "hello from outside",
+    "git": "hello from git",
+    "pip": "hello from a package",
+    "apt": NAME,
+    "uv": "hello from a package",
+    "npm": "hello from npm",
+    "pnpm": "hello from npm",
+}
+
+DENIED = {
+    "curl": "curl -sS https://example.com/",
+    "wget": "wget -nv -O - https://example.com/",
+    "git": "git clone https://github.com/a/b",
+    "pip": "pip install requests-toolbelt",
+    "apt": "apt-get update -q --error-on=any",
+    "uv": "uv pip install requests-toolbelt",
+    "npm": "npm install left-pad",
+    "pnpm": "pnpm add left-pad",
+}
+# git, curl and uv show nothing of a refused tunnel but its status. `result.denied` has the rest.
+SHOWN = {
+    "curl": "CONNECT tunnel failed, response 403",
+    "wget": "Sandlot denied example.com:443 (not allowed)",
+    "git": "CONNECT tunnel failed, response 403",
+    "pip": "Tunnel connection failed: 403 Sandlot denied pypi.org:443 (not allowed)",
+    "apt": "403  Sandlot denied deb.debian.org:80 (not allowed)",
+    "uv": "tunnel error: unsuccessful",
+    "npm": "403 Sandlot denied registry.npmjs.org:443 (not allowed)",
+    "pnpm": "denied",
+}
+
+
+@dataclass
+class Inside:
+    sandbox: Sandbox
+    variables: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, command: str) -> ExecResult:
+        request = ExecRequest(command, env=self.variables, timeout_s=120, merge_output=True)
+        return await self.sandbox.run(request)
+
+    async def best_of_three_s(self, command: str) -> float:
+        times = []
+        for _ in range(3):
+            began = time.monotonic()
+            await self.run(command)
+            times.append(time.monotonic() - began)
+        return min(times)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["runc", "runsc"])
+async def tier(request: pytest.FixtureRequest) -> AsyncIterator[Tier]:
+    yield Tier(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def inside(tool: str, tier: Tier) -> AsyncIterator[Inside]:
+    image = await asyncio.to_thread(build_image, IMAGES[tool]) if tool in IMAGES else BASE
+    async with harness_for(tier, image) as harness:
+        yield Inside(await harness.create())
+
+
+@asynccontextmanager
+async def proxied(inside: Inside, policy: list[str]) -> AsyncIterator[EgressProxy]:
+    """As a session with this network policy has it."""
+    options = ProxyOptions(allowed=LOOPBACK)
+    dialer = Dialer(options)
+    egress = SessionEgress(parse_policy(policy))
+    proxy = EgressProxy(lambda: egress, dialer, options)
+    listener = await inside.sandbox.listen("127.0.0.1:3128")
+    serving = asyncio.create_task(proxy.serve_listener(listener))
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        inside.variables |= {name: PROXY, name.lower(): PROXY}
+    inside.variables |= {"NO_PROXY": "localhost,127.0.0.1", "no_proxy": "localhost,127.0.0.1"}
+    try:
+        yield proxy
+    finally:
+        await listener.close()
+        await serving
+        await proxy.close()
+        dialer.close()
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_what_is_allowed_works(
+    tool: str, inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolving(monkeypatch, index=["127.0.0.1"])
+    authority = new_authority(tmp_path)
+    files = tmp_path / "files"
+    files.mkdir()
+    with serving(files) as http, serving(files, authority.server("index.test")) as https:
+        addresses = {"http": f"http://index.test:{http}", "https": f"https://index.test:{https}"}
+        write_all(files, addresses["https"])
+        await inside.sandbox.files.write("ca.pem", authority.pem)
+        for name in ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+            inside.variables[name] = "/workspace/ca.pem"
+        async with proxied(inside, [f"index.test:{http}", f"index.test:{https}"]):
+            result = await inside.run(ALLOWED[tool].format(**addresses))
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.strip().endswith(PRINTED[tool].encode()), result.stdout
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_what_is_denied_fails_at_once(tool: str, inside: Inside) -> None:
+    binary = DENIED[tool].split()[0]
+    starting_s = await inside.best_of_three_s(f"{binary} --version")
+    async with proxied(inside, []) as proxy:
+        denied_s = await inside.best_of_three_s(DENIED[tool])
+        began = time.time() - 60
+        result = await inside.run(DENIED[tool])
+        assert proxy.denied_since(began)
+    assert result.exit_code != 0
+    assert SHOWN[tool].encode() in result.stdout
+    assert denied_s < starting_s + DENIED_WITHIN_S
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_without_a_proxy_it_fails_at_once(tool: str, inside: Inside) -> None:
+    """The variables may be there when nobody listens, and they may be missing."""
+    starting_s = await inside.best_of_three_s(f"{DENIED[tool].split()[0]} --version")
+    for variables in ({}, {"HTTP_PROXY": PROXY, "http_proxy": PROXY, "https_proxy": PROXY}):
+        inside.variables = variables
+        assert (await inside.run(DENIED[tool])).exit_code != 0
+        assert await inside.best_of_three_s(DENIED[tool]) < starting_s + DENIED_WITHIN_S
