@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_sco
 
 # All members have heard of a change by then.
 HEARD_WITHIN_S = 5.0
-DELIVERED_WITHIN_S = 60.0
+# The fourth attempt comes up to 3 minutes after the first, if a busy machine has missed the others.
+DELIVERED_WITHIN_S = 300.0
 FORBIDDEN = "rm -rf /"
 
 

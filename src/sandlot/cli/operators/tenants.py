@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandlot.wire.tenant_bodies import LimitsBody, TenantBody
 
 app = typer.Typer(
-    help="Show what tenants use, limit it, and set their command policies.\n\nA tenant owns sessions. "
+    help="Show and set limits and policies of tenants.\n\nA tenant owns sessions. "
     "Each API key belongs to one (`sandlot keys create --tenant`).",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -27,7 +27,7 @@ _NONE = "none"
 
 @app.command("list")
 def list_tenants(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the tenants that have limits or a policy of their own."""
+    """List tenants with limits or policies of their own."""
 
     async def work(server: Administrator) -> list[TenantBody]:
         return [tenant async for tenant in server.tenants()]
@@ -37,7 +37,7 @@ def list_tenants(ctx: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def show(ctx: typer.Context, tenant: Tenant, as_json: Json = False) -> None:
-    """Show what a tenant may use, what it uses now, and its command policy."""
+    """Show a tenant's use, limits and policy."""
     _show([with_administrator(ctx, lambda server: server.tenant(tenant))], as_json)
 
 
@@ -87,7 +87,7 @@ def policy(
     ],
     as_json: Json = False,
 ) -> None:
-    """Set the policy that every command of a tenant must pass.
+    """Set the policy that a tenant's commands must pass.
 
     It applies beside the policy of the session's environment, and the stricter one decides. All servers
     apply it within 5 seconds.
