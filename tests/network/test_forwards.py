@@ -9,7 +9,7 @@ import pytest
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import InvalidRequest
-from sandlot.testing.directory_suite.redis_server import RedisServer
+from sandlot.testing.directory_suite.redis_server import RedisServer, redis_server
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
@@ -18,10 +18,8 @@ PING = "exec 3<>/dev/tcp/127.0.0.1/6379 && printf 'PING\\r\\n' >&3 && head -1 <&
 
 @pytest.fixture
 def redis() -> Iterator[RedisServer]:
-    server = RedisServer()
-    server.start()
-    yield server
-    server.stop()
+    with redis_server() as server:
+        yield server
 
 
 async def test_a_database_is_reached_on_a_port_inside(
