@@ -316,7 +316,7 @@ async def test_nothing_of_the_api_is_on_the_host_of_a_preview(hosted: Rig) -> No
 # --- what is refused ----------------------------------------------------------------------------
 
 
-async def test_91_wrong_expired_and_foreign_links() -> None:
+async def test_wrong_expired_and_foreign_links() -> None:
     now = 1_800_000_000.0
     async with rigged(domain=DOMAIN, clock=lambda: now) as rig:
         preview = await rig.expose(expires_s=60)
@@ -340,7 +340,7 @@ async def test_91_wrong_expired_and_foreign_links() -> None:
         assert (await rig.visit(headers={"Cookie": cookie})).status_code == 404
 
 
-async def test_91_links_by_path(rig: Rig) -> None:
+async def test_links_by_path(rig: Rig) -> None:
     preview = await rig.expose()
     token = preview.prefix.removeprefix("/preview/")
     link, sign = rig.options.tokens.read(token), rig.options.tokens.sign
