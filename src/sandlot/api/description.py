@@ -35,6 +35,10 @@ _TAGS: dict[str, str] = {
         Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
     """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
+    "ports": """
+        TCP ports of a sandbox's loopback. An exposed port has previews: whoever has a link sees what listens
+        there, until the link expires, the port is unexposed or the session ends. Needs the scope `network`.
+    """,
     "history": """
         What happened: sessions, commands, files written through the API, refused requests. A command is shown
         only to callers with the scope `exec`, a path only to those with `files`. Also the recordings of

@@ -415,7 +415,7 @@ async def test_an_unknown_host_has_no_paths_of_previews() -> None:
 async def test_a_server_may_allow_no_public_previews() -> None:
     async with rigged(public=False) as rig:
         answer = await rig.client.put(
-            f"{rig.url}/v1/sessions/{rig.session_id}/previews/{PORT}",
+            f"{rig.url}/v1/sessions/{rig.session_id}/ports/{PORT}",
             json={"public": True},
             headers={"Authorization": f"Bearer {KEY}"},
         )

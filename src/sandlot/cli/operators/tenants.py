@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandlot.wire.tenant_bodies import LimitsBody, TenantBody
 
 app = typer.Typer(
-    help="Show what tenants use, limit it, and set their command policies.\n\nA tenant owns sessions. "
+    help="Show and limit what tenants use and may run.\n\nA tenant owns sessions. "
     "Each API key belongs to one (`sandlot keys create --tenant`).",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -27,7 +27,7 @@ _NONE = "none"
 
 @app.command("list")
 def list_tenants(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the tenants that have limits or a policy of their own."""
+    """List tenants with limits or a policy of their own."""
 
     async def work(server: Administrator) -> list[TenantBody]:
         return [tenant async for tenant in server.tenants()]
