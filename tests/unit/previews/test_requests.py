@@ -412,6 +412,22 @@ async def test_an_unknown_host_has_no_paths_of_previews() -> None:
         assert answer.status_code == 403
 
 
+async def test_a_host_is_a_name_and_a_port(hosted: Rig) -> None:
+    preview = await hosted.expose()
+    query = preview.url.partition("/?")[2]
+    for wrong in (
+        f"{hosted.host}:80@evil.example",
+        f"{hosted.host}:x",
+        f"{hosted.host}/",
+        f"a@{hosted.host}",
+        "",
+    ):
+        line = f"GET /?{query} HTTP/1.1\r\nHost: {wrong}\r\nConnection: close\r\n\r\n"
+        answer = await hosted.raw(line.encode())
+        assert b"evil" not in answer
+        assert b"set-cookie" not in answer, wrong
+
+
 async def test_a_server_may_allow_no_public_previews() -> None:
     async with rigged(public=False) as rig:
         answer = await rig.client.put(
