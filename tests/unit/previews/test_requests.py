@@ -118,6 +118,15 @@ async def test_an_answer_without_a_length(rig: Rig) -> None:
     assert (await rig.client.get(preview.url)).text == "until the end"
 
 
+@pytest.mark.parametrize("status", [b"304 Not Modified", b"204 No Content"])
+async def test_an_answer_without_a_body(rig: Rig, status: bytes) -> None:
+    rig.program.answer = b"HTTP/1.1 %s\r\ncontent-length: 1234\r\netag: x\r\n\r\n" % status
+    preview = await rig.expose()
+    for _ in range(2):  # the second one on the same connection
+        answer = await rig.client.get(preview.url)
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (int(status[:3]), b"", "x")
+
+
 async def test_by_path_nothing_acts_on_the_apis_host(rig: Rig) -> None:
     rig.program.answer = (
         b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: a=b; Path=/\r\nClear-Site-Data: "*"\r\n'
