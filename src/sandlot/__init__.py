@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandlot.domain.capacity.limits import LimitChange
     from sandlot.domain.execution import Exited, OnLimit, Output, PtySize, Started, Verdict
     from sandlot.domain.history.events import Event, EventKind
+    from sandlot.domain.network.ports import Preview
     from sandlot.domain.session import NEVER
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "LimitChange",
     "OnLimit",
     "Output",
+    "Preview",
     "PtySize",
     "Result",
     "SandboxClient",
@@ -68,6 +70,7 @@ _MODULES = {
     "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),
     "domain.capacity.limits": ("LimitChange",),
     "domain.history.events": ("Event", "EventKind"),
+    "domain.network.ports": ("Preview",),
     "domain.session": ("NEVER",),
 }
 _MODULE_OF = {name: f"sandlot.{module}" for module, names in _MODULES.items() for name in names}

@@ -65,6 +65,7 @@ MALFORMED = [
 
 async def asked(http: httpx.AsyncClient, method: str, path: str, session_id: str) -> httpx.Response:
     url = path.replace("{session_id}", session_id).replace("{exec_id}", "e1").replace("{name}", "default")
+    url = url.replace("{port}", "8000")
     known = {item["name"] for item in SCHEMA["paths"][path][method.lower()].get("parameters", ())}
     options: dict[str, Any] = {"params": {name: value for name, value in QUERY.items() if name in known}}
     if path.endswith(("/content", "/archive")) and method == "PUT":
@@ -128,13 +129,16 @@ async def test_85_a_token_for_one_session_opens_no_other() -> None:
         assert rig.fake.calls == []
 
 
-@pytest.mark.parametrize("path", ["/v1/sessions/{}/execs/e/attach", "/v1/sessions/{}/files/watch"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/sessions/{}/execs/e/attach", "/v1/sessions/{}/ports/80/connect", "/v1/sessions/{}/files/watch"],
+)
 async def test_86_websockets_and_streams_need_the_key_too(
     service: FakeService, http: httpx.AsyncClient, path: str
 ) -> None:
     session = (await http.post("/v1/sessions")).json()["id"]
     url = str(http.base_url).rstrip("/") + path.format(session)
-    if path.endswith("attach"):
+    if path.endswith(("attach", "connect")):
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             with pytest.raises(InvalidStatus) as refused:
                 async with connect(url.replace("http", "ws", 1), additional_headers=headers):
@@ -150,7 +154,11 @@ def test_86_nothing_is_mounted_outside_of_the_edge() -> None:
     """Routes that the description leaves out are behind it as well: it stands before the router."""
     routes = {getattr(route, "path", "").replace(":path}", "}") for route in routed_app().routes}
     hidden = routes - set(SCHEMA["paths"])
-    assert hidden <= {"/openapi.json", "/v1/sessions/{session_id}/execs/{exec_id}/attach"}
+    assert hidden <= {
+        "/openapi.json",
+        "/v1/sessions/{session_id}/execs/{exec_id}/attach",
+        "/v1/sessions/{session_id}/ports/{port}/connect",
+    }
 
 
 def test_88_ids_cannot_be_guessed() -> None:

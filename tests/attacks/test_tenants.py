@@ -73,6 +73,7 @@ VALUES: dict[str, Any] = {
     "rows": 10,
     "cols": 10,
     "signal": 15,
+    "port": 8000,
     "exec": {"command": "echo reached"},
 }
 
@@ -209,7 +210,8 @@ async def test_85_a_key_without_the_scope(tenants: Tenants) -> None:
     key_id = (await tenants.http.get("/v1/keys")).json()["keys"][0]["id"]
     assert len(OPERATIONS) > 50
     for method, path in OPERATIONS:
-        caller = without_network if (method, path) == CHANGE_NETWORK else powerless
+        about_network = (method, path) == CHANGE_NETWORK or "{port}" in path
+        caller = without_network if about_network else powerless
         answer = await ask(caller, method, path, session_id=living, key_id=key_id)
         assert answer.status_code == 403, (method, path, answer.status_code, answer.text)
         if path.startswith("/v1/"):
@@ -226,8 +228,12 @@ async def test_85_every_route_without_a_key(tenants: Tenants) -> None:
 
 
 async def closing(url: str, key: str) -> int:
-    """The code with which the server closes a WebSocket, after an error and nothing else."""
-    async with connect(url, additional_headers={"Authorization": key}) as socket:
+    """The code with which the server closes a WebSocket, after an error and nothing else, or refuses it."""
+    try:
+        opening = await connect(url, additional_headers={"Authorization": key})
+    except InvalidStatus as refused:
+        return 4000 + refused.response.status_code
+    async with opening as socket:
         problem = json.loads(await socket.recv())
         assert problem["type"] == "error"
         with pytest.raises(ConnectionClosed) as closed:
@@ -247,10 +253,12 @@ async def test_85_every_websocket(tenants: Tenants, path: str) -> None:
         json={"command": "sleep 60", "exec_id": "e1", "background": True, "stdin": True},
     )
     assert started.status_code < 300, started.text
-    stranger, powerless = await tenants.caller("stranger"), await tenants.caller("acme", "network")
+    stranger = await tenants.caller("stranger")
+    powerless = await tenants.caller("acme", "files")
 
     def url(session_id: str, exec_id: str = "e1") -> str:
         at = path.replace("{session_id}", session_id).replace("{exec_id}", exec_id)
+        at = at.replace("{port}", "8000")
         return f"{str(tenants.http.base_url).replace('http', 'ws')}{at}"
 
     for caller in (mine, stranger):

@@ -83,12 +83,18 @@ def test_units_start_commands_that_exist_and_name_variables_that_mean_something(
 
 @pytest.mark.docker
 def test_nginx_takes_its_configuration(made: Path, nginx_image: str) -> None:
-    tls = {"tls-certificate": "fullchain.pem", "tls-key": "privkey.pem"}
+    parts = ("http.conf", "server.conf", "previews.conf")
+    tls = [
+        ("tls-certificate", "fullchain.pem"),
+        ("tls-key", "privkey.pem"),
+        ("tls-certificate", "preview-fullchain.pem"),
+        ("tls-key", "preview-privkey.pem"),
+    ]
     command = [
         *(DOCKER, "run", "--rm", "--network", "none", "--tmpfs", "/run"),
-        *(f"--volume={NGINX}/{name}:/etc/nginx/sandlot/{name}:ro" for name in ("http.conf", "server.conf")),
+        *(f"--volume={NGINX}/{name}:/etc/nginx/sandlot/{name}:ro" for name in parts),
         f"--volume={NGINX}/nginx.conf:/etc/nginx/nginx.conf:ro",
-        *(f"--volume={made}/secrets/{name}:/etc/ssl/sandlot/{there}:ro" for name, there in tls.items()),
+        *(f"--volume={made}/secrets/{name}:/etc/ssl/sandlot/{there}:ro" for name, there in tls),
         *("--entrypoint", "nginx", nginx_image, "-t"),
     ]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
@@ -101,8 +107,9 @@ def number(name: str, text: str) -> int:
     return int(found)
 
 
-def test_nginx_waits_longer_and_takes_more_than_what_is_behind_it() -> None:
-    server = (NGINX / "server.conf").read_text()
+@pytest.mark.parametrize("part", ["server.conf", "previews.conf"])
+def test_nginx_waits_longer_and_takes_more_than_what_is_behind_it(part: str) -> None:
+    server = (NGINX / part).read_text()
     defaults = ServerSettings()
     assert number("proxy_read_timeout", server) > defaults.max_exec_timeout_s
     assert number("client_max_body_size", server) * 1024**2 > defaults.max_upload_bytes

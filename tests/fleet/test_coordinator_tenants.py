@@ -9,8 +9,10 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.domain.callers.principal import USER_SCOPES, Principal
 from sandlot.domain.errors import NotFound
+from sandlot.testing.fake.network.ports import Server
 from sandlot.testing.service_suite import ServiceHarness
 from sandlot.testing.service_suite.history import HistoryCases
+from sandlot.testing.service_suite.ports import PortCases
 from sandlot.testing.service_suite.recordings import RecordingCases
 from sandlot.testing.service_suite.tenants import TenantCases
 from tests.fleet.fakes import two_workers
@@ -31,6 +33,10 @@ class AtOneCoordinator:
                     except NotFound:
                         continue
 
+            def serve_port(session_id: str, port: int, server: Server) -> None:
+                owner = next(worker for worker in scene.workers.values() if session_id in worker._records)
+                owner.serve_port(session_id, port, server)
+
             yield ServiceHarness(
                 AsyncClient(service=scene.coordinator),
                 lose,
@@ -38,6 +44,7 @@ class AtOneCoordinator:
                 scene.coordinator,
                 measures_memory=False,
                 stranger=AsyncClient(service=scene.coordinator.acting_for(STRANGER)),
+                serve_port=serve_port,
             )
 
 
@@ -46,6 +53,10 @@ class TestCoordinator(AtOneCoordinator, TenantCases):
 
 
 class TestCoordinatorHistory(AtOneCoordinator, HistoryCases):
+    pass
+
+
+class TestCoordinatorPorts(AtOneCoordinator, PortCases):
     pass
 
 

@@ -40,6 +40,10 @@ _TAGS: dict[str, str] = {
         What a session's sandbox may connect to. A sandbox has no network of its own: the server makes its
         connections, by the session's policy.
     """,
+    "ports": """
+        TCP ports of a sandbox's loopback. An exposed port has previews: whoever has a link sees what listens
+        there, until the link expires, the port is unexposed or the session ends. Needs the scope `network`.
+    """,
     "history": """
         What happened: sessions, commands, files written through the API, refused requests. A command is shown
         only to callers with the scope `exec`, a path only to those with `files`. Also the recordings of

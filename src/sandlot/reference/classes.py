@@ -25,10 +25,14 @@ class Method:
 
 
 def methods_of(kind: type) -> Iterator[Method]:
-    for name, member in vars(kind).items():
-        function = member.__func__ if isinstance(member, classmethod) else member
-        if not name.startswith("_") and inspect.isfunction(function):
-            yield Method(name, function)
+    """Those of the class, and of its parts in other files, which bear its name: ``AsyncSessionPorts``."""
+    for part in kind.__mro__:
+        if not part.__name__.startswith(kind.__name__):
+            continue
+        for name, member in vars(part).items():
+            function = member.__func__ if isinstance(member, classmethod) else member
+            if not name.startswith("_") and inspect.isfunction(function):
+                yield Method(name, function)
 
 
 def class_section(level: int, name: str, kind: type, links: Links) -> str:

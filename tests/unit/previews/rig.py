@@ -86,7 +86,7 @@ class Rig:
     async def expose(self, port: int = PORT, **how: Any) -> Preview:
         """As the API does it."""
         answer = await self.client.put(
-            f"{self.url}/v1/sessions/{self.session_id}/previews/{port}",
+            f"{self.url}/v1/sessions/{self.session_id}/ports/{port}",
             json=how,
             headers={"Authorization": f"Bearer {KEY}"},
         )

@@ -107,7 +107,7 @@ async def test_a_body_that_is_too_large() -> None:
         assert (await rig.raw(head.encode() + chunk)).startswith(b"HTTP/1.1 413")
 
 
-async def test_50_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte of a slow body does not extend its time."""
     monkeypatch.setattr("sandlot.api.previews.gateway.DEFAULT_BODY_TIMEOUT_S", 0.3)
     assert request_body.MIN_BYTES_PER_S >= 1024
@@ -128,7 +128,7 @@ async def test_a_program_that_never_answers() -> None:
         assert (answer.status_code, "did not answer in time" in answer.text) == (504, True)
 
 
-async def test_82_visits_wait_for_their_turn() -> None:
+async def test_visits_wait_for_their_turn() -> None:
     release = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -34,7 +34,7 @@ def test_a_token_says_what_was_signed(
 
 
 @given(st.integers(0, 700), st.integers(1, 255))
-def test_91_a_changed_token_opens_nothing(at: int, change: int) -> None:
+def test_a_changed_token_opens_nothing(at: int, change: int) -> None:
     token = TOKENS.sign(LINK)
     raw = bytearray(base64.urlsafe_b64decode(token + "=="[: -len(token) % 4]))
     raw[at % len(raw)] ^= change
@@ -46,7 +46,7 @@ def test_91_a_changed_token_opens_nothing(at: int, change: int) -> None:
     "token",
     ["", "x", "a" * 90, TOKENS.sign(LINK)[:-1], TOKENS.sign(LINK) + "A", TOKENS.sign(LINK) + "\n", "ü" * 91],
 )
-def test_91_what_is_no_token(token: str) -> None:
+def test_what_is_no_token(token: str) -> None:
     with pytest.raises(Unauthorized):
         TOKENS.read(token)
 

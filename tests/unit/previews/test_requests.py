@@ -118,6 +118,15 @@ async def test_an_answer_without_a_length(rig: Rig) -> None:
     assert (await rig.client.get(preview.url)).text == "until the end"
 
 
+@pytest.mark.parametrize("status", [b"304 Not Modified", b"204 No Content"])
+async def test_an_answer_without_a_body(rig: Rig, status: bytes) -> None:
+    rig.program.answer = b"HTTP/1.1 %s\r\ncontent-length: 1234\r\netag: x\r\n\r\n" % status
+    preview = await rig.expose()
+    for _ in range(2):  # the second one on the same connection
+        answer = await rig.client.get(preview.url)
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (int(status[:3]), b"", "x")
+
+
 async def test_by_path_nothing_acts_on_the_apis_host(rig: Rig) -> None:
     rig.program.answer = (
         b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: a=b; Path=/\r\nClear-Site-Data: "*"\r\n'
@@ -316,7 +325,7 @@ async def test_nothing_of_the_api_is_on_the_host_of_a_preview(hosted: Rig) -> No
 # --- what is refused ----------------------------------------------------------------------------
 
 
-async def test_91_wrong_expired_and_foreign_links() -> None:
+async def test_wrong_expired_and_foreign_links() -> None:
     now = 1_800_000_000.0
     async with rigged(domain=DOMAIN, clock=lambda: now) as rig:
         preview = await rig.expose(expires_s=60)
@@ -340,7 +349,7 @@ async def test_91_wrong_expired_and_foreign_links() -> None:
         assert (await rig.visit(headers={"Cookie": cookie})).status_code == 404
 
 
-async def test_91_links_by_path(rig: Rig) -> None:
+async def test_links_by_path(rig: Rig) -> None:
     preview = await rig.expose()
     token = preview.prefix.removeprefix("/preview/")
     link, sign = rig.options.tokens.read(token), rig.options.tokens.sign
@@ -412,10 +421,26 @@ async def test_an_unknown_host_has_no_paths_of_previews() -> None:
         assert answer.status_code == 403
 
 
+async def test_a_host_is_a_name_and_a_port(hosted: Rig) -> None:
+    preview = await hosted.expose()
+    query = preview.url.partition("/?")[2]
+    for wrong in (
+        f"{hosted.host}:80@evil.example",
+        f"{hosted.host}:x",
+        f"{hosted.host}/",
+        f"a@{hosted.host}",
+        "",
+    ):
+        line = f"GET /?{query} HTTP/1.1\r\nHost: {wrong}\r\nConnection: close\r\n\r\n"
+        answer = await hosted.raw(line.encode())
+        assert b"evil" not in answer
+        assert b"set-cookie" not in answer, wrong
+
+
 async def test_a_server_may_allow_no_public_previews() -> None:
     async with rigged(public=False) as rig:
         answer = await rig.client.put(
-            f"{rig.url}/v1/sessions/{rig.session_id}/previews/{PORT}",
+            f"{rig.url}/v1/sessions/{rig.session_id}/ports/{PORT}",
             json={"public": True},
             headers={"Authorization": f"Bearer {KEY}"},
         )

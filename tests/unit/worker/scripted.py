@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sandlot.domain.capacity.limits import Limits
-from sandlot.domain.computer import ExecSummary
+from sandlot.domain.computer import ByteStream, ExecSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.errors import LinkInterrupted, NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import (
@@ -28,6 +28,8 @@ from sandlot.domain.execution import (
     Started,
 )
 from sandlot.providers.base import ByteStream, FoundSandbox, OnOutput, OnStart, SandboxSpec
+from sandlot.testing.fake.network.ports import StreamEnd
+from sandlot.testing.fake.pipes import Pipe
 
 
 class Switch:
@@ -170,6 +172,8 @@ class ScriptedSandbox:
         self.files = ScriptedFiles(self)
         self.listeners: dict[str, list[ScriptedListener]] = {}  # by address, oldest first
         self.listen_error = engine.listen_error
+        self.connecting = Switch()
+        self.echoes: set[asyncio.Task[None]] = set()
         self.awake = asyncio.Event()  # cleared, it does nothing and answers nobody, as a paused container
         self.awake.set()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -253,6 +257,23 @@ class ScriptedSandbox:
 
     async def kill(self, exec_id: str) -> int:
         return await self.signal(exec_id, 9)
+
+    async def connect(self, address: str, *, network: str = "tcp") -> ByteStream:
+        """An echo on every port but 1. What waits for it waits as for any other answer."""
+        if address.endswith(":1"):
+            raise NotFound("refused")
+        await self.unless_lost(self.connecting.passed())
+        inward, outward = Pipe(), Pipe()
+
+        async def echo() -> None:
+            while data := await inward.read():
+                await outward.write(data)
+            outward.close()
+
+        task = asyncio.create_task(echo())
+        self.echoes.add(task)
+        task.add_done_callback(self.echoes.discard)
+        return StreamEnd(outward, inward)
 
     async def health(self) -> None:
         await self.unless_lost(asyncio.sleep(0))

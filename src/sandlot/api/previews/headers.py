@@ -140,9 +140,9 @@ def for_visitor(headers: Pairs, place: Place) -> Headers:
     return kept
 
 
-def length_of(headers: Pairs) -> Headers:
-    """``content-length``, if the answer says how long it is."""
-    return [pair for pair in framing(headers) if pair[0] == b"content-length"]
+def length_of(status: int, headers: Pairs) -> Headers:
+    """``content-length``, if the answer says how long it is. Without a body, it speaks of another answer."""
+    return [pair for pair in framing(headers) if pair[0] == b"content-length" and status not in (204, 304)]
 
 
 def preflight(headers: Pairs) -> Headers | None:

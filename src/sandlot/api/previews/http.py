@@ -147,7 +147,7 @@ class HttpVisit:
                         "status": event.status_code,
                         "headers": [
                             *for_visitor(event.headers, self._visit.place),
-                            *length_of(event.headers),
+                            *length_of(event.status_code, event.headers),
                         ],
                     }
                 )

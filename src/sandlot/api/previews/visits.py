@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ from sandlot.wire.network.http_headers import has_two_ends, values_of
 # A browser takes this name only from the host itself, by https and for all of its paths.
 SECURE_COOKIE: Final = b"__Host-sandlot-preview"
 PLAIN_COOKIE: Final = b"sandlot-preview"
+_HOST: Final = re.compile(rb"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 _FIELD: Final = LINK_FIELD.encode() + b"="
 _PATH: Final = PREVIEW_PATH.encode()
 _SAFE: Final = ("GET", "HEAD")
@@ -55,7 +57,8 @@ def read_visit(scope: Scope, options: PreviewOptions) -> Visit | Redirect:
     """Raises ``Refused`` if the address is that of no preview, or the link is bad."""
     if has_two_ends(scope["headers"]):
         raise Refused(400, "Bad request", "The request has both Content-Length and Transfer-Encoding.")
-    if len(values_of(scope["headers"], b"host")) != 1:
+    hosts = values_of(scope["headers"], b"host")
+    if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
         raise Refused(400, "Bad request", "A request names exactly one host.")
     if values_of(scope["headers"], b"service-worker"):
         raise Refused(403, "No service workers", "Previews have no service workers.")

@@ -40,7 +40,7 @@ Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="The port inside the s
 router = APIRouter(prefix="/v1/sessions", tags=["ports"], route_class=JsonRoute, responses=PROBLEMS)
 
 
-@router.put("/{session_id}/previews/{port}", response_model=PreviewBody)
+@router.put("/{session_id}/ports/{port}", response_model=PreviewBody)
 async def expose_port(
     service: Service,
     request: Request,
@@ -68,14 +68,14 @@ def _options(request: Request) -> PreviewOptions | None:
     return options
 
 
-@router.delete("/{session_id}/previews/{port}", status_code=204)
+@router.delete("/{session_id}/ports/{port}", status_code=204)
 async def unexpose_port(service: Service, session_id: str, port: Port) -> Response:
     """End a port's preview: its links, and the connections of its visitors."""
     await service.unexpose_port(session_id, port)
     return Response(status_code=204)
 
 
-@router.get("/{session_id}/previews", response_model=ExposedPortListBody)
+@router.get("/{session_id}/ports", response_model=ExposedPortListBody)
 async def list_exposed(service: Service, session_id: str) -> Response:
     """List the exposed ports, in their order."""
     exposures = await service.list_exposed(session_id)
@@ -89,7 +89,7 @@ class _End(msgspec.Struct, tag="end", forbid_unknown_fields=True):
 _END: Final = msgspec.json.Decoder(_End)
 
 
-@router.websocket("/{session_id}/ports/{port}")
+@router.websocket("/{session_id}/ports/{port}/connect")
 async def connect_port(websocket: WebSocket, service: Service, session_id: str, port: str) -> None:
     """Connect to a TCP port of the sandbox's loopback.
 

@@ -24,7 +24,7 @@ class PortOperations(ExecOperations):
     """The port methods of ``HttpService``."""
 
     async def connect(self, session_id: str, port: int, *, through: str = "") -> ByteStream:
-        path = f"{session_path(session_id)}/ports/{check_port(port)}" + query(through=through or None)
+        path = f"{session_path(session_id)}/ports/{check_port(port)}/connect" + query(through=through or None)
         # Not yet connected, nothing has happened: another route may be tried.
         return await self._calls_to(session_id).on_best_route(
             lambda to: HttpPortStream.open(to, path), repeatable=True
@@ -33,7 +33,7 @@ class PortOperations(ExecOperations):
     async def expose_port(self, session_id: str, request: ExposePort) -> Preview:
         """Asks the server itself, not the session's worker: the URL is the server's."""
         body = encode(ExposePortBody.of(request))
-        answer = await self._call("PUT", _preview_path(session_id, request.port), body, repeatable=True)
+        answer = await self._call("PUT", _port_path(session_id, request.port), body, repeatable=True)
         preview: Preview = self._connection.decode(_PREVIEW, answer).to_domain()
         if preview.prefix:
             # The server does not know by which name we reach it, if a proxy stands between.
@@ -41,13 +41,13 @@ class PortOperations(ExecOperations):
         return preview
 
     async def unexpose_port(self, session_id: str, port: int) -> None:
-        path = _preview_path(session_id, port)
+        path = _port_path(session_id, port)
         await self._calls_to(session_id).call("DELETE", path, repeatable=True)
 
     async def list_exposed(self, session_id: str) -> Sequence[Exposure]:
-        decoded = await self._read(session_id, _EXPOSED, session_path(session_id) + "/previews")
-        return [exposure.to_domain() for exposure in decoded.previews]
+        decoded = await self._read(session_id, _EXPOSED, session_path(session_id) + "/ports")
+        return [exposure.to_domain() for exposure in decoded.ports]
 
 
-def _preview_path(session_id: str, port: int) -> str:
-    return f"{session_path(session_id)}/previews/{check_port(port)}"
+def _port_path(session_id: str, port: int) -> str:
+    return f"{session_path(session_id)}/ports/{check_port(port)}"

@@ -91,7 +91,7 @@ class ExposedPortBody:
 class ExposedPortListBody:
     """The exposed ports of a session.
 
-    previews: one entry for each.
+    ports: one entry for each.
     """
 
-    previews: list[ExposedPortBody]
+    ports: list[ExposedPortBody]
