@@ -75,6 +75,7 @@ def test_units_start_commands_that_exist_and_name_variables_that_mean_something(
         [sys.executable, "-m", "sandlot", command, "--help"], capture_output=True, check=False
     )
     assert asked.returncode == 0
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in text.splitlines()
     assert set(re.findall(r"SANDLOT_[A-Z_]+", text)) <= settings_variables()
 
 

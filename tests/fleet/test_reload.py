@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from sandlot.api.v1.catalogue import Reloader
 from sandlot.domain.environment import Environment, EnvironmentChanges, Recipe, Reload, ServerReload
-from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.errors import InvalidRequest, Unavailable
 from sandlot.domain.service import Catalogue, EnvironmentInfo
 from sandlot.fleet.access import TokenGate
+from sandlot.fleet.directory.contract import Place, PlacementRequest, Timings, WorkerCard
+from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.membership.membership import Membership
+from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import SIGNING_KEY, TIMINGS, FleetFake, Scene, nobody
 from tests.fleet.test_cli import KEY, sandlot
+from tests.owned import OwnWorker
 from tests.service.served import served
+from tests.unit.worker.scripted import Engine
 
 WIDER = Catalogue(
     tuple(EnvironmentInfo.of(Recipe(Environment(name, f"my-{name}:1"))) for name in ("base", "data"))
@@ -77,3 +84,43 @@ async def test_all_is_well() -> None:
         ["w1", "data", "-", "-", "-"],
         ["w2", "data", "-", "-", "-"],
     ]
+
+
+async def test_a_worker_announces_what_it_can_do_now(tmp_path: Path) -> None:
+    directory = MemoryDirectory(timings=Timings(lease_s=1.5, lost_after_s=10))
+    membership = Membership(directory, WorkerCard("w1", nobody(), "1"), tmp_path)
+    recipes = {name: Recipe(Environment(name, f"my-{name}:1")) for name in ("base", "data")}
+    worker = OwnWorker(
+        Engine().provider(),
+        database=tmp_path / "worker.db",
+        recipes={"base": recipes["base"]},
+        catalogue=Catalogue(()),
+        registrar=membership,
+    )
+
+    async def placed(environment: str) -> bool:
+        try:
+            place = await directory.place(PlacementRequest("default", environment))
+        except Unavailable:
+            return False
+        return isinstance(place, Place)
+
+    membership.lock()
+    await worker.open()
+    try:
+        await membership.start(worker)
+        await eventually(
+            lambda: placed("base"), 20
+        )  # the directory is unsettled for one lease after its birth
+        assert not await placed("data")
+        await worker.reload(recipes, WIDER, {})
+        await eventually(lambda: placed("data"), 20)
+        await worker.reload({"base": recipes["base"]}, Catalogue(()), {})
+
+        async def gone() -> bool:
+            return not await placed("data")
+
+        await eventually(gone, 20)
+    finally:
+        await worker.close()
+        await membership.close()

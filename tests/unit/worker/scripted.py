@@ -27,7 +27,7 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.providers.base import ByteStream, FoundSandbox, OnOutput, OnStart, SandboxSpec
+from sandlot.providers.base import FoundSandbox, OnOutput, OnStart, SandboxSpec
 from sandlot.testing.fake.network.ports import StreamEnd
 from sandlot.testing.fake.pipes import Pipe
 

@@ -14,7 +14,7 @@ from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.domain.callers.principal import Scope
 from sandlot.domain.environment import Reload
-from sandlot.domain.errors import Unsupported
+from sandlot.domain.errors import Conflict
 from sandlot.domain.service import Catalogue, EnvironmentInfo, RegistryEntry
 
 Reloader = Callable[[], Awaitable[Reload]]
@@ -72,7 +72,7 @@ async def reload_environments(caller: Caller, request: Request) -> Response:
     caller.require(Scope.FLEET_OPERATE)
     reloader: Reloader | None = request.app.state.reload
     if reloader is None:
-        raise Unsupported("This server has no registry that it could read again.")
+        raise Conflict("This server has no registry that it could read again.")
     return json_response(await reloader())
 
 
