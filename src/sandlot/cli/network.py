@@ -32,7 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def show(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> None:
-    """Show what a session may connect to, and its traffic."""
+    """Show a session's network policy and its traffic."""
     _change(ctx, session_id, lambda network: network.status(), as_json)
 
 

@@ -64,8 +64,9 @@ class SessionOptions(TypedDict, total=False):
     if_different: what to do if the thread has a session with another environment, variables or
         limits than those given: "error" raises ThreadDiffers, "keep" uses the session as it is.
     record: record what commands write, for replay; see ``Session.recording``.
-    network: what the sandbox may connect to, in place of what the environment allows: "none", "public", a
-        host or preset such as "pypi", a list of them, or a mapping with "allow", "deny" and "caps".
+    network: what the sandbox may connect to, in place of what the environment allows. It is "none",
+        "public", a host or preset such as "pypi", a list of them, or a mapping with "allow", "deny" and
+        "caps".
     """
 
     env: Mapping[str, str]

@@ -224,6 +224,17 @@ async def test_an_environment_that_is_gone_allows_nothing(scene: Scene) -> None:
     assert b"403" in await ask(sandbox, "http://a.test:99")
 
 
+async def test_a_port_that_a_program_has_taken_does_not_keep_the_session_from_going_on(scene: Scene) -> None:
+    worker = await scene.start()
+    session_id, sandbox = await session_of(scene, worker)
+    sandbox.listen_error = InvalidRequest("The address is in use.")
+    worker = await scene.restart(worker)
+    assert (await worker.execute(session_id, ExecRequest(command="x"))).output == b"x"
+    sandbox.listen_error = None
+    await eventually(lambda: len(sandbox.listeners[PROXY]) == 2)
+    assert b"403" in await ask(sandbox, "http://a.test")
+
+
 async def test_an_older_agent_is_adopted_without_a_network(scene: Scene) -> None:
     worker = await scene.start()
     session_id, sandbox = await session_of(scene, worker)

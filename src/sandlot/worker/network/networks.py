@@ -67,8 +67,7 @@ class Networks:
         """Serve the session's sandbox again, after a restart of the worker."""
         network = self._of(live_session)
         network.stop()
-        await network.resume(sandbox)
-        await self.open_forwards(live_session, sandbox)
+        await network.resume(sandbox, live_session.record.forwards)
 
     async def open_forwards(self, live_session: LiveSession, sandbox: Sandbox) -> None:
         for forward in live_session.record.forwards:

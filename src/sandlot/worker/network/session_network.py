@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from sandlot.domain.errors import SandboxLost, SandlotError
+from sandlot.domain.errors import SandboxLost, SandlotError, Unsupported
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.network.status import Forward, NetworkStatus
@@ -59,12 +59,34 @@ class SessionNetwork:
         self.execs.forget()
         self._start(sandbox, PROXY_PORT, self._proxy.serve_listener, listener)
 
-    async def resume(self, sandbox: Sandbox) -> None:
-        """Serve the session's sandbox again, after a restart of the worker. Raises if that fails."""
-        await self._listen(sandbox, PROXY_PORT, self._proxy.serve_listener)
+    async def resume(self, sandbox: Sandbox, forwards: tuple[Forward, ...]) -> None:
+        """Serve the session's sandbox again, after a restart of the worker.
+
+        A port that cannot be opened now is tried again and again: a program inside may have taken it.
+        """
+        await self._resume(sandbox, PROXY_PORT, self._proxy.serve_listener)
+        for forward in forwards:
+            await self._resume(sandbox, forward.port, self._serving(forward))
+
+    async def _resume(self, sandbox: Sandbox, port: int, serve: Serve) -> None:
+        try:
+            listener = await sandbox.listen(local_address(port))
+        except SandboxLost:
+            raise
+        except SandlotError as error:
+            log.warning("cannot listen", session=self._session_id, port=port, error=error.message)
+            if not isinstance(error, Unsupported):  # by the agent of an older version, for good
+                self._start(sandbox, port, serve, None)
+        else:
+            self._start(sandbox, port, serve, listener)
 
     async def forward(self, sandbox: Sandbox, forward: Forward) -> None:
-        await self._listen(sandbox, forward.port, partial(self._proxy.serve_forward, target=forward.leads_to))
+        """Raises if the port cannot be opened."""
+        listener = await sandbox.listen(local_address(forward.port))
+        self._start(sandbox, forward.port, self._serving(forward), listener)
+
+    def _serving(self, forward: Forward) -> Serve:
+        return partial(self._proxy.serve_forward, target=forward.leads_to)
 
     async def unforward(self, forward: Forward) -> None:
         if (task := self._listening.pop(forward.port, None)) is not None:
@@ -84,35 +106,27 @@ class SessionNetwork:
         self._listening.clear()
         return tasks
 
-    async def _listen(self, sandbox: Sandbox, port: int, serve: Serve) -> None:
-        self._start(sandbox, port, serve, await sandbox.listen(local_address(port)))
-
-    def _start(self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener) -> None:
+    def _start(self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener | None) -> None:
         self._listening[port] = asyncio.create_task(
             self._keep_listening(sandbox, port, serve, listener),
             name=f"listen on {port} of {self._session_id}",
         )
 
     async def _keep_listening(
-        self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener
+        self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener | None
     ) -> None:
         """The port is opened again whenever it breaks, as at a redial."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
+                if listener is None:
+                    listener = await sandbox.listen(local_address(port))
+                pause_s = FIRST_PAUSE_S
                 await serve(listener)
             except SandboxLost:
                 return
             except SandlotError as error:
                 log.info("listener broke", session=self._session_id, port=port, error=error.message)
-            while True:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                try:
-                    listener = await sandbox.listen(local_address(port))
-                except SandboxLost:
-                    return
-                except SandlotError:
-                    continue
-                pause_s = FIRST_PAUSE_S
-                break
+            listener = None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from sandlot.domain.errors import NotFound, SandboxLost, Unsupported
+from sandlot.domain.errors import NotFound, SandboxLost
 from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, plan
 from sandlot.domain.session import SessionState
@@ -88,10 +88,7 @@ async def _adopt(
                 env = with_proxy(live_session.record.env)
                 await sandbox.bind(env=env, max_execs=options.max_execs)
                 await opening.restore_limits(live_session, sandbox)
-                try:
-                    await opening.networks.adopted(live_session, sandbox)
-                except Unsupported:  # made by an older version; it never had a network
-                    log.warning("this sandbox's agent knows no listeners", session=live_session.session.id)
+                await opening.networks.adopted(live_session, sandbox)
         except (SandboxLost, NotFound) as error:
             live_session.preparing = None
             await opening.sessions.record_loss(live_session, None, error.message)
