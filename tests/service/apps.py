@@ -92,7 +92,8 @@ async def copy_in(session: AsyncSession, folder: Path, target: str) -> None:
     """Everything of a folder, as one archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(folder, arcname=".", recursive=True)
+        for entry in sorted(folder.iterdir()):
+            tar.add(entry, arcname=entry.name)
     service = session.client.service
 
     async def pieces() -> AsyncIterator[bytes]:

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from sandlot.domain.errors import (
     Busy,
+    InvalidRequest,
     LinkInterrupted,
     NotFound,
     SandboxLost,
     SandboxUnresponsive,
     SandlotError,
-    SessionEnded,
     Unavailable,
 )
 from sandlot.domain.network.ports import NOTHING_LISTENS
@@ -102,7 +102,7 @@ def refusal_of(error: SandlotError, port: int) -> Refused:
             f"Start one, for example <code>python3 -m http.server {port}</code>, and reload this page. It "
             "must listen on 127.0.0.1, ::1 or 0.0.0.0.",
         )
-    if isinstance(error, NotFound | SessionEnded):
+    if isinstance(error, NotFound | InvalidRequest):  # such as an ended session, or a reserved port
         return nothing_here()
     if isinstance(error, SandboxLost):
         return Refused(
