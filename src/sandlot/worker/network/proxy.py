@@ -14,6 +14,7 @@ from typing import Final
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.providers.base import ByteStream, PortListener
+from sandlot.worker.network.broker.broker import Broker
 from sandlot.worker.network.conversation import Conversation
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.gate import Gate
@@ -32,7 +33,7 @@ _REFUSAL: Final = (
 
 
 class EgressProxy:
-    """``egress`` and ``report``: see ``Gate``."""
+    """``egress`` and ``report``: see ``Gate``. ``broker``: the session's gateways and secrets, if any."""
 
     def __init__(
         self,
@@ -41,9 +42,11 @@ class EgressProxy:
         options: ProxyOptions,
         report: Callable[[Denied], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        broker: Broker | None = None,
     ) -> None:
         self._gate = Gate(egress, dialer, options, report, clock)
         self._options = options
+        self._broker = broker
         self._open: set[Conversation] = set()
         self._refusing = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,7 +79,7 @@ class EgressProxy:
         if self._gate.meter.full:
             await self._refuse(stream)
             return
-        conversation = Conversation(stream, self._gate, self._options)
+        conversation = Conversation(stream, self._gate, self._options, self._broker)
         self._open.add(conversation)
         traffic.open += 1
         try:
