@@ -10,7 +10,7 @@ import typer
 from sandlot.cli import bench, catalogue, files, history, images, mcp, recording, run, serve, sessions
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
-from sandlot.cli.operators import fleet, keys, members, tenants, webhooks
+from sandlot.cli.operators import fleet, keys, members, secrets, tenants, webhooks
 from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
@@ -106,6 +106,7 @@ for name, group in (
     ("keys", keys.app),
     ("tenants", tenants.app),
     ("webhooks", webhooks.app),
+    ("secrets", secrets.app),
     ("files", files.app),
     ("env", catalogue.env_app),
     ("registry", catalogue.registry_app),

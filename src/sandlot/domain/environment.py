@@ -10,6 +10,7 @@ from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.secrets.gateways import Gateway
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 from sandlot.domain.text.suggestions import closest_match
 
@@ -39,7 +40,8 @@ class Recipe:
 
     A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
     environment's own limits. ``policy``: what commands must pass before they run. ``record``: whether all
-    its sessions are recorded.
+    its sessions are recorded. ``gateways``: upstreams to which the worker adds secrets. ``inject``: secrets
+    that it adds by reading TLS.
     """
 
     environment: Environment
@@ -51,6 +53,8 @@ class Recipe:
     lifetime_s: float | None = DEFAULT_LIFETIME_S
     policy: CommandPolicy | None = None
     record: bool = False
+    gateways: tuple[Gateway, ...] = ()
+    inject: tuple[str, ...] = ()
 
 
 def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:

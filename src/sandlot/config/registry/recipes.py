@@ -15,6 +15,7 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.secrets.gateways import parse_gateways, parse_inject
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     DEFAULT_IDLE_TIMEOUT_S,
@@ -64,6 +65,8 @@ def recipe_of(
         lifetime_s=lifetime_s,
         policy=policies[document["policy"]] if "policy" in document else None,
         record=document.get("record", False),
+        gateways=parse_gateways(document.get("gateways", {})),
+        inject=parse_inject(document.get("inject", ())),
     )
 
 
