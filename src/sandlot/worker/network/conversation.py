@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 import h11
@@ -25,6 +26,7 @@ from sandlot.worker.network.broker.broker import (
     unknown_gateway,
 )
 from sandlot.worker.network.broker.program_tls import ProgramTls
+from sandlot.worker.network.cache.serving import serve_package
 from sandlot.worker.network.client_hello import ACCESS_DENIED
 from sandlot.worker.network.dialer import EgressDenied
 from sandlot.worker.network.exchange import Exchange, Outgoing
@@ -99,7 +101,7 @@ class Conversation:
             names = () if self._broker is None else self._broker.gateway_names
             await program.refuse(404, "Unknown gateway", unknown_gateway(str(error), names))
         except HostProblem as error:
-            await program.refuse(error.status, "Bad Gateway", f"{error}\n")
+            await program.refuse(error.status, HTTPStatus(error.status).phrase, f"{error}\n")
         await program.finish()
 
     # --- requests -----------------------------------------------------------------------------
@@ -108,24 +110,31 @@ class Conversation:
         port = TLS_PORT if self._reads_tls else HTTP_PORT
         target, path = plain_target(request, self._inside, port)
         if target.host == GATEWAY_HOST:
-            outgoing = self._through_gateway(request, target, path)
-        else:
-            self._gate.decide(target)
-            self.target = target
-            outgoing = Outgoing(target, request_for_host(request, target, path, port), tls=self._reads_tls)
-            if self._reads_tls and self._broker is not None:
-                outgoing = self._broker.inject(outgoing)
-        await Exchange(self._program, self._gate, outgoing, self._options.max_head_bytes).run()
+            await self._through_gateway(request, target, path)
+            return
+        self._gate.decide(target)
+        self.target = target
+        outgoing = Outgoing(target, request_for_host(request, target, path, port), tls=self._reads_tls)
+        if self._reads_tls and self._broker is not None:
+            outgoing = self._broker.inject(outgoing)
+        await self._exchange(outgoing)
 
-    def _through_gateway(self, request: h11.Request, target: Target, path: bytes) -> Outgoing:
+    async def _through_gateway(self, request: h11.Request, target: Target, path: bytes) -> None:
         if target.port != HTTP_PORT:
             raise gateways_speak_http(target)
         name, rest = split_gateway_path(path)
         if self._broker is None:
             raise UnknownGateway(name)
+        if (packages := self._broker.packages) is not None and name in packages.registries:
+            registry = packages.registries[name]
+            await serve_package(packages, registry, self._program, self._gate, request, rest)
+            return
         outgoing = self._broker.through_gateway(request, name, rest)
         self._gate.decide_declared(outgoing.target)
-        return outgoing
+        await self._exchange(outgoing)
+
+    async def _exchange(self, outgoing: Outgoing) -> None:
+        await Exchange(self._program, self._gate, outgoing, self._options.max_head_bytes).run()
 
     # --- tunnels ------------------------------------------------------------------------------
 

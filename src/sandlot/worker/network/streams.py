@@ -18,7 +18,8 @@ BROKEN: Final = (OSError, SandlotError)
 
 
 class HostProblem(Exception):
-    """The host cannot be reached, or does not answer as it should. ``status``: 502 or 504."""
+    """A request cannot be answered: the host cannot be reached, or does not answer as it should. ``status``:
+    what the program gets instead."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -20,8 +20,9 @@ from sandlot.worker.network.exchange import Outgoing
 from sandlot.worker.network.http import BadRequest, request_for_host
 from sandlot.worker.secrets.vault import Vault
 
-if TYPE_CHECKING:  # only a worker that reads TLS makes one
+if TYPE_CHECKING:
     from sandlot.worker.network.broker.authority import Authority
+    from sandlot.worker.network.cache.package_cache import PackageCache
 
 # The answer to TRACE is the request itself.
 _REPEATING: Final = (b"TRACE", b"TRACK")
@@ -33,7 +34,8 @@ class UnknownGateway(Exception):
 
 class Broker:
     """``gateways`` and ``inject``: as the session's environment declares them. ``authority``: signs the
-    certificates with which the worker reads TLS; None if it never does."""
+    certificates with which the worker reads TLS; None if it never does. ``packages``: the worker's package
+    cache; None if it has none."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Broker:
         gateways: Iterable[Gateway] = (),
         inject: Iterable[str] = (),
         authority: Authority | None = None,
+        packages: PackageCache | None = None,
     ) -> None:
         self._vault = vault
         self._tenant = tenant
@@ -50,10 +53,12 @@ class Broker:
         self._gateways = {gateway.name: gateway for gateway in gateways}
         self._inject = tuple(inject)
         self.authority = authority
+        self.packages = packages
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        return tuple(self._gateways)
+        cached = () if self.packages is None else self.packages.registries
+        return (*self._gateways, *cached)
 
     def through_gateway(self, request: h11.Request, name: str, rest: bytes) -> Outgoing:
         """Raises ``UnknownGateway``, and ``EgressDenied`` if the session may not use its secret."""

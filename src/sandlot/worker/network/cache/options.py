@@ -1,0 +1,24 @@
+"""The options of the package cache. ``config`` has the settings for users, with their reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    # Seconds in which a page is not asked for again.
+    fresh_s: float = 60.0
+    # Of one page. A page is in memory while its links are rewritten.
+    max_page_bytes: int = 64 * MIB
+    max_head_bytes: int = 64 * 1024
+    # Seconds in which a registry sends nothing.
+    idle_s: float = 30.0
+    # Seconds for one page or file in all.
+    total_s: float = 3600.0
+    # How many the worker asks for at once.
+    at_once: int = 32
+    # Redirects that are followed for one file.
+    max_redirects: int = 3
