@@ -118,7 +118,8 @@ class Pypi(Registry):
         if path.startswith("/files/"):
             authority, slash, rest = path.removeprefix("/files/").partition("/")
             try:
-                target = parse_target(authority, self._default_port)
+                # pip writes the colon before a port as %3A.
+                target = parse_target(unquote(authority), self._default_port)
             except InvalidRequest:
                 return None
             if target in self._file_hosts and _is_file_path(slash + rest):
