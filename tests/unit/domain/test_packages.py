@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.domain.packages.pages import BrokenPage, rewritten
+from sandlot.domain.packages.pages import rewritten
 from sandlot.domain.packages.registries import NPM_FULL, NPM_SHORT, PYPI_HTML, PYPI_JSON, Npm, Pypi
 from sandlot.domain.secrets.gateways import parse_upstream
 
@@ -190,28 +191,58 @@ def test_links_of_json_pages() -> None:
     assert one["dist"]["tarball"].startswith("http://gateway.sandlot/npm/")
 
 
-@given(st.binary(), st.sampled_from(["text/html", PYPI_JSON, ""]), st.sampled_from([PYPI, NPM]))
-def test_any_page_is_rewritten_or_refused(body: bytes, content_type: str, registry: Pypi | Npm) -> None:
+LINKS = st.binary() | st.sampled_from([b"//[", b"http://[::1", b"http://a:b:c", b"\\u002f", b"#x"])
+
+
+@given(LINKS, st.sampled_from(["text/html", PYPI_JSON, ""]), st.sampled_from([PYPI, NPM]))
+def test_any_page_is_rewritten(body: bytes, content_type: str, registry: Pypi | Npm) -> None:
     page = registry.wanted("/simple/a/", "") or registry.wanted("/a", "")
     assert page is not None
-    for whole in (body, b'<a href="' + body + b'">', b'{"files":' + body + b"}"):
-        try:
-            rewritten(registry, page, content_type, whole)
-        except BrokenPage:
-            assert "json" in content_type
+    for whole in (body, b'<a href="' + body + b'">', b'{"url":"' + body + b'"}'):
+        answer = rewritten(registry, page, content_type, whole)
+        assert whole in answer or b"/pypi/" in answer or b"/npm/" in answer
 
 
+FIELDS = st.sampled_from(["files", "versions", "dist", "url", "tarball", 'x"url', "x\\"])
+FILE = "https://files.pythonhosted.org/packages/x-1.whl"
+TARBALL = "https://registry.npmjs.org/x/-/x-1.tgz"
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["files", "versions", "dist", "url"]), inner)
-    ),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.sampled_from([FILE, TARBALL, f'"url":"{FILE}"']),
+    lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner),
     max_leaves=20,
 )
 
 
-@given(json_values, st.sampled_from([PYPI, NPM]))
-def test_json_of_any_shape(document: object, registry: Pypi | Npm) -> None:
+@given(json_values, st.sampled_from([PYPI, NPM]), st.booleans())
+def test_json_of_any_shape_keeps_its_shape(document: object, registry: Pypi | Npm, slashes: bool) -> None:
+    """Only the links in their own field are others, however the JSON is written."""
+
+    def expected(value: object, name: str = "") -> object:
+        if isinstance(value, dict):
+            return {key: expected(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [expected(each) for each in value]
+        linked = isinstance(value, str) and name == registry.link_field
+        return (registry.link(page, value) or value) if linked and isinstance(value, str) else value
+
     page = registry.wanted("/simple/a/", "") or registry.wanted("/a", "")
     assert page is not None
-    rewritten(registry, page, "application/json", json.dumps(document).encode())
+    text = json.dumps(document)
+    answer = rewritten(
+        registry, page, "application/json", (text.replace("/", "\\/") if slashes else text).encode()
+    )
+    assert json.loads(answer) == expected(document)
+
+
+def test_a_hostile_page_takes_no_longer_than_a_long_one() -> None:
+    page = PYPI.wanted("/simple/a/", "")
+    assert page is not None
+    for piece in (b"<a ", b'<a "', b"<a href", b"<a href=", b"<a '\""):
+        began = time.monotonic()
+        rewritten(PYPI, page, "text/html", piece * 50_000)
+        rewritten(PYPI, page, PYPI_JSON, b'"url":"' * 50_000)
+        assert time.monotonic() - began < 30  # tells linear from quadratic

@@ -36,6 +36,7 @@ _FILE_HOSTS: Final = {
 _MAX_PATH_CHARS: Final = 1000
 _PROJECT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILE_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~+!@=,%-]+)+")
+_FRAGMENT: Final = re.compile(r"[A-Za-z0-9_.=&-]+")
 _NPM_NAME: Final = r"(?:@[A-Za-z0-9._~-]+(?:/|%2[fF]))?[A-Za-z0-9_~][A-Za-z0-9._~-]*"
 _NPM_PAGE: Final = re.compile(rf"/({_NPM_NAME})(/[A-Za-z0-9._~+-]+)?")
 _NPM_FILE: Final = re.compile(rf"/({_NPM_NAME})/-/[A-Za-z0-9._~+@-]+\.tgz")
@@ -70,10 +71,12 @@ class Wanted:
 
 class Registry(ABC):
     """``name``: of its gateway. ``permission``: what a session must be allowed to connect to, to use it.
-    That is the registry itself, whatever mirror the operator has chosen."""
+    That is the registry itself, whatever mirror the operator has chosen. ``link_field``: which field of its
+    JSON pages has the link to a file."""
 
     name: str
     permission: Target
+    link_field: str
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -97,6 +100,7 @@ class Registry(ABC):
 
 class Pypi(Registry):
     name = "pypi"
+    link_field = "url"
     permission = Target(Host("pypi.org"), TLS_PORT)
 
     def __init__(self, upstream: Upstream) -> None:
@@ -127,10 +131,10 @@ class Pypi(Registry):
         return None
 
     def link(self, page: Wanted, url: str) -> str | None:
-        split = urlsplit(urljoin(page.url, url))
         try:
+            split = urlsplit(urljoin(page.url, url))
             target = parse_target(split.netloc, self._default_port)
-        except InvalidRequest:
+        except (ValueError, InvalidRequest):  # the first for what cannot be a URL at all
             return None
         same_scheme = split.scheme == ("https" if self.upstream.tls else "http")
         if not same_scheme or target not in self._file_hosts or not _is_file_path(split.path):
@@ -138,7 +142,7 @@ class Pypi(Registry):
         if split.query:
             return None
         host = target.host if target.port == self._default_port else target
-        fragment = f"#{split.fragment}" if split.fragment else ""
+        fragment = f"#{split.fragment}" if _FRAGMENT.fullmatch(split.fragment) else ""
         return f"/{self.name}/files/{host}{split.path}{fragment}"
 
     @property
@@ -157,6 +161,7 @@ class Pypi(Registry):
 
 class Npm(Registry):
     name = "npm"
+    link_field = "tarball"
     permission = Target(Host("registry.npmjs.org"), TLS_PORT)
 
     def wanted(self, path: str, accept: str) -> Wanted | None:

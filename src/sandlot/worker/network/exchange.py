@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import h11
 
@@ -27,7 +27,7 @@ class Outgoing:
     """
 
     target: Target
-    head: h11.Request
+    head: h11.Request = field(repr=False)  # it may have a secret
     tls: bool = False
     declared: bool = False
     redaction: Redaction = NOTHING

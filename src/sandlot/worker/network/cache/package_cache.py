@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.packages.pages import BrokenPage, rewritten
+from sandlot.domain.packages.pages import rewritten
 from sandlot.domain.packages.registries import Registry, Wanted
 from sandlot.worker.network.cache.disk import Disk
 from sandlot.worker.network.cache.downloads import Blob, Download, Source, too_large
@@ -62,6 +62,7 @@ class PackageCache:
         self._disk = Disk(THREADS)
         self._clock = clock
         self._slots = asyncio.Semaphore(self._options.at_once)
+        self._page_slots = asyncio.Semaphore(self._options.pages_at_once)
         self._pages: dict[str, asyncio.Task[None]] = {}
         self._files: dict[str, asyncio.Future[Download]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,7 +117,7 @@ class PackageCache:
 
     async def _refresh(self, registry: Registry, wanted: Wanted, etag: str) -> None:
         with self._in_time(wanted):
-            async with self._slots, asyncio.timeout(self._options.total_s):
+            async with self._page_slots, asyncio.timeout(self._options.page_s):
                 async with self._fetcher.get(wanted, etag) as answer:
                     if etag and answer.status == NOT_MODIFIED:
                         await self._store.checked(wanted.key, self._clock())
@@ -145,8 +146,6 @@ class PackageCache:
 
         try:
             path, page = await self._disk.run(work)
-        except BrokenPage as error:
-            raise HostProblem(502, f"The page of {wanted.target} cannot be read. {error}") from None
         except OSError as error:
             raise _cannot_write(error) from None
         digest = hashlib.sha256(page).hexdigest()
