@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Conflict
+from sandlot.domain.execution import ExecRequest
+from sandlot.domain.history.events import Event
+from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.network.hosts import parse_target
 from sandlot.domain.secrets import secret as limits
 from sandlot.domain.secrets.placement import parse_placement
 from sandlot.domain.secrets.secret import Secret
+from sandlot.domain.session import Session
 from sandlot.worker.secrets import vault as vault_module
 from sandlot.worker.secrets.store import FILE_NAME, SecretStore
 from sandlot.worker.secrets.vault import Vault
@@ -125,3 +130,25 @@ async def test_logs_have_names_and_no_values(tmp_path: Path, capsys: pytest.Capt
     printed = "".join(capsys.readouterr())
     assert "'a'" in printed
     assert A.value not in printed
+
+
+async def test_the_history_masks_a_secret_that_was_set_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_module, "FOLLOW_S", 0.01)
+    store, vault = SecretStore(tmp_path), Vault(tmp_path)
+    await store.open()
+    await vault.open()
+    events: list[Event] = []
+    recorder = Recorder(events.append, "tag", secrets=vault.masked)
+    await store.set(A)
+    async with asyncio.timeout(SECONDS):
+        while not vault.masked:
+            await asyncio.sleep(0.01)
+    request = ExecRequest(command=f"curl -H 'Authorization: {A.value}' https://a.test", exec_id="e")
+    session = Session(id="ses_1", environment="base", created_at=0, last_active_at=0)
+    recorder.exec_started(session, request, {}, OWNER)
+    assert "curl -H 'Authorization: ***'" in str(events)
+    assert A.value not in str(events)
+    await vault.close()
+    await store.close()

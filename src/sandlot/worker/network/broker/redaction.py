@@ -33,9 +33,11 @@ class Redaction:
         return RedactedBody(self._values)
 
     def _masked(self, text: bytes) -> bytes:
+        masked = text
         for value in self._values:
-            text = text.replace(value, MASK)
-        return text
+            masked = masked.replace(value, MASK)
+        # A secret that has asterisks can arise anew from what was masked.
+        return MASK if any(value in masked for value in self._values) else masked
 
 
 class RedactedBody:
@@ -43,6 +45,8 @@ class RedactedBody:
 
     def __init__(self, values: Sequence[bytes]) -> None:
         self._values = values
+        # A character that no secret has: none can arise anew from what was masked.
+        self._mask = b"*" if not any(b"*" in value for value in values) else b"\x7f"
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -50,7 +54,7 @@ class RedactedBody:
             return data
         data = self._held + data
         for value in self._values:
-            data = data.replace(value, b"*" * len(value))
+            data = data.replace(value, self._mask * len(value))
         held = max(_begun(data, value) for value in self._values)
         self._held = data[len(data) - held :]
         return data[: len(data) - held]
