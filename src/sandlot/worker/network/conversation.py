@@ -29,7 +29,6 @@ from sandlot.worker.network.broker.program_tls import ProgramTls
 from sandlot.worker.network.cache.serving import serve_package
 from sandlot.worker.network.client_hello import ACCESS_DENIED
 from sandlot.worker.network.dialer import EgressDenied
-from sandlot.worker.network.exchange import Exchange, Outgoing
 from sandlot.worker.network.gate import Gate
 from sandlot.worker.network.http import (
     HTTP_PORT,
@@ -40,7 +39,8 @@ from sandlot.worker.network.http import (
 )
 from sandlot.worker.network.meter import BytesUsedUp
 from sandlot.worker.network.options import ProxyOptions
-from sandlot.worker.network.program import Program
+from sandlot.worker.network.requests.exchange import Exchange, Outgoing
+from sandlot.worker.network.requests.program import Program
 from sandlot.worker.network.streams import BROKEN, HostProblem
 from sandlot.worker.network.tunnel import TunnelDenied, read_opening, relay
 

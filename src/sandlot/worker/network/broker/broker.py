@@ -16,8 +16,8 @@ from sandlot.domain.secrets.secret import TLS_PORT, Secret
 from sandlot.domain.text.suggestions import did_you_mean
 from sandlot.worker.network.broker.redaction import Redaction
 from sandlot.worker.network.dialer import EgressDenied
-from sandlot.worker.network.exchange import Outgoing
 from sandlot.worker.network.http import BadRequest, request_for_host
+from sandlot.worker.network.requests.exchange import Outgoing
 from sandlot.worker.secrets.vault import Vault
 
 if TYPE_CHECKING:

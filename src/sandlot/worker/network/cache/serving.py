@@ -10,7 +10,7 @@ from sandlot.domain.packages.registries import Registry
 from sandlot.worker.network.cache.package_cache import Content, PackageCache
 from sandlot.worker.network.gate import Gate
 from sandlot.worker.network.http import BadRequest, values_of
-from sandlot.worker.network.program import Program
+from sandlot.worker.network.requests.program import Program
 from sandlot.worker.network.streams import HostProblem
 
 _FOREVER: Final = b"max-age=31536000, immutable"

@@ -13,7 +13,7 @@ from sandlot.worker.network.broker.redaction import NOTHING, Redaction
 from sandlot.worker.network.gate import Gate
 from sandlot.worker.network.http import response_for_program
 from sandlot.worker.network.meter import BytesUsedUp
-from sandlot.worker.network.program import Program
+from sandlot.worker.network.requests.program import Program
 from sandlot.worker.network.streams import BROKEN, HostProblem, HostStream
 
 
