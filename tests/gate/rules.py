@@ -124,6 +124,8 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_worker.py",
         "tests/upgrade",
     ),
+    "src/sandlot/worker/network": (CONFORMANCE, "tests/network", "tests/faults"),
+    "src/sandlot/domain/network": (CONFORMANCE, "tests/network"),
     "tests/cutting_proxy.py": ("tests/fleet",),
     "tests/owned.py": ("tests/unit/worker", "tests/fleet"),
     "tests/docker/inside": ("tests/docker", "tests/attacks"),

@@ -26,7 +26,18 @@ from sandlot.api.edge.raw_routes import RawRoute
 from sandlot.api.edge.request_body import DEFAULT_BODY_TIMEOUT_S, DEFAULT_MAX_UPLOAD_BYTES, BodyLimits
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots
 from sandlot.api.fleet import coordinator
-from sandlot.api.v1 import attach, catalogue, execs, files, history, operations, sessions, tenants, threads
+from sandlot.api.v1 import (
+    attach,
+    catalogue,
+    execs,
+    files,
+    history,
+    network,
+    operations,
+    sessions,
+    tenants,
+    threads,
+)
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1 import webhooks as webhook_routes
 from sandlot.api.v1.metrics import RequestMetrics
@@ -153,6 +164,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         attach,
         files,
         threads,
+        network,
         history,
         catalogue,
         key_routes,

@@ -35,6 +35,10 @@ _TAGS: dict[str, str] = {
         Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
     """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
+    "network": """
+        What a session's sandbox may connect to. A sandbox has no network of its own: the server makes its
+        connections, by the session's policy.
+    """,
     "history": """
         What happened: sessions, commands, files written through the API, refused requests. A command is shown
         only to callers with the scope `exec`, a path only to those with `files`. Also the recordings of

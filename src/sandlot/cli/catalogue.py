@@ -76,6 +76,7 @@ def show_environment(
             ("open files", str(limits.open_files)),
             ("idle timeout", display.duration(found.idle_timeout_s)),
             ("lifetime", display.duration(found.lifetime_s)),
+            ("network", ", ".join(found.network.allow) or "none"),
         ]
     )
 

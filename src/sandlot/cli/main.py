@@ -7,7 +7,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from sandlot.cli import bench, catalogue, files, history, images, mcp, recording, run, serve, sessions
+from sandlot.cli import (
+    bench,
+    catalogue,
+    files,
+    history,
+    images,
+    mcp,
+    network,
+    recording,
+    run,
+    serve,
+    sessions,
+)
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, secrets, tenants, webhooks
@@ -103,6 +115,7 @@ for name, group in (
     ("worker", members.worker_app),
     ("fleet", fleet.app),
     ("sessions", sessions.app),
+    ("network", network.app),
     ("keys", keys.app),
     ("tenants", tenants.app),
     ("webhooks", webhooks.app),

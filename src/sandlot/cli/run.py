@@ -10,6 +10,7 @@ import typer
 
 from sandlot.cli.chosen import ThreadOption, find_session, parse_variables
 from sandlot.cli.connection import with_client
+from sandlot.cli.network import policy_of
 from sandlot.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -84,6 +85,16 @@ Record = Annotated[
     bool,
     typer.Option("--record", help="Record what is written. `sandlot recording` downloads the recording."),
 ]
+Network = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--network",
+        "--allow",
+        metavar="HOST",
+        help="Let the new session connect to this host or preset, such as example.com, pypi or public. Can "
+        "be repeated.",
+    ),
+]
 Input = Annotated[bool, typer.Option("-i", "--stdin", help="Forward stdin to the command.")]
 
 
@@ -103,6 +114,7 @@ def run(
     timeout: Timeout = None,
     merge_output: Merge = False,
     record: Record = False,
+    network: Network = None,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -127,7 +139,8 @@ def run(
     quiet = quiet or as_json
 
     async def work(client: AsyncClient) -> int:
-        async with _open(client, environment, thread, record=record, keep=keep, quiet=quiet) as session:
+        opening = _open(client, environment, thread, network, record=record, keep=keep, quiet=quiet)
+        async with opening as session:
             if as_json:
                 return await _print_result(session, words, stdin=stdin, options=options)
             return await attach.on_pipes(session, words, stdin=stdin, options=options)
@@ -188,6 +201,7 @@ def shell(
     thread: Thread = None,
     timeout: Timeout = None,
     record: Record = False,
+    network: Network = None,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -199,14 +213,17 @@ def shell(
     """
     from sandlot.cli.terminal import attach
 
-    if session_id is not None and (environment is not None or thread is not None or record):
-        raise typer.BadParameter("--session cannot be combined with --environment, --thread or --record.")
+    if session_id is not None and (environment is not None or thread is not None or record or network):
+        raise typer.BadParameter(
+            "--session cannot be combined with --environment, --thread, --record or --network."
+        )
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env)}
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
             return await bash(await client.get(session_id))
-        async with _open(client, environment, thread, record=record, keep=keep, quiet=quiet) as session:
+        opening = _open(client, environment, thread, network, record=record, keep=keep, quiet=quiet)
+        async with opening as session:
             return await bash(session)
 
     async def bash(session: AsyncSession) -> int:
@@ -222,6 +239,7 @@ async def _open(
     client: AsyncClient,
     environment: str | None,
     thread: str | None,
+    network: list[str] | None,
     *,
     record: bool,
     keep: bool,
@@ -234,9 +252,9 @@ async def _open(
         "Creating a sandbox. The first one from an image takes a few seconds longer.", quiet=quiet
     ):
         if thread is None:
-            session = await client.create(environment, record=record)
+            session = await client.create(environment, record=record, network=policy_of(network))
         else:
-            session = await client.thread(thread, environment, record=record)
+            session = await client.thread(thread, environment, record=record, network=policy_of(network))
     # Only a server's sessions can be deleted by another command.
     on_server = hasattr(client.service, "url")
     if keep and thread is None:

@@ -154,6 +154,7 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         ("cpus", f"{limits.cpus:g}"),
         ("processes", str(limits.pids)),
         ("recorded", "yes" if info.record else "no"),
+        ("network", _network(info)),
         *((f"metadata {name}", value) for name, value in sorted(info.metadata.items())),
     ]
     if info.loss is not None:
@@ -166,6 +167,12 @@ def _show(session: AsyncSession, as_json: bool) -> None:
             ("kept", ", ".join(info.loss.kept) or "-"),
         ]
     display.print_fields(fields)
+
+
+def _network(session: Session) -> str:
+    if session.network is None:
+        return "as its environment says"
+    return ", ".join(session.network.allow) or "none"
 
 
 def _ends(session: Session) -> str:

@@ -12,6 +12,7 @@ from typing import Final, Protocol, Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
+from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.events import event_query, iterate_events
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
@@ -49,9 +50,9 @@ class AsyncSession:
     You get one from ``AsyncClient.create``, ``thread`` or ``get``.
 
     ``info``: the session as the server last described it; ``refresh`` updates it. ``files``: the
-    session's files. ``created``: whether the call that returned this object created the session.
-    ``owned``: whether leaving the ``async with`` block deletes the session. This is the case for
-    sessions that ``create`` made without a thread.
+    session's files. ``network``: what its sandbox may connect to. ``created``: whether the call that
+    returned this object created the session. ``owned``: whether leaving the ``async with`` block
+    deletes the session. This is the case for sessions that ``create`` made without a thread.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class AsyncSession:
         self.info = info
         self.created = created
         self.files = AsyncFiles(service.files(info.id))
+        self.network = AsyncNetwork(service, info.id)
         self._service = service
         self._id = info.id
         self._owned = owned

@@ -31,6 +31,8 @@ SESSION_HINTS: Final = {
     "envs": "use env={...}",
     "env_vars": "use env={...}",
     "memory": "use limits=LimitChange(memory_bytes=...)",
+    "allow_internet_access": "use network='public', or better a list of hosts",
+    "allow": "use network=[...]",
     "cpu": "use limits=LimitChange(cpus=...)",
 }
 

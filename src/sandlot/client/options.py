@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, TypedDict
 
+from sandlot.client.async_network import NetworkPolicy, network_policy
 from sandlot.client.keywords import COMMAND_HINTS, SESSION_HINTS, check_keywords, resolve_timeout
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import InvalidRequest
@@ -63,6 +64,8 @@ class SessionOptions(TypedDict, total=False):
     if_different: what to do if the thread has a session with another environment, variables or
         limits than those given: "error" raises ThreadDiffers, "keep" uses the session as it is.
     record: record what commands write, for replay; see ``Session.recording``.
+    network: what the sandbox may connect to, in place of what the environment allows: "none", "public", a
+        host or preset such as "pypi", a list of them, or a mapping with "allow", "deny" and "caps".
     """
 
     env: Mapping[str, str]
@@ -74,6 +77,7 @@ class SessionOptions(TypedDict, total=False):
     recreate_lost: bool
     if_different: IfDifferent
     record: bool
+    network: NetworkPolicy | None
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -136,6 +140,7 @@ def create_request(
         recreate_lost=options.get("recreate_lost", False),
         if_different=options.get("if_different", "error"),
         record=options.get("record", False),
+        network=network_policy(options.get("network")),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecResult, Verdict
 from sandlot.domain.kept_output import Omitted
+from sandlot.domain.network.decisions import Denied
 
 SHOWN_CHARACTERS: Final = 200  # of the output, in ``repr`` and in error messages
 
@@ -29,6 +30,7 @@ _KEYS: Final = (
     "exec_id",
     "session_id",
     "generation",
+    "denied",
 )
 
 
@@ -90,6 +92,14 @@ class Result(Mapping[str, Any]):
     def verdict(self) -> Verdict:
         """Why the command ended, such as ``ok``, ``nonzero``, ``timeout`` or ``oom``."""
         return self.raw.verdict
+
+    @property
+    def denied(self) -> tuple[Denied, ...]:
+        """The connections from the sandbox that were denied while the command ran, oldest first.
+
+        Each has ``target`` (host and port), ``rule``, and ``text``, which says why and how to allow it.
+        """
+        return self.raw.denied
 
     @property
     def ok(self) -> bool:

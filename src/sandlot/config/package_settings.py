@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from sandlot.config.history_settings import MIB, HistorySettings
+from sandlot.config.egress_settings import EgressSettings
+from sandlot.config.history_settings import MIB
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.packages.registries import DEFAULT_NPM, DEFAULT_PYPI, Npm, Pypi, Registry
 from sandlot.domain.secrets.gateways import parse_upstream
 
 
-class PackageSettings(HistorySettings):
+class PackageSettings(EgressSettings):
     package_cache: bool = Field(
         False,
         description=(

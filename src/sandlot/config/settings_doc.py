@@ -57,6 +57,8 @@ def _default(field: Any) -> str:
         return "see right"
     if field.default is None or field.default == ():
         return "none"
+    if isinstance(field.default, tuple):
+        return f"`{','.join(field.default)}`"
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
     if isinstance(field.default, float):

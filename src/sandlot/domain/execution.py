@@ -11,6 +11,7 @@ from sandlot.domain.capacity.budget import hold
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
 from sandlot.domain.kept_output import STDERR, STDOUT, Gap, HeadAndTail, KeptOutput, Omitted
+from sandlot.domain.network.decisions import Denied
 from sandlot.domain.text.variables import check_env
 
 MIB = 1024 * 1024
@@ -27,6 +28,7 @@ class Verdict(StrEnum):
     timeout: it was killed because its time was up.
     oom: it was killed because it needed more memory than the sandbox has.
     disk_full: it failed, and the sandbox's disk was full.
+    egress_denied: it failed, and a connection that it needed may have been denied; see ``denied``.
     killed: somebody killed it through the API.
     output_limit: it was killed because it wrote more than ``output_limit`` and ``on_limit`` is ``kill``.
     """
@@ -36,6 +38,7 @@ class Verdict(StrEnum):
     TIMEOUT = "timeout"
     OOM = "oom"
     DISK_FULL = "disk_full"
+    EGRESS_DENIED = "egress_denied"
     KILLED = "killed"
     OUTPUT_LIMIT = "output_limit"
 
@@ -186,6 +189,7 @@ class Exited:
     disk_full: whether the command met a full disk.
     shell_ended: whether the shell that ran it has ended.
     shell_restarted: whether its shell had died between two commands, so that a new one ran it.
+    denied: the connections from the sandbox that were denied while the command ran, oldest first.
     """
 
     code: int
@@ -205,6 +209,8 @@ class Exited:
     disk_full: bool = False
     shell_ended: bool = False
     shell_restarted: bool = False
+    # The worker adds it: an agent knows nothing of it.
+    denied: tuple[Denied, ...] = ()
 
 
 ExecEvent = Started | Output | Exited
@@ -224,6 +230,8 @@ def verdict_of(exited: Exited) -> Verdict:
         return Verdict.OOM
     if exited.disk_full and exited.code != 0:
         return Verdict.DISK_FULL
+    if exited.denied and exited.code != 0:
+        return Verdict.EGRESS_DENIED
     return Verdict.OK if exited.code == 0 else Verdict.NONZERO
 
 
@@ -262,6 +270,11 @@ class ExecResult:
     stdout_omitted: Omitted | None = None
     stderr_omitted: Omitted | None = None
     output_omitted: Omitted | None = None
+
+    @property
+    def denied(self) -> tuple[Denied, ...]:
+        """The connections from the sandbox that were denied while the command ran, oldest first."""
+        return self.exited.denied
 
     @property
     def timed_out(self) -> bool:

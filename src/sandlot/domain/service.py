@@ -28,6 +28,8 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
+from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
 
@@ -99,6 +101,7 @@ class EnvironmentInfo:
     ceilings: the most that a session may ask for instead of ``limits``; ``None`` from an older server.
     policy: the name of the policy that commands must pass; ``None`` if there is none.
     record: whether all its sessions are recorded.
+    network: what its sandboxes may connect to, unless a session asks for something else.
     """
 
     name: str
@@ -112,6 +115,7 @@ class EnvironmentInfo:
     ceilings: Limits | None = None
     policy: str | None = None
     record: bool = False
+    network: EgressPolicy = field(default_factory=EgressPolicy)
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -127,6 +131,7 @@ class EnvironmentInfo:
             ceilings=recipe.ceilings,
             policy=None if recipe.policy is None else recipe.policy.name,
             record=recipe.record,
+            network=recipe.network,
         )
 
 
@@ -277,6 +282,19 @@ class SandboxService(Protocol):
     async def close_shell(self, session_id: str, name: str) -> None: ...
 
     def files(self, session_id: str) -> Files: ...
+
+    # network
+
+    async def get_network(self, session_id: str) -> NetworkStatus:
+        """Return what the session's sandbox may connect to, and what it has done so far."""
+        ...
+
+    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
+        """Change what the session's sandbox may connect to. Open connections that are no longer allowed end.
+
+        ``InvalidRequest`` if it asks for more than the operator lets sessions have; nothing changes then.
+        """
+        ...
 
     # history
 

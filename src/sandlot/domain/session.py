@@ -13,6 +13,7 @@ from sandlot.domain.errors import (
     InvalidRequest,
 )
 from sandlot.domain.ids import is_name, is_thread
+from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.text.variables import check_env, check_strings
 
 DEFAULT_ENVIRONMENT = "base"
@@ -32,16 +33,22 @@ LOST_WITH_A_SANDBOX = (
     "files in /workspace and /tmp",
     "results of earlier execs",
 )
+KEPT_VARIABLES = "environment variables"
 KEPT_WITHOUT_A_SANDBOX = (
     "the session's id and thread",
     "metadata",
-    "environment variables",
+    KEPT_VARIABLES,
     "limits",
+    "the network policy and its grants",
 )
 # Variables are secrets: a worker shares them with no one, so they are lost together with the
 # worker.
-LOST_WITH_A_WORKER = (*LOST_WITH_A_SANDBOX, "environment variables that the session was created with")
-KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits")
+LOST_WITH_A_WORKER = (
+    *LOST_WITH_A_SANDBOX,
+    "environment variables that the session was created with",
+    "network grants and forwards",
+)
+KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits", "the network policy")
 
 
 class SessionState(StrEnum):
@@ -143,6 +150,7 @@ class Session:
     end_reason: why it ended, if it has.
     ended_at: when it ended.
     record: whether what its commands write is recorded.
+    network: the network policy that it asked for; ``None``: its environment's.
     """
 
     id: str
@@ -166,6 +174,7 @@ class Session:
     ended_at: float | None = None
     created_by: str = ""
     record: bool = False
+    network: EgressPolicy | None = None
 
     @property
     def expires_at(self) -> float | None:
@@ -191,6 +200,7 @@ class CreateSession:
     limits than this request: raise ``ThreadDiffers`` ("error"), or use the session as it is
     ("keep").
     ``record``: record what commands write. An environment may record all its sessions.
+    ``network``: what the sandbox may connect to, in place of what the environment allows.
     """
 
     environment: str | None = None
@@ -203,6 +213,7 @@ class CreateSession:
     idempotency_key: str | None = None
     recreate_lost: bool = False
     record: bool = False
+    network: EgressPolicy | None = None
     # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 

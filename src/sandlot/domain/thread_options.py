@@ -1,8 +1,8 @@
 """Whether a thread's existing session matches the options of a new request. Pure.
 
 It compares only options that the request gives and that a session keeps for life: environment,
-variables, limits and whether it is recorded. Clients can change timeouts and metadata later, so
-those only apply to new sessions.
+variables, limits, the network policy and whether it is recorded. Clients can change timeouts and
+metadata later, so those only apply to new sessions.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def differences(request: CreateSession, session: Session, env: Mapping[str, str]
             different[f"limits.{name}"] = f"its {name} is {actual:g}, not {asked:g}"
     if request.record and not session.record:
         different["record"] = "it is not recorded"
+    if request.network is not None and request.network != session.network:
+        different["network"] = "it asked for another network policy"
     if env is not None:
         names = sorted(name for name, value in request.env.items() if env.get(name) != value)
         if names:

@@ -16,6 +16,7 @@ from sandlot.domain.service import Catalogue
 from sandlot.domain.session import EndReason, Session, SessionState
 
 DEFAULT_CHARACTERS: Final = 30_000
+MAX_SHOWN_DENIALS: Final = 5
 PROMPT_NAME: Final = "sandbox"  # the prompt's name in the server's registry
 SCANNED_BYTES: Final = 256 * 1024  # of longer output only the two ends are scanned
 # Escape sequences control terminals; for a model they are noise. The last alternatives match a
@@ -53,6 +54,7 @@ def format_result(result: Result, *, limit: int = DEFAULT_CHARACTERS, path: str 
         parts.append(f"[{why}; exit code {result.exit_code}]")
     elif result.exit_code != 0:
         parts.append(f"[exit code {result.exit_code}{_exit_code_hint(result)}]")
+    parts += denial_notes(result)
     if (note := shell_note(result)) is not None:
         parts.append(f"[{note}]")
     return "\n".join(parts)
@@ -67,6 +69,17 @@ def describe_verdict(verdict: Verdict, duration_ms: float) -> str | None:
     """Like ``describe_early_end``, for a verdict."""
     why = _VERDICT_TEXTS.get(verdict)
     return None if why is None else why.format(seconds=duration_ms / 1000)
+
+
+def denial_notes(result: Result) -> list[str]:
+    """What the sandbox's network denied while the command ran, in words that a model can act on."""
+    notes = []
+    for denied in result.denied[:MAX_SHOWN_DENIALS]:
+        advice = "If you need it, ask the user to allow it." if denied.entry else denied.ask
+        notes.append(f"[the network policy denied {denied.target} ({denied.rule}). {denied.why} {advice}]")
+    if (more := len(result.denied) - MAX_SHOWN_DENIALS) > 0:
+        notes.append(f"[and {more} more connections were denied]")
+    return notes
 
 
 def shell_note(result: Result) -> str | None:

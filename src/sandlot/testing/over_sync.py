@@ -15,10 +15,11 @@ from typing import Any, Final
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
+from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.async_session import AsyncSession, AsyncShell
 from sandlot.client.opening import Opening
 from sandlot.client.sync.client import Client
-from sandlot.client.sync.session import Exec, Files, Session, Shell
+from sandlot.client.sync.session import Exec, Files, Network, Session, Shell
 
 # Each blocked call occupies a thread. The suite has up to this many calls at once.
 THREADS: Final = 100
@@ -28,6 +29,7 @@ _ASYNC: Final[dict[type, type]] = {
     Exec: AsyncExec,
     Shell: AsyncShell,
     Files: AsyncFiles,
+    Network: AsyncNetwork,
 }
 _OPENING: Final = (AsyncClient.create, AsyncClient.thread)
 _RENAMED: Final = {"aclose": "close"}

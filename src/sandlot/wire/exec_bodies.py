@@ -24,6 +24,7 @@ from sandlot.domain.execution import (
 )
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
+from sandlot.domain.network.decisions import Denied
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
 from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody, wire_fields
 
@@ -176,6 +177,7 @@ class ResultFacts:
     stdout_omitted: Omitted | None = None
     stderr_omitted: Omitted | None = None
     output_omitted: Omitted | None = None
+    denied: tuple[Denied, ...] = ()
 
     @staticmethod
     def members(result: ExecResult) -> dict[str, Any]:
@@ -195,6 +197,7 @@ class ResultFacts:
             "stdout_omitted": result.stdout_omitted,
             "stderr_omitted": result.stderr_omitted,
             "output_omitted": result.output_omitted,
+            "denied": result.denied,
         }
 
     def with_output(self, stdout: bytes, stderr: bytes, output: bytes) -> ExecResult:
@@ -238,6 +241,7 @@ class ResultBody(ResultFacts):
     stdout_omitted: how many bytes are missing in ``stdout``, and where.
     stderr_omitted: how many bytes are missing in ``stderr``, and where.
     output_omitted: how many bytes are missing in ``output``, and where.
+    denied: the connections from the sandbox that were denied while it ran, oldest first.
     retryable: always false; clients of version 0.1 expect it.
     """
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from sandlot.domain.capacity.limits import LimitChange, Limits
+from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.status import parse_network
 from sandlot.domain.service import Access, SessionPage
 from sandlot.domain.session import (
     NEVER,
@@ -27,6 +29,8 @@ from sandlot.domain.session import (
 )
 
 TimeoutBody = float | Literal["never"] | None
+# ``none``, ``public``, a list of what to allow, or a mapping with ``allow``, ``deny`` and ``caps``.
+PolicyBody = str | list[str] | dict[str, Any]
 # For the server's validator: an unknown field is an error and is not ignored.
 STRICT: dict[str, Any] = {"extra": "forbid"}
 
@@ -37,6 +41,14 @@ def _timeout(body: TimeoutBody) -> Timeout | None:
 
 def _timeout_body(timeout: Timeout | None) -> TimeoutBody:
     return "never" if isinstance(timeout, Never) else timeout
+
+
+def policy_of(body: PolicyBody | None) -> EgressPolicy | None:
+    return None if body is None else parse_network(body)
+
+
+def policy_body(policy: EgressPolicy | None) -> PolicyBody | None:
+    return None if policy is None else policy.to_document()
 
 
 def wire_fields(body: Any, *later_fields: str) -> dict[str, Any]:
@@ -73,6 +85,9 @@ class CreateSessionBody:
     if_different: what to do if the thread has a session with another environment, other variables or other
         limits: ``"error"`` answers ``thread_differs``, ``"keep"`` uses it as it is.
     record: record what commands write, for replay.
+    network: what the sandbox may connect to, in place of what the environment allows: ``"none"``,
+        ``"public"``, a list of hosts and presets, or an object with ``allow``, ``deny`` and ``caps``. Needs
+        the scope ``network``.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -87,6 +102,7 @@ class CreateSessionBody:
     recreate_lost: bool = False
     if_different: IfDifferent = "error"
     record: bool = False
+    network: PolicyBody | None = None
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -101,6 +117,7 @@ class CreateSessionBody:
             recreate_lost=self.recreate_lost,
             if_different=self.if_different,
             record=self.record,
+            network=policy_of(self.network),
         )
 
     @classmethod
@@ -117,10 +134,11 @@ class CreateSessionBody:
             recreate_lost=request.recreate_lost,
             if_different=request.if_different,
             record=request.record,
+            network=policy_body(request.network),
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "if_different", "record")
+        return wire_fields(self, "if_different", "record", "network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +192,7 @@ class SessionBody:
     tenant: whom it belongs to.
     created_by: the id of the key that it was created with; empty for the server's own key.
     record: whether what its commands write is recorded.
+    network: the network policy that it asked for; null: its environment's.
     access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
@@ -197,6 +216,7 @@ class SessionBody:
     tenant: str = "default"
     created_by: str = ""
     record: bool = False
+    network: EgressPolicy | None = None
     access: Access | None = None
 
     @classmethod
@@ -222,6 +242,7 @@ class SessionBody:
             tenant=session.tenant,
             created_by=session.created_by,
             record=session.record,
+            network=session.network,
             access=access,
         )
 
@@ -246,6 +267,7 @@ class SessionBody:
             ended_at=self.ended_at,
             created_by=self.created_by,
             record=self.record,
+            network=self.network,
         )
 
 

@@ -15,6 +15,8 @@ from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
+from sandlot.worker.network.broker.brokers import Brokers
+from sandlot.worker.network.networks import Networks
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.one_off import OneOffSandboxes
 from sandlot.worker.pool.warm_pool import WarmPool
@@ -50,6 +52,7 @@ class WorkerParts:
     capacity: Capacity
     quotas: Quotas
     reaper: Reaper
+    networks: Networks
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -64,8 +67,9 @@ def assemble(
     slots: ExecSlots,
     webhooks: WebhookOptions | None,
     tenant_policies: TenantPolicies,
+    brokers: Brokers | None = None,
 ) -> WorkerParts:
-    """``webhooks``: None for a worker that sends none."""
+    """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets."""
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
@@ -88,16 +92,20 @@ def assemble(
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
+    networks = Networks(options.network, recipes, history.recorder, store, sandboxes, transitions, brokers)
     quotas = Quotas(sessions.table, allowances)
     opening = Opening(
         sessions,
-        provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
+        provisioning=Provisioning(
+            store, sandboxes, pools, one_off, options, removals, transitions, networks.variables
+        ),
         transitions=transitions,
         sandboxes=sandboxes,
         recipes=recipes,
         capacity=capacity,
         quotas=quotas,
         registrar=registrar,
+        networks=networks,
     )
     return WorkerParts(
         store=store,
@@ -113,6 +121,7 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
+        networks=networks,
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled

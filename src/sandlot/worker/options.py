@@ -11,6 +11,7 @@ from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
 from sandlot.worker.history.options import HistoryOptions
+from sandlot.worker.network.options import NetworkOptions
 from sandlot.worker.recordings.options import RecordingOptions
 
 # Seconds after a command's timeout. From then on, a single unanswered probe of its sandbox ends the
@@ -57,6 +58,7 @@ class WorkerOptions:
     drain_timeout_s: float = 30.0
     history: HistoryOptions = field(default_factory=HistoryOptions)
     recordings: RecordingOptions = field(default_factory=RecordingOptions)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def with_bounded_timeout(self, request: ExecRequest) -> ExecRequest:
         """The request with a timeout that this worker allows. Every exec has a timeout, so an

@@ -14,6 +14,7 @@ from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, Sandlot
 from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.history.recorder import called_by
+from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.paging import page_of
 from sandlot.domain.recordings.reports import no_recording_error
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
@@ -24,7 +25,7 @@ from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.session_recording import SessionRecording
 from sandlot.worker.sessions.creates import NO_ASSIGNMENT
-from sandlot.worker.sessions.executions import SessionExecution, with_session
+from sandlot.worker.sessions.executions import SessionExecution, with_denials, with_session
 from sandlot.worker.sessions.files import SessionFiles
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.status import WorkerStatus
@@ -50,6 +51,7 @@ class WorkerService:
         self._opening = parts.opening
         self._creates = parts.creates
         self._policies = parts.policies
+        self._networks = parts.networks
         self._history = parts.history
         self._recordings = parts.history.recordings
 
@@ -128,6 +130,7 @@ class WorkerService:
                 with self._recordings.readers.read_if_left(recording, sandbox, exec_id):
                     async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
                         result = await sandbox.run(bounded, stdin, on_start=on_start, on_output=on_output)
+            result = with_denials(result, live_session)
             execs.ended(session_id, exec_id, result.exited)
             if recording is not None:
                 recording.ended(exec_id, result.exited)
@@ -222,6 +225,22 @@ class WorkerService:
 
     def files(self, session_id: str) -> Files:
         return SessionFiles(self._sessions, self._principal, session_id)
+
+    # --- network ------------------------------------------------------------------------------
+
+    async def get_network(self, session_id: str) -> NetworkStatus:
+        return self._networks.status(self._sessions.table.get(self._tenant, session_id))
+
+    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
+        live_session = self._sessions.table.get(self._tenant, session_id)
+        if live_session.preparing is not None:
+            with contextlib.suppress(SandboxLost):  # a policy can be changed without a sandbox
+                await live_session.usable_sandbox()
+        self._sessions.check_not_given_up(live_session)
+        status = await self._networks.change(live_session, change, self._principal)
+        live_session.touch()
+        await self._sessions.report(live_session)
+        return status
 
     # --- history ------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ from sandlot.domain.callers.principal import (
 )
 from sandlot.domain.callers.scoped_service import ScopedService, scoped
 from sandlot.domain.errors import Forbidden, InvalidRequest
+from sandlot.domain.network.policy import parse_policy
 from sandlot.domain.service import SandboxService
+from sandlot.domain.session import CreateSession
 from sandlot.testing import FakeService
 
 NEEDED = {
@@ -40,11 +42,14 @@ NEEDED = {
     "list_shells": {Scope.EXEC},
     "close_shell": {Scope.EXEC},
     "files": {Scope.FILES},
+    "get_network": {Scope.SESSIONS_READ},
+    "change_network": {Scope.NETWORK},
     "list_events": {Scope.SESSIONS_READ},
     "read_recording": {Scope.SESSIONS_READ, Scope.EXEC},
     "catalogue": {Scope.SESSIONS_READ},
 }
 FREE = {"health", "close"}
+CREATE = CreateSession()
 
 
 class Called(Exception):
@@ -66,7 +71,11 @@ async def call(service: SandboxService, name: str) -> None:
         for parameter in inspect.signature(method).parameters.values()
         if parameter.default is inspect.Parameter.empty
     ]
-    positional = [None for parameter in required if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
+    positional = [
+        CREATE if "CreateSession" in str(parameter.annotation) else None
+        for parameter in required
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
     keywords = {
         parameter.name: None for parameter in required if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
@@ -94,6 +103,15 @@ async def test_what_a_call_needs_is_enough_and_nothing_less_is(name: str) -> Non
         assert refused.value.details == {"scope": missing.value}
         assert not refused.value.retryable
         assert not refused.value.may_have_executed
+
+
+async def test_a_policy_of_its_own_needs_the_scope_network() -> None:
+    asking = CreateSession(thread="t", network=parse_policy(["pypi"]))
+    allowed = Principal("t", frozenset({Scope.SESSIONS_WRITE, Scope.EXEC}))
+    service = ScopedService(Recorder(), allowed)  # type: ignore[arg-type]
+    for refused in (service.create_session(asking), service.execute_in_thread(asking, None)):  # type: ignore[arg-type]
+        with pytest.raises(Forbidden, match="network"):
+            await refused
 
 
 async def test_nobody_may_do_nothing() -> None:

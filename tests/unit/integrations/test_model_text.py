@@ -12,6 +12,7 @@ from sandlot.client.result import Result
 from sandlot.domain import errors
 from sandlot.domain.execution import ExecResult, Exited, verdict_of
 from sandlot.domain.kept_output import Omitted
+from sandlot.domain.network.decisions import Denied
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import lose, loss_report, lost_error
 from sandlot.integrations.model_text import (
@@ -165,3 +166,21 @@ def test_an_ended_session_is_no_dead_end() -> None:
     text = format_error(errors.SessionEnded("Session ses_1 was deleted. Create a new one."))
     assert "will not help" not in text
     assert "A new sandbox is empty" in text
+
+
+def test_what_the_network_denied() -> None:
+    denied = [
+        Denied(f"h{number}.example:443", "not allowed", "This sandbox has no network.", "Ask.", "x")
+        for number in range(6)
+    ]
+    denied.append(Denied("a.example:443", "deny: a.example", "It is denied.", "Use another host."))
+    for shown, expected in (
+        (denied[:1], "[the network policy denied h0.example:443 (not allowed). This sandbox has no network. "
+         "If you need it, ask the user to allow it.]"),
+        (denied[6:], "[the network policy denied a.example:443 (deny: a.example). It is denied. Use another "
+         "host.]"),
+        (denied, "[and 2 more connections were denied]"),
+    ):  # fmt: skip
+        text = format_result(result("x", code=1, denied=tuple(shown)))
+        assert text.endswith(expected)
+        assert "[exit code 1]" in text

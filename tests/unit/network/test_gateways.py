@@ -189,7 +189,7 @@ async def test_a_session_that_may_not_use_the_secret(
         known = Secret("api", VALUE, placement=parse_placement("X-Key: {secret}"), **fields)
         async with gateway(host, None if change is None else known, authority, tmp_path) as rig:
             answer = await rig.get("http://gateway.sandlot/api/v1")
-            assert answer.startswith(b"HTTP/1.1 403 Sandlot denied gateway.sandlot/api (secret: api)\r\n")
+            assert answer.startswith(b"HTTP/1.1 403 Sandlot denied gateway.sandlot/api (secret: api)")
             assert b"sandlot secrets set api" in answer
             assert VALUE.encode() not in answer
             assert [denied.rule for denied in rig.reported] == ["secret: api"]

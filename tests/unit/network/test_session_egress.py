@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,11 +19,10 @@ NOW = 1000.0
 
 
 def egress(environment: Any = "none", own: Any = None, ceiling: Any = None) -> SessionEgress:
-    return SessionEgress(
-        parse_policy(environment),
-        None if own is None else parse_policy(own),
-        None if ceiling is None else parse_policy(ceiling),
+    bare = SessionEgress(
+        parse_policy(environment), ceiling=None if ceiling is None else parse_policy(ceiling)
     )
+    return bare if own is None else bare.asking(parse_policy(own))
 
 
 def decide(of: SessionEgress, text: str, now: float = NOW) -> Decision:
@@ -108,11 +108,34 @@ def test_a_ceiling() -> None:
             egress("none", [entry], ceiling)
 
 
-def test_an_environment_above_the_ceiling() -> None:
-    """The operator wrote both, so there is nobody to refuse; the lower one counts."""
-    decision = decide(egress(["a.com"], ceiling=["b.com"]), "a.com")
-    assert isinstance(decision, Denied)
-    assert decision.rule == "above the ceiling"
+def test_a_ceiling_is_for_what_sessions_ask_for() -> None:
+    """The operator declared the environment, so a session may have, and ask for, all that it allows."""
+    session = egress(["a.com:5432", "a.com"], ceiling=["b.com"])
+    assert allows(session, "a.com")
+    assert allows(egress(["a.com:5432", "a.com"], ["a.com:5432"], ["b.com"]), "a.com:5432")
+    with pytest.raises(InvalidRequest, match=r"which is: a\.com:5432, a\.com, b\.com"):
+        session.asking(parse_policy(["c.com"]))
+
+
+def test_a_ceiling_that_was_lowered_since() -> None:
+    asked = egress("none", ["a.com"], "public").with_grant("c.com", NOW)
+    lowered = replace(asked, ceiling=parse_policy(["b.com"]))
+    for host in ("a.com", "c.com"):
+        decision = decide(lowered, host)
+        assert isinstance(decision, Denied)
+        assert decision.rule == "above the ceiling"
+
+
+def test_a_new_policy_ends_grants() -> None:
+    asked = egress("none", ["a.com"]).with_grant("b.com", NOW)
+    assert asked.asking(parse_policy("none")).entries(NOW) == ()
+
+
+def test_a_registrys_host_is_asked_for_by_its_preset() -> None:
+    for host, entry in (("pypi.org", "pypi"), ("deb.debian.org", "debian"), ("crates.io", "packages")):
+        assert f'allow("{entry}", for_s=600)' in denied(host).ask
+        assert f'allow("{entry}", for_s=600)' in denied(host).line
+    assert 'allow("pypi.org:22", for_s=600)' in denied("pypi.org:22").ask
 
 
 def test_any_protocol_needs_the_ceilings_consent() -> None:

@@ -11,8 +11,6 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.session import Session
 from sandlot.wiring.brokers import build_brokers, build_vault
-from sandlot.worker.network.dialer import Dialer
-from sandlot.worker.network.options import ProxyOptions
 
 KEY = "a-key-for-the-tests"
 
@@ -20,19 +18,17 @@ KEY = "a-key-for-the-tests"
 async def test_a_package_cache_by_choice(tmp_path: Path) -> None:
     session = Session(id="ses_1", environment="base", created_at=0, last_active_at=0)
     recipe = Recipe(Environment("base", "sandlot/base"))
-    dialer = Dialer(ProxyOptions())
     for chosen, names in ((False, ()), (True, ("pypi", "npm"))):
         settings = ServerSettings(
             data_dir=tmp_path, package_cache=chosen, pypi_index="http://10.1.2.3:3141/root/pypi", api_key=KEY
         )
         vault = build_vault(settings)
-        brokers = build_brokers(settings, vault, dialer)
+        brokers = build_brokers(settings, vault)
         await brokers.open()
         assert vault.masked == [KEY]
         assert brokers.broker_of(session, recipe).gateway_names == names
         assert (tmp_path / "packages").exists() is chosen
         await brokers.close()
-    dialer.close()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ExecSummary
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
+from sandlot.domain.errors import LinkInterrupted, NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import (
     Channel,
     ExecEvent,
@@ -27,7 +27,7 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
-from sandlot.providers.base import FoundSandbox, OnOutput, OnStart, SandboxSpec
+from sandlot.providers.base import ByteStream, FoundSandbox, OnOutput, OnStart, SandboxSpec
 
 
 class Switch:
@@ -112,6 +112,11 @@ class ScriptedExecution:
 class ScriptedFiles:
     def __init__(self, sandbox: ScriptedSandbox) -> None:
         self._sandbox = sandbox
+        self.written: dict[str, bytes] = {}
+
+    async def write(self, path: str, content: bytes) -> None:
+        await self._sandbox.unless_lost(asyncio.sleep(0))
+        self.written[path] = content
 
     async def read_bytes(self, path: str, *, max_bytes: int = 0) -> bytes:
         await self._sandbox.unless_lost(asyncio.sleep(0))
@@ -131,6 +136,29 @@ class ScriptedFiles:
         yield changes()
 
 
+class ScriptedListener:
+    """A listener inside; ``offer`` is a program that connects, ``break_off`` what a redial does to it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._streams: asyncio.Queue[Any] = asyncio.Queue()
+
+    def offer(self, stream: ByteStream) -> None:
+        self._streams.put_nowait(stream)
+
+    def break_off(self) -> None:
+        self._streams.put_nowait(LinkInterrupted("the agent redials"))
+
+    async def connections(self) -> AsyncIterator[ByteStream]:
+        while True:
+            item = await self._streams.get()
+            if isinstance(item, SandlotError):
+                raise item
+            yield item
+
+    async def close(self) -> None: ...
+
+
 class ScriptedSandbox:
     """What is in it stays over lives of the worker; ``die`` is the end of it."""
 
@@ -145,6 +173,8 @@ class ScriptedSandbox:
         self.execs: dict[str, ScriptedExec] = {}
         self.bind_error: SandlotError | None = None
         self.files = ScriptedFiles(self)
+        self.listeners: dict[str, list[ScriptedListener]] = {}  # by address, oldest first
+        self.listen_error: SandlotError | None = None
         self.awake = asyncio.Event()  # cleared, it does nothing and answers nobody, as a paused container
         self.awake.set()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -179,6 +209,14 @@ class ScriptedSandbox:
         if self.bind_error is not None:
             raise self.bind_error
         self.env, self.max_execs = dict(env), max_execs
+
+    async def listen(self, address: str) -> ScriptedListener:
+        await self.unless_lost(asyncio.sleep(0))
+        if self.listen_error is not None:
+            raise self.listen_error
+        listener = ScriptedListener(address)
+        self.listeners.setdefault(address, []).append(listener)
+        return listener
 
     async def start(
         self, request: ExecRequest, *, offset: int = 0, on_start: OnStart | None = None

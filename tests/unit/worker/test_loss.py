@@ -21,6 +21,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.session import CreateSession, Session, SessionState
 from sandlot.testing.eventually import eventually
 
@@ -54,7 +55,7 @@ async def test_loss_is_noticed_reported_and_got_over(scene: Scene) -> None:
     again = await worker.recreate_session(session.id)
     assert (again.id, again.generation, again.state) == (session.id, 2, SessionState.ACTIVE)
     assert again.loss.generation == 1  # what was lost can still be read
-    assert scene.engine.sandboxes[again.sandbox_id].env == {"A": "1"}
+    assert scene.engine.sandboxes[again.sandbox_id].env == with_proxy({"A": "1"})
     result = await worker.execute(session.id, ExecRequest(command="x"))
     assert result.generation == 2
     await eventually(lambda: sandbox.id in scene.engine.destroyed)

@@ -21,6 +21,7 @@ from sandlot.domain.errors import (
     Unavailable,
 )
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.session import NEVER, CreateSession, SessionChange, SessionState
 from sandlot.testing.eventually import eventually
 
@@ -38,7 +39,7 @@ async def test_session_is_what_was_asked_for(scene: Scene) -> None:
     assert (session.idle_timeout_s, session.lifetime_s) == (100.0, 50.0)
     assert (session.state, session.generation) == (SessionState.ACTIVE, 1)
     sandbox = scene.engine.sandboxes[session.sandbox_id]
-    assert sandbox.env == {"A": "1"}
+    assert sandbox.env == with_proxy({"A": "1"})
     assert sandbox.max_execs == 32
     assert await worker.get_session(session.id) == session
 

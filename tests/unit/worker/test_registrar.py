@@ -24,6 +24,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.session import (
     KEPT_WITHOUT_A_WORKER,
     Assignment,
@@ -297,7 +298,7 @@ async def test_session_of_a_worker_that_is_gone_gets_a_sandbox_here(scene: Scene
     assert (session.loss.generation, session.loss.kept) == (3, KEPT_WITHOUT_A_WORKER)
     assert "its worker is gone" in session.loss.reason
     assert any("environment variables" in thing for thing in session.loss.lost)
-    assert scene.engine.sandboxes[session.sandbox_id].env == {"NEW": "1"}
+    assert scene.engine.sandboxes[session.sandbox_id].env == with_proxy({"NEW": "1"})
     assert clerk.opened_ == [(session, None, "r")]
     same = await worker.create_session(CreateSession(thread="t-1"), Assignment("r", lost=lost))
     assert same.session.id == lost.id

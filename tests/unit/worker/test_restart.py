@@ -21,6 +21,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import CreateSession, SessionChange, SessionState
 from sandlot.testing.eventually import eventually
@@ -43,7 +44,7 @@ async def test_sessions_get_their_sandboxes_back(scene: Scene) -> None:
     await asyncio.sleep(0.02)
     sandbox.execs["e"].done.set()
     assert (await result).output == b"wait"  # the one that ran all the while, not another
-    assert sandbox.env == {"A": "1"}  # bound again: the worker may have died before it was
+    assert sandbox.env == with_proxy({"A": "1"})  # bound again: the worker may have died before it was
     now = await worker.get_session(session.id)
     assert replace(now, last_active_at=0.0) == replace(session, last_active_at=0.0)
     assert (len(scene.engine.made), scene.engine.destroyed) == (1, [])
@@ -182,7 +183,7 @@ async def test_sandbox_that_died_meanwhile_is_reported_lost(scene: Scene, state:
     await eventually(lambda: session.sandbox_id in scene.engine.destroyed)
     again = await worker.recreate_session(session.id)
     assert again.generation == 2
-    assert scene.engine.sandboxes[again.sandbox_id].env == {"A": "1"}
+    assert scene.engine.sandboxes[again.sandbox_id].env == with_proxy({"A": "1"})
 
 
 async def test_sandbox_that_vanishes_while_it_is_adopted_is_lost(scene: Scene) -> None:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from sandlot.cli.terminal.display import BROKEN_PIPE, note, write_bytes
 from sandlot.domain.errors import InvalidRequest, LinkInterrupted, SandlotError, Unavailable
 from sandlot.domain.execution import Channel, Exited, Output, Verdict, verdict_of
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.text.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from sandlot.client.async_exec import AsyncExec
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 STDIN, STDOUT, STDERR = 0, 1, 2
 _READ_BYTES = 64 * 1024
 _INTERRUPT_TIMEOUT_S = 5.0  # how long to wait for the server to accept an interrupt
+MAX_SHOWN_DENIALS = 3
 _VERDICT_NOTES = {
     Verdict.TIMEOUT: (
         "Command timed out after {seconds:.1f} s and was killed. To allow more time, pass --timeout."
@@ -157,7 +160,16 @@ def _exit_code(exited: Exited, start_error: str) -> int:
     verdict = verdict_of(exited)
     if message := start_error or _VERDICT_NOTES.get(verdict, "").format(seconds=exited.duration_ms / 1000):
         note(message)
+    for denied in exited.denied[:MAX_SHOWN_DENIALS]:
+        # The program need not have shown what it was told.
+        note(escape_unprintable(f"Denied: {denied.target} ({denied.rule}). {_how_to_allow(denied)}"))
     return exited.code if exited.code or verdict is Verdict.OK else 1
+
+
+def _how_to_allow(denied: Denied) -> str:
+    if not denied.entry:
+        return denied.ask
+    return f"To allow it, pass --allow {denied.entry}, or run `sandlot network allow SESSION {denied.entry}`."
 
 
 # --- input --------------------------------------------------------------------------------------

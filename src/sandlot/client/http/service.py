@@ -9,6 +9,7 @@ import msgspec
 
 from sandlot.client.http.execs import ExecOperations
 from sandlot.client.http.files import HttpFiles
+from sandlot.client.http.network import NetworkOperations
 from sandlot.client.http.paths import events_path, session_path
 from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
@@ -24,7 +25,7 @@ _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
 
-class HttpService(ExecOperations):
+class HttpService(ExecOperations, NetworkOperations):
     """Implements ``SandboxService`` by calling a server."""
 
     # shells and files

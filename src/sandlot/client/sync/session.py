@@ -9,6 +9,7 @@ from typing import Self, Unpack
 
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
+from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.async_session import RUN_ARGUMENTS, AsyncSession, AsyncShell
 from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.options import Command, ExecOptions, exec_request
@@ -94,6 +95,21 @@ class Files(Facade[AsyncFiles]):
     download = blocking(AsyncFiles.download)
 
 
+class Network(Facade[AsyncNetwork]):
+    """What a session's sandbox may connect to: see it, allow more for a while, lead a port outside.
+
+    A sandbox has no network of its own. The server makes its connections, by the session's policy.
+    """
+
+    policy = blocking(AsyncNetwork.policy)
+    status = blocking(AsyncNetwork.status)
+    allow = blocking(AsyncNetwork.allow)
+    revoke = blocking(AsyncNetwork.revoke)
+    set = blocking(AsyncNetwork.set)
+    forward = blocking(AsyncNetwork.forward)
+    unforward = blocking(AsyncNetwork.unforward)
+
+
 class Session(Facade[AsyncSession]):
     """One sandbox and its state: run commands, keep shells open, read and write files.
 
@@ -140,6 +156,11 @@ class Session(Facade[AsyncSession]):
     def files(self) -> Files:
         """The session's files."""
         return Files(self._wrapped.files, self._loop)
+
+    @cached_property
+    def network(self) -> Network:
+        """What the session's sandbox may connect to."""
+        return Network(self._wrapped.network, self._loop)
 
     def shell(self, name: str = "main") -> Shell:
         """Return a shell: a bash that keeps its folder, variables and functions between commands.

@@ -14,6 +14,7 @@ from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.network.policy import NONE, parse_policy
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.secrets.gateways import parse_gateways, parse_inject
 from sandlot.domain.session import (
@@ -65,6 +66,7 @@ def recipe_of(
         lifetime_s=lifetime_s,
         policy=policies[document["policy"]] if "policy" in document else None,
         record=document.get("record", False),
+        network=parse_policy(document.get("network", NONE)),
         gateways=parse_gateways(document.get("gateways", {})),
         inject=parse_inject(document.get("inject", ())),
     )

@@ -13,6 +13,7 @@ from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,
@@ -39,8 +40,13 @@ class ScopedService:
     # sessions
 
     async def create_session(self, request: CreateSession) -> Opened:
-        self._require(Scope.SESSIONS_WRITE)
+        self._check_create(request)
         return await self._service.create_session(request)
+
+    def _check_create(self, request: CreateSession) -> None:
+        self._require(Scope.SESSIONS_WRITE)
+        if request.network is not None:
+            self._require(Scope.NETWORK)
 
     async def get_session(self, session_id: str) -> Session:
         self._require(Scope.SESSIONS_READ)
@@ -73,7 +79,7 @@ class ScopedService:
     async def execute_in_thread(
         self, create: CreateSession, request: ExecRequest, stdin: bytes | None = None
     ) -> ThreadRun:
-        self._require(Scope.SESSIONS_WRITE)
+        self._check_create(create)
         self._require(Scope.EXEC)
         return await self._service.execute_in_thread(create, request, stdin)
 
@@ -118,6 +124,16 @@ class ScopedService:
     def files(self, session_id: str) -> Files:
         self._require(Scope.FILES)
         return self._service.files(session_id)
+
+    # network
+
+    async def get_network(self, session_id: str) -> NetworkStatus:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.get_network(session_id)
+
+    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
+        self._require(Scope.NETWORK)
+        return await self._service.change_network(session_id, change)
 
     # history
 

@@ -26,6 +26,8 @@ class EventKind(StrEnum):
     file.written: a file, or an archive of files, was written through the API.
     file.moved: a file or folder was moved through the API.
     file.removed: a file or folder was removed through the API.
+    network.changed: somebody changed what a session's sandbox may connect to.
+    network.denied: a connection from a sandbox was denied; equal ones are recorded once a minute.
     key.used: a key was used; recorded at most once an hour for each key.
     request.refused: the server refused requests; those of one minute are counted together.
     history.dropped: events that were not recorded, because the disk could not keep up.
@@ -40,6 +42,8 @@ class EventKind(StrEnum):
     FILE_WRITTEN = "file.written"
     FILE_MOVED = "file.moved"
     FILE_REMOVED = "file.removed"
+    NETWORK_CHANGED = "network.changed"
+    NETWORK_DENIED = "network.denied"
     KEY_USED = "key.used"
     REQUEST_REFUSED = "request.refused"
     HISTORY_DROPPED = "history.dropped"

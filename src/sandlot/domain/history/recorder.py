@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,12 +15,16 @@ from sandlot.domain.execution import ExecRequest, Exited, verdict_of
 from sandlot.domain.history.events import SERVER_TENANT, Detail, Event, EventKind
 from sandlot.domain.history.masking import masked, masked_words, secrets_in
 from sandlot.domain.history.positions import EventTimes, event_id
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.network.policy import NONE, EgressPolicy
+from sandlot.domain.network.status import NetworkChange
 from sandlot.domain.session import EndReason, Session
 
 Commands = Literal["full", "hashed"]
 
 MAX_PATH_CHARS: Final = 1024
 MAX_SUBJECT_CHARS: Final = 256
+MAX_LIST_CHARS: Final = 1024
 
 # Who makes the current call, where a session is created, recreated or deleted for somebody.
 current_caller: ContextVar[Principal | None] = ContextVar("current_caller", default=None)
@@ -100,7 +104,8 @@ class Recorder:
     # --- sessions -----------------------------------------------------------------------------
 
     def session_created(self, session: Session) -> None:
-        details = {"environment": session.environment}
+        network = None if session.network is None else described_policy(session.network)
+        details = {"environment": session.environment, "network": network}
         self.record(EventKind.SESSION_CREATED, Subject.of(session), details, caller=current_caller.get())
 
     def session_claimed(self, session: Session) -> None:
@@ -162,6 +167,23 @@ class Recorder:
         """Its end could not be seen. ``reason``: why, in words."""
         self.record(EventKind.EXEC_ENDED, started, {"unseen": reason})
 
+    # --- network ------------------------------------------------------------------------------
+
+    def network_changed(self, session: Session, change: NetworkChange, caller: Principal) -> None:
+        details: dict[str, Detail | None] = {
+            "policy": None if change.policy is None else described_policy(change.policy),
+            "allow": _listed(change.allow),
+            "for_s": change.for_s,
+            "revoke": _listed(change.revoke),
+            "forward": _listed([f"{forward.port} to {forward.target}" for forward in change.forward]),
+            "unforward": _listed([str(port) for port in change.unforward]),
+        }
+        self.record(EventKind.NETWORK_CHANGED, Subject.of(session), details, caller=caller)
+
+    def network_denied(self, session: Session, denied: Denied) -> None:
+        details = {"target": masked(denied.target, ()), "rule": masked(denied.rule, ())}
+        self.record(EventKind.NETWORK_DENIED, Subject.of(session), details)
+
     # --- files --------------------------------------------------------------------------------
 
     def file_changed(
@@ -177,6 +199,20 @@ class Recorder:
         secrets = secrets_in(self.secrets, env.values())
         details = {name: masked(path, secrets, MAX_PATH_CHARS) for name, path in paths.items()}
         self.record(kind, Subject.of(session), {**details, **(figures or {})}, caller=caller)
+
+
+def described_policy(policy: EgressPolicy) -> str:
+    """A policy in a few words, for people."""
+    deny = "" if not policy.deny else f", not {', '.join(policy.deny)}"
+    return _cut((", ".join(policy.allow) or NONE) + deny)
+
+
+def _listed(entries: Sequence[str]) -> str | None:
+    return _cut(", ".join(entries)) or None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_LIST_CHARS else f"{text[:MAX_LIST_CHARS]}…"
 
 
 def _clean(subject: str) -> str:

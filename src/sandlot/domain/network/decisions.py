@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandlot.domain.network.hosts import Target
+from sandlot.domain.network.presets import PRESETS
 from sandlot.domain.network.rules import WEB_PORTS, Rule
 
 MAX_SHOWN_ENTRIES: Final = 8
+# A tool that needs one host of a registry soon needs the others.
+_PRESET_OF: Final = {host: name for name in reversed(list(PRESETS)) for host in PRESETS[name]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +32,24 @@ class Denied:
     rule: which rule, in a few words.
     why: the reason, as a sentence.
     ask: what to do about it.
+    entry: what to allow so that it is made; empty if no session can be allowed it.
     """
 
     target: str
     rule: str
     why: str
     ask: str
+    entry: str = ""
 
     @property
     def text(self) -> str:
         """What the program inside reads."""
         return f"Sandlot denied the connection to {self.target}.\nRule: {self.rule}. {self.why}\n{self.ask}\n"
+
+    @property
+    def line(self) -> str:
+        """The same in one line, for tools that show no more."""
+        return f"Sandlot denied {self.target} ({self.rule}). {self.ask}"
 
 
 Decision = Allowed | Denied
@@ -56,22 +66,23 @@ def not_allowed(target: Target, entries: Sequence[str], rules: Sequence[Rule]) -
         why = f"Allowed are: {_listed(entries)}."
     else:
         why = "This sandbox has no network."
+    entry = _entry_for(target)
     return Denied(
         target=str(target),
         rule="not allowed",
         why=why,
-        ask=ask_for(target),
+        ask=(
+            f'To allow it, call session.network.allow("{entry}", for_s=600), or add "{entry}" to the network '
+            "policy of the session or its environment."
+        ),
+        entry=entry,
     )
 
 
-def ask_for(target: Target) -> str:
+def _entry_for(target: Target) -> str:
     host = target.host
     short = host.is_name and "." in host.text and target.port in WEB_PORTS
-    entry = host.text if short else str(target)
-    return (
-        f'To allow it, call session.network.allow("{entry}", for_s=600), or add "{entry}" to the network '
-        "policy of the session or its environment."
-    )
+    return _PRESET_OF.get(host.text, host.text) if short else str(target)
 
 
 def _listed(entries: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from sandlot.domain.network.addresses import Address
 from sandlot.domain.network.caps import Caps, parse_caps
 from sandlot.domain.network.decisions import Allowed, Decision, Denied, not_allowed
 from sandlot.domain.network.hosts import Host, Target
-from sandlot.domain.network.rules import PUBLIC, Rule, parse_rules
+from sandlot.domain.network.rules import PUBLIC, Rule, parse_rules, rules_of
 from sandlot.domain.text.suggestions import did_you_mean
 
 NONE: Final = "none"
@@ -30,14 +30,20 @@ class EgressPolicy:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
-    allow_rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
-    deny_rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for entry in (*self.allow, *self.deny):
+            parse_rules(entry)  # raises for one that says nothing
         if PUBLIC in self.deny:
             raise InvalidRequest(f"deny: {PUBLIC} would deny everything. Write {NONE} as the policy instead.")
-        object.__setattr__(self, "allow_rules", _rules(self.allow))
-        object.__setattr__(self, "deny_rules", _rules(self.deny))
+
+    @property
+    def allow_rules(self) -> tuple[Rule, ...]:
+        return rules_of(self.allow)
+
+    @property
+    def deny_rules(self) -> tuple[Rule, ...]:
+        return rules_of(self.deny)
 
     def decide(self, host: Host, port: int) -> Decision:
         target = Target(host, port)
@@ -70,6 +76,10 @@ class EgressPolicy:
     def to_document(self) -> dict[str, Any]:
         """What ``parse_policy`` reads."""
         return {"allow": list(self.allow), "deny": list(self.deny), "caps": self.caps.to_document()}
+
+
+# What sessions may ask for unless the operator says otherwise: every name, on the ports of the web.
+DEFAULT_CEILING: Final = EgressPolicy((PUBLIC,))
 
 
 def permission_by(rules: Iterable[Rule], target: Target) -> Allowed | None:
@@ -112,10 +122,6 @@ def _entries(value: Any, name: str) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > MAX_ENTRIES:
         raise InvalidRequest(f"Egress policy: {name} must be a list of at most {MAX_ENTRIES} hosts.")
     return tuple(value)
-
-
-def _rules(entries: tuple[str, ...]) -> tuple[Rule, ...]:
-    return tuple(rule for entry in entries for rule in parse_rules(entry))
 
 
 def _denied_by(rule: Rule, target: Target) -> Denied:

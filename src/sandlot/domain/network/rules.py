@@ -11,6 +11,7 @@ public               every name
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Any, Final
 
@@ -86,6 +87,12 @@ def parse_rules(entry: Any) -> tuple[Rule, ...]:
     if entry in PRESETS:
         return tuple(_parse_rule(host, entry) for host in PRESETS[entry])
     return (_parse_rule(entry, entry),)
+
+
+@lru_cache(maxsize=1024)
+def rules_of(entries: tuple[str, ...]) -> tuple[Rule, ...]:
+    """What a list of entries says. Kept, because each connection asks anew."""
+    return tuple(rule for entry in entries for rule in parse_rules(entry))
 
 
 def _parse_rule(text: str, entry: str) -> Rule:

@@ -11,7 +11,7 @@ from sandlot.domain.network.caps import Caps
 from sandlot.domain.network.decisions import Allowed, Decision, Denied, not_allowed
 from sandlot.domain.network.hosts import Host, Target
 from sandlot.domain.network.policy import EgressPolicy, permission_by
-from sandlot.domain.network.rules import Rule, parse_rules
+from sandlot.domain.network.rules import Rule, parse_rules, rules_of
 
 MAX_GRANTS: Final = 100
 MIN_GRANT_S: Final = 1.0
@@ -24,10 +24,13 @@ class Grant:
 
     entry: str
     until: float | None = None
-    rules: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rules", parse_rules(self.entry))
+        parse_rules(self.entry)  # raises for one that says nothing
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return rules_of((self.entry,))
 
     def holds(self, now: float) -> bool:
         return self.until is None or now < self.until
@@ -37,7 +40,8 @@ class Grant:
 class SessionEgress:
     """environment: the policy of the environment. Its rules that deny and its caps hold for all sessions.
     own: the policy that the session asked for, in place of what the environment allows; None for none.
-    ceiling: the most that a session may ask for; None if the operator sets no ceiling.
+    ceiling: the most that a session may ask for beyond what its environment allows; None if the operator sets
+        no ceiling.
     grants: what was allowed later.
     """
 
@@ -46,9 +50,16 @@ class SessionEgress:
     ceiling: EgressPolicy | None = None
     grants: tuple[Grant, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.own is not None:
-            self._check_ceiling(self.own.allow_rules)
+    def asking(self, own: EgressPolicy) -> SessionEgress:
+        """With this policy in place of what was asked for and granted before."""
+        self._check_ceiling(own.allow_rules)
+        return replace(self, own=own, grants=())
+
+    @property
+    def policy(self) -> EgressPolicy:
+        """All rules and caps that the session has by its policies, without grants and the ceiling."""
+        deny = dict.fromkeys(entry for policy in self._denying for entry in policy.deny)
+        return EgressPolicy(self._asked.allow, tuple(deny), self.caps)
 
     @property
     def caps(self) -> Caps:
@@ -78,7 +89,7 @@ class SessionEgress:
             return not_allowed(target, self.entries(now), rules)
         if self.ceiling is None:
             return allowed
-        within = self.ceiling.permission_for(target)
+        within = permission_by((*self.ceiling.allow_rules, *self.environment.allow_rules), target)
         if within is None:
             return _above_ceiling(target)
         # Both must name the port for any protocol to be spoken there.
@@ -124,8 +135,12 @@ class SessionEgress:
     def _check_ceiling(self, rules: tuple[Rule, ...]) -> None:
         """Refuse at once what could never be reached."""
         for rule in rules:
-            if self.ceiling is not None and not self.ceiling.includes(rule):
-                allowed = ", ".join(self.ceiling.allow) or "nothing"
+            if self.ceiling is None or self.environment.includes(rule):
+                continue
+            if not self.ceiling.includes(rule):
+                allowed = (
+                    ", ".join(dict.fromkeys((*self.environment.allow, *self.ceiling.allow))) or "nothing"
+                )
                 raise InvalidRequest(
                     f"{rule.entry} is more than sessions may be allowed here, which is: {allowed}. Ask the "
                     "operator."
@@ -137,5 +152,5 @@ def _above_ceiling(target: Target) -> Denied:
         target=str(target),
         rule="above the ceiling",
         why="The operator does not let any session reach it.",
-        ask="Ask the operator to raise the ceiling of the environment.",
+        ask="Ask the operator to raise the ceiling.",
     )

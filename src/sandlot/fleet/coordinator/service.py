@@ -31,6 +31,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.files_within import FilesWithin
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.service import (
     Catalogue,
     ExecStatus,
@@ -316,6 +317,16 @@ class CoordinatorService:
         # Streams run unwatched: the client bounds the wait for each piece, and a watch would cancel
         # the task that started the stream.
         return FilesWithin(use, open_stream=partial(use, unwatched))
+
+    # --- network ------------------------------------------------------------------------------
+
+    async def get_network(self, session_id: str) -> NetworkStatus:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.get_network(session_id)
+
+    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.change_network(session_id, change)
 
     # --- history ------------------------------------------------------------------------------
 

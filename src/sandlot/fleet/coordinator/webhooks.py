@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.webhooks.addresses import Networks
+from sandlot.domain.network.addresses import Networks
 from sandlot.domain.webhooks.shared import SharedWebhooks
 from sandlot.domain.webhooks.webhook import (
     MAX_DEAD_LETTERS,

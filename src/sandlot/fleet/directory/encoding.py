@@ -16,6 +16,7 @@ from sandlot.domain.callers.limits import use_of
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_sandbox_id, is_session_id
+from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.session import (
     DEFAULT_IDLE_TIMEOUT_S,
     DEFAULT_LIFETIME_S,
@@ -50,6 +51,7 @@ class _Details(
         "end_reason": "r",
         "ended_at": "z",
         "record": "v",
+        "network": "n",
     },
 ):
     environment: str
@@ -69,6 +71,7 @@ class _Details(
     end_reason: EndReason | None = None
     ended_at: float | None = None
     record: bool = False
+    network: EgressPolicy | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -139,6 +142,7 @@ def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
         end_reason=session.end_reason,
         ended_at=session.ended_at,
         record=session.record,
+        network=session.network,
     )
     return _ENCODER.encode(
         _Entry(
@@ -178,6 +182,7 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         ended_at=details.ended_at,
         created_by="" if entry.counts is None else entry.counts[0],
         record=details.record,
+        network=details.network,
     )
 
 

@@ -2,12 +2,14 @@
 
 from sandlot.integrations.langchain.approval import ApprovalPolicy
 from sandlot.integrations.langchain.middleware import SandboxMiddleware
+from sandlot.integrations.langchain.network_approval import NetworkApproval
 from sandlot.integrations.langchain.nodes import bash_node
 from sandlot.integrations.langchain.shell_policy import SandlotShellPolicy
 from sandlot.integrations.langchain.tools import sandbox_tools
 
 __all__ = [
     "ApprovalPolicy",
+    "NetworkApproval",
     "SandboxMiddleware",
     "SandlotShellPolicy",
     "bash_node",

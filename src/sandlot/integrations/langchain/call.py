@@ -24,6 +24,8 @@ Runtime = ToolRuntime[Any, Any]
 Operation = Callable[[AsyncSession], Awaitable[Answer]]
 # Set while a tool call runs that a person has approved.
 APPROVED: contextvars.ContextVar[bool] = contextvars.ContextVar("approved", default=False)
+# Set while a tool call runs a second time, on purpose. It is then another call.
+SECOND_RUN: contextvars.ContextVar[bool] = contextvars.ContextVar("second_run", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def call_id(config: Mapping[str, Any], id_within_task: str | None) -> str | None
     task = task_of(config)
     if task is None or id_within_task is None:
         return None
-    return json.dumps([thread_of(config), task, id_within_task])
+    again = ["second run"] if SECOND_RUN.get() else []
+    return json.dumps([thread_of(config), task, id_within_task, *again])
 
 
 def perform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:
@@ -109,7 +112,7 @@ def _is_error(answer: Answer) -> bool:
 
     A program with a non-zero exit code has done its work. A program that was killed has not.
     """
-    return answer.failed and answer.data.get("verdict") != Verdict.NONZERO
+    return answer.failed and answer.data.get("verdict") not in (Verdict.NONZERO, Verdict.EGRESS_DENIED)
 
 
 def _output_emitter(runtime: Runtime, loop: asyncio.AbstractEventLoop | None) -> OnOutput:

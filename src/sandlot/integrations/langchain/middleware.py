@@ -16,6 +16,7 @@ from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.langchain.approval import ApprovalPolicy
+from sandlot.integrations.langchain.network_approval import NetworkApproval
 from sandlot.integrations.langchain.tools import build_tools
 from sandlot.integrations.langgraph_thread import current_thread
 from sandlot.integrations.model_text import sandbox_prompt
@@ -26,7 +27,7 @@ Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 ToolOutput = ToolMessage | Command[Any]
 
-_PARAMETERS: Final = ("client", "environment", "name", "cleanup", "prompt", "approval")
+_PARAMETERS: Final = ("client", "environment", "name", "cleanup", "prompt", "approval", "network_approval")
 
 
 class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -37,6 +38,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     interrupt keeps it.
     prompt: whether to append the server's prompt ``sandbox`` to the system prompt.
     approval: which commands need a person's approval. It requires a checkpointer.
+    network_approval: ask a person when a command was denied a connection. It requires a checkpointer.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         cleanup: Literal["keep", "delete"] = "keep",
         prompt: bool = True,
         approval: ApprovalPolicy | None = None,
+        network_approval: NetworkApproval | None = None,
         **options: Unpack[SessionOptions],
     ) -> None:
         check_session_options("SandboxMiddleware", options, _PARAMETERS)
@@ -60,6 +63,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         self._use_prompt = prompt
         self._prompt_text: str | None = None
         self._approval = None if approval is None else approval.middleware()
+        self._network_approval = network_approval
 
     # --- prompt
 
@@ -87,16 +91,24 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolOutput]
     ) -> ToolOutput:
-        if self._approval is None:
-            return handler(request)
-        return self._approval.wrap_tool_call(request, handler)
+        def run(final: ToolCallRequest) -> ToolOutput:
+            if self._network_approval is None:
+                return handler(final)
+            return self._network_approval.run(final, handler, self._sandboxes)
+
+        return run(request) if self._approval is None else self._approval.wrap_tool_call(request, run)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolOutput]]
     ) -> ToolOutput:
+        async def run(final: ToolCallRequest) -> ToolOutput:
+            if self._network_approval is None:
+                return await handler(final)
+            return await self._network_approval.arun(final, handler, self._sandboxes)
+
         if self._approval is None:
-            return await handler(request)
-        return await self._approval.awrap_tool_call(request, handler)
+            return await run(request)
+        return await self._approval.awrap_tool_call(request, run)
 
     # --- cleanup
 

@@ -42,6 +42,7 @@ TOO_LONG: Final = (
     f"[the command exceeds {MAX_COMMAND_BYTES} bytes and was not run; write long content to files, "
     "piece by piece]\n"
 )
+_ENDED_BY_ITSELF: Final = frozenset({Verdict.OK, Verdict.NONZERO, Verdict.EGRESS_DENIED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ class _Shell:
                 elif isinstance(event, Exited):
                     if last_byte != b"\n":
                         _write(Channel.STDOUT, b"\n")  # the marker must start a line
-                    if (verdict := verdict_of(event)) not in {Verdict.OK, Verdict.NONZERO}:
+                    if (verdict := verdict_of(event)) not in _ENDED_BY_ITSELF:
                         _write(Channel.STDERR, f"[ended: {verdict.value}]\n".encode())
                     return event.code
         raise SandlotError("The command's events ended without an exit event.", may_have_executed=True)

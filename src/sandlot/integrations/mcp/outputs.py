@@ -24,6 +24,9 @@ class CommandOutput(BaseModel):
     )
     stderr: str = Field(default="", description="empty if stdout contains both")
     verdict: str | None = Field(default=None, description="ok, nonzero, timeout, oom, disk_full, killed, ...")
+    denied: list[dict[str, str]] = Field(
+        default=[], description="the connections that the network policy denied: target, rule, why, ask"
+    )
     timed_out: bool = False
     truncated: bool = Field(default=False, description="whether some of the output was not kept")
     duration_ms: float | None = None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 from sandlot.client.async_exec import AsyncExec
@@ -258,6 +258,7 @@ def _result_data(result: Result, path: str | None) -> dict[str, Any]:
         "stdout": _channel_text(result.raw.stdout, result.raw.stdout_omitted),
         "stderr": _channel_text(result.raw.stderr, result.raw.stderr_omitted),
         "verdict": result.verdict.value,
+        "denied": [asdict(denied) for denied in result.denied],
         "timed_out": result.timed_out,
         "truncated": result.truncated,
         "duration_ms": result.duration_ms,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from sandlot.domain.errors import FileProblem
 from sandlot.testing.fake.file_commands import FILE_COMMANDS, option_letters
+from sandlot.testing.fake.network.curl import curl
 from sandlot.testing.fake.pipes import Bytes
 from sandlot.testing.fake.shell import ExitShell, Process, Program, Shell, State
 from sandlot.testing.fake.tree import USER_ID, Folder, Regular, error_text
@@ -341,6 +342,7 @@ COMMANDS: Mapping[str, Program] = {
     "whoami": _whoami,
     "id": _id,
     **FILE_COMMANDS,
+    "curl": curl,
     "stty": _stty,
     "bash": _bash,
     "sh": _bash,

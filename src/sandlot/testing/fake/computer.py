@@ -10,6 +10,8 @@ from sandlot.domain.computer import ExecSummary, ShellSummary
 from sandlot.domain.errors import Busy, Conflict, FileProblem, InvalidRequest, NotFound, SandlotError
 from sandlot.domain.execution import Channel, ExecRequest, ExecResult
 from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.network.hosts import Target
 from sandlot.testing.fake.execs import SIGTERM, FakeExec, FakeExecution, OnOutput
 from sandlot.testing.fake.pipes import BrokenPipe
 from sandlot.testing.fake.scripts import Scripts
@@ -50,6 +52,7 @@ class FakeComputer:
         add_origin: Callable[[ExecResult], ExecResult],
         on_output: OnOutput,
         on_exec_end: Callable[[FakeExec], None],
+        connect: Callable[[Target], Denied | None],
     ) -> None:
         self.id = new_sandbox_id()
         self.tree = Tree()
@@ -65,6 +68,7 @@ class FakeComputer:
         self._add_origin = add_origin
         self._on_output = on_output
         self._on_exec_end = on_exec_end
+        self._network = connect
         self.frozen = False
         self._execs: dict[str, FakeExec] = {}
         self._shells: dict[str, NamedShell] = {}
@@ -197,7 +201,7 @@ class FakeComputer:
         sinks = [_ChannelSink(running, channel) for channel in (Channel.STDOUT, Channel.STDERR)]
         streams = Streams(running.stdin, sinks[0], sinks[1])
         programs = self._scripts.programs(running)
-        machine = Machine(self.tree, programs.find, lambda: _size(running))
+        machine = Machine(self.tree, programs.find, lambda: _size(running), self._connect)
         shell = Shell(machine, state)
         try:
             if request.argv is not None:
@@ -216,6 +220,14 @@ class FakeComputer:
             raise
         except BrokenPipe:
             return 128 + 13
+
+    def _connect(self, target: Target) -> Denied | None:
+        """A denial shows in the results of all commands that run now."""
+        denied = self._network(target)
+        for known in self._execs.values():
+            if denied is not None and known.running:
+                known.denied[denied.target, denied.rule] = denied
+        return denied
 
     def _new_state(self, cwd: str, env: Mapping[str, str]) -> State:
         variables = {**self._env, **env, "PWD": cwd}

@@ -25,6 +25,7 @@ from sandlot.domain.execution import (
     ResultFold,
     Started,
 )
+from sandlot.domain.network.decisions import Denied
 from sandlot.testing.fake.pipes import Notifier, Pipe
 from sandlot.testing.fake.shell import new_pid
 
@@ -55,6 +56,7 @@ class FakeExec:
         # The verdict that a scripted reply sets.
         self.oom = False
         self.disk_full = False
+        self.denied: dict[tuple[str, str], Denied] = {}
         self.readers: set[FakeExecution] = set()
         self._output_bytes = 0
         self._stderr_bytes = 0  # the part of these on stderr
@@ -174,6 +176,7 @@ class FakeExec:
             oom=self.oom,
             disk_full=self.disk_full,
             shell_ended=shell_ended,
+            denied=tuple(self.denied.values()),
         )
         self.stdin.stop_reading()
         self.notifier.notify()

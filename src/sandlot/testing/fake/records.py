@@ -17,6 +17,7 @@ from sandlot.domain.policy.refusals import check_decisions
 from sandlot.domain.session import CreateSession, Predecessor, Session
 from sandlot.domain.session_states import as_unresponsive, resolve_timeout
 from sandlot.testing.fake.computer import FakeComputer
+from sandlot.testing.fake.network.session_network import FakeNetwork
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Record:
     session: Session
     request: CreateSession
     computer: FakeComputer | None
+    network: FakeNetwork
 
     @property
     def visible_session(self) -> Session:
@@ -56,6 +58,7 @@ def new_session(
         tenant=principal.tenant,
         created_by=principal.key_id,
         record=request.record or recipe.record,
+        network=request.network,
         thread=request.thread,
         idle_timeout_s=idle_s,
         lifetime_s=lifetime_s,

@@ -1,9 +1,7 @@
 """``FakeService``: the whole ``SandboxService`` contract in memory, for tests of code built on it.
 
-It keeps every promise that needs no real computer: threads, idempotency keys, expiry, execs that
-run once per id, offsets, loss reports. The small shell of ``shell.py`` runs commands, or a test
-scripts them. Sessions expire when a call looks at them, by the given clock. Only execs run in the
-background.
+It keeps every promise that needs no real computer. The small shell of ``shell.py`` runs commands, or a test
+scripts them. Sessions expire when a call looks at them, by the given clock. Only execs run in the background.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from sandlot.domain.environment import Environment, Recipe, unknown_environment_
 from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.paging import page_of
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import (
@@ -49,11 +48,12 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
+from sandlot.testing.fake.network.session_network import FakeNetwork, NetworkOperations
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
-class FakeService:
+class FakeService(NetworkOperations):
     def __init__(
         self,
         *,
@@ -129,7 +129,7 @@ class FakeService:
         )
         for allowance in self._allowances(self._principal):
             check_room(allowance, self._use(allowance.holder), use_of(session.limits))
-        record = Record(session, request, None)
+        record = Record(session, request, None, FakeNetwork(recipe, request, self._clock))
         self._provision(record)
         record.session = replace(session, sandbox_id=record.computer.id if record.computer else None)
         self._records[session.id] = record
@@ -144,16 +144,18 @@ class FakeService:
         def add_origin(result: ExecResult) -> ExecResult:
             return replace(result, session_id=record.session.id, generation=generation)
 
+        record.network.report = lambda denied: self._history.recorder.network_denied(record.session, denied)
         generation = record.session.generation
         if record.session.state is SessionState.LOST:
             generation += 1
         record.computer = FakeComputer(
-            env=record.request.env,
+            env=with_proxy(record.request.env),
             max_execs=self._max_execs,
             scripts=self.scripts,
             add_origin=add_origin,
             on_output=lambda *output: self._history.output(record.session, *output),
             on_exec_end=lambda ended: self._exec_ended(record, ended),
+            connect=record.network.connect,
         )
         return record.computer.id
 
@@ -350,10 +352,7 @@ class FakeService:
         return record.session.tenant == self._principal.tenant
 
     def _computer(self, session_id: str, *, starts_work: bool = False) -> FakeComputer:
-        """Returns the session's sandbox for a call on it, which extends the idle time.
-
-        ``starts_work``: the call starts something new, which a session past its lifetime refuses.
-        """
+        """``starts_work``: the call starts something new, which a session past its lifetime refuses."""
         record = self._record(session_id)
         if starts_work and states.expiry_reason(record.session, self._clock()) is EndReason.LIFETIME:
             error = states.ended_error(states.end(record.session, EndReason.LIFETIME, self._clock()))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from sandlot.domain.errors import FileProblem
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.network.hosts import Target
 from sandlot.testing.fake.pipes import BrokenPipe, Buffer, Bytes, Pipe, Sink, Source
 from sandlot.testing.fake.syntax import (
     Pipeline,
@@ -116,12 +118,13 @@ class Machine:
     """What a shell runs on.
 
     ``programs`` finds a simple command's program. ``terminal`` returns the terminal's size, or
-    None.
+    None. ``connect`` says why a connection is denied, or None.
     """
 
     tree: Tree
     programs: Callable[[Sequence[str]], Program | None]
     terminal: Callable[[], tuple[int, int] | None]
+    connect: Callable[[Target], Denied | None]
 
 
 class _FileSink:

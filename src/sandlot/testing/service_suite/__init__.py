@@ -23,6 +23,7 @@ from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
 from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.loss import LossCases, SilenceCases
+from sandlot.testing.service_suite.network import NetworkCases
 from sandlot.testing.service_suite.recordings import RecordingCases
 from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCases
 from sandlot.testing.service_suite.tenants import TenantCases
@@ -44,6 +45,7 @@ class ServiceSuite(
     TerminalCases,
     ShellCases,
     PolicyCases,
+    NetworkCases,
     FileCases,
     FileProblemCases,
     TransferCases,

@@ -48,6 +48,8 @@ class ExecEnds:
         session, exec_id = live_session.session, request.exec_id
         if await self._slots.take(caller, session.id, exec_id):
             self._started.setdefault(session.id, {})[exec_id] = None
+        if live_session.network is not None:
+            live_session.network.execs.started(exec_id)
 
         def started(event: Started) -> None:
             # The agent never runs an id twice. Asked for the same command again, it shows the first one.
@@ -95,7 +97,9 @@ class ExecEnds:
         name = (live_session.session.id, exec_id)
         if exec_id not in self._started.get(name[0], ()) or name in self._followers:
             return
-        task = asyncio.create_task(self._follow(sandbox, *name, after_s), name=f"follow {exec_id}")
+        task = asyncio.create_task(
+            self._follow(live_session, sandbox, exec_id, after_s), name=f"follow {exec_id}"
+        )
         self._followers[name] = task
         task.add_done_callback(lambda _: self._followers.pop(name, None))
 
@@ -117,9 +121,11 @@ class ExecEnds:
             follower.cancel()
         return started
 
-    async def _follow(self, sandbox: Sandbox, session_id: str, exec_id: str, after_s: float) -> None:
+    async def _follow(
+        self, live_session: LiveSession, sandbox: Sandbox, exec_id: str, after_s: float
+    ) -> None:
         await asyncio.sleep(after_s)
-        pause_s = FIRST_PAUSE_S
+        session_id, pause_s = live_session.session.id, FIRST_PAUSE_S
         while True:
             try:
                 exited = await _end_of(sandbox, exec_id)
@@ -132,7 +138,7 @@ class ExecEnds:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                self.ended(session_id, exec_id, exited)
+                self.ended(session_id, exec_id, live_session.denials_of(exec_id, exited))
                 return
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import h11
 
-from sandlot.domain.network.decisions import Allowed, Denied
+from sandlot.domain.network.decisions import Allowed
 from sandlot.domain.network.hosts import Target
 from sandlot.domain.secrets.gateways import GATEWAY_HOST
 from sandlot.domain.secrets.secret import TLS_PORT
@@ -96,7 +96,8 @@ class Conversation:
             await program.refuse(error.error_status_hint, "Bad Request", f"{text}\n")
         except EgressDenied as error:
             self._gate.record(error.denied)
-            await program.refuse(403, _reason(error.denied), error.denied.text)
+            # Of the answer to CONNECT, many tools show the status line alone.
+            await program.refuse(403, error.denied.line, error.denied.text)
         except UnknownGateway as error:
             names = () if self._broker is None else self._broker.gateway_names
             await program.refuse(404, "Unknown gateway", unknown_gateway(str(error), names))
@@ -202,8 +203,3 @@ class Conversation:
 
 async def _given(data: bytes) -> bytes:
     return data
-
-
-def _reason(denied: Denied) -> str:
-    """For the status line, which is all that many tools show of the answer to CONNECT."""
-    return f"Sandlot denied {denied.target} ({denied.rule})"

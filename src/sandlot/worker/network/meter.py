@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandlot.domain.network.caps import Caps
+from sandlot.domain.network.status import Traffic
 from sandlot.providers.link.allowance import Allowance
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What a session has done so far.
-
-    open: connections that programs inside have now.
-    connections: connections that they made.
-    refused: connections that were too many.
-    requests: requests and tunnels that reached a host.
-    denied: requests and tunnels that were denied.
-    sent_bytes, received_bytes: to and from hosts, without what the proxy itself says.
-    """
-
-    open: int = 0
-    connections: int = 0
-    refused: int = 0
-    requests: int = 0
-    denied: int = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
 
 
 class BytesUsedUp(Exception):

@@ -1,10 +1,11 @@
-"""The options of the worker's proxy."""
+"""The options of sandboxes' networks, and of the proxy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandlot.domain.network.addresses import Networks
+from sandlot.domain.network.policy import DEFAULT_CEILING, EgressPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,10 @@ class ProxyOptions:
     # Names that one session resolves at once, and that all do. A slow name holds a thread.
     resolving: int = 4
     resolving_in_all: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    # The most that a session may ask for, beyond what its environment allows. None: no ceiling.
+    ceiling: EgressPolicy | None = DEFAULT_CEILING
+    proxy: ProxyOptions = field(default_factory=ProxyOptions)

@@ -117,4 +117,5 @@ def _no_tls(target: Target) -> Denied:
         rule="TLS only",
         why="The program does not speak TLS.",
         ask=f'To allow any protocol there, name the port: session.network.allow("{target}", for_s=600).',
+        entry=str(target),
     )

@@ -15,7 +15,7 @@ import msgspec
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import IdempotencyMismatch, SandlotError, SessionEnded, Unavailable
 from sandlot.domain.service import Opened
-from sandlot.domain.session import KEPT_WITHOUT_A_WORKER, Assignment, CreateSession, SessionState
+from sandlot.domain.session import KEPT_VARIABLES, Assignment, CreateSession, SessionState
 from sandlot.domain.session_states import ended_error, expiry_reason, no_session_error
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.worker.refusals import ended_meanwhile
@@ -191,7 +191,7 @@ def _known_env(live_session: LiveSession) -> Mapping[str, str] | None:
     None if they were lost with a worker, so that they cannot be compared.
     """
     loss = live_session.session.loss
-    lost = loss is not None and loss.kept == KEPT_WITHOUT_A_WORKER and not live_session.record.env
+    lost = loss is not None and KEPT_VARIABLES not in loss.kept and not live_session.record.env
     return None if lost else live_session.record.env
 
 
@@ -218,6 +218,8 @@ def _digest(request: CreateSession) -> str:
     }
     if request.record:  # only then, so that keys from before this option still match
         asked["record"] = True
+    if request.network is not None:
+        asked["network"] = request.network.to_document()
     asked["env"] = sorted(request.env.items())
     asked["metadata"] = sorted(request.metadata.items())
     return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()

@@ -11,7 +11,14 @@ from typing import TypeVar
 
 from sandlot.domain.computer import Execution
 from sandlot.domain.errors import SandboxLost, SandlotError
-from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, ExecEvent, ExecResult, Exited, ResultFold
+from sandlot.domain.execution import (
+    MAX_OUTPUT_LIMIT_BYTES,
+    ExecEvent,
+    ExecResult,
+    Exited,
+    ResultFold,
+    verdict_of,
+)
 from sandlot.worker.history.exec_ends import ExecEnds
 from sandlot.worker.recordings.session_recording import SessionRecording
 from sandlot.worker.sessions.live_session import LiveSession
@@ -48,6 +55,7 @@ class SessionExecution:
             async for event in while_responsive(self._live_session, self._inner.events()):
                 if isinstance(event, Exited):
                     self._live_session.touch()
+                    event = self._live_session.denials_of(self.exec_id, event)
                     self._ends.ended(self._live_session.session.id, self.exec_id, event)
                 if self._recording is not None:
                     self._recording.seen(self.exec_id, event)
@@ -100,6 +108,11 @@ async def while_responsive(
         aclose = getattr(items, "aclose", None)
         if aclose is not None:
             await aclose()
+
+
+def with_denials(result: ExecResult, live_session: LiveSession) -> ExecResult:
+    exited = live_session.denials_of(result.exec_id, result.exited)
+    return result if exited is result.exited else replace(result, exited=exited, verdict=verdict_of(exited))
 
 
 def with_session(result: ExecResult, live_session: LiveSession, generation: int) -> ExecResult:

@@ -187,6 +187,7 @@ class SessionLifecycle:
             report = loss_report(live_session.session, reason, self._clock())
             live_session.sandbox, live_session.session = None, lose(live_session.session, report)
             live_session.mark_responsive()
+            live_session.stop_network()
             self.history.lost(live_session.session)
             log.warning(
                 "sandbox lost", session=live_session.session.id, generation=report.generation, reason=reason

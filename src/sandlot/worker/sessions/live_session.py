@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
 from sandlot.domain.errors import LinkInterrupted
+from sandlot.domain.execution import Exited
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import as_unresponsive, ended_error, lost_error, touch, unresponsive_error
 from sandlot.providers.base import Sandbox
+from sandlot.worker.network.session_network import SessionNetwork
 from sandlot.worker.store.database import SessionRecord
 
 # Seconds that a call waits while the sandbox is being adopted or gets its limits.
@@ -31,6 +33,7 @@ class LiveSession:
         self.sandbox: Sandbox | None = None
         self.preparing: asyncio.Task[None] | None = None
         self.expiry_check: asyncio.Future[None] | None = None
+        self.network: SessionNetwork | None = None  # once the session has had a sandbox here
         self.watcher: asyncio.Task[None] | None = None
         self.transition_lock = asyncio.Lock()  # one transition at a time
         self.calls = 0
@@ -148,7 +151,14 @@ class LiveSession:
         tasks = [task for task in (self.watcher, self.preparing) if task is not None]
         for task in tasks:
             task.cancel()
-        return tasks
+        return tasks + self.stop_network()
+
+    def stop_network(self) -> list[asyncio.Task[None]]:
+        return [] if self.network is None else self.network.stop()
+
+    def denials_of(self, exec_id: str, exited: Exited) -> Exited:
+        """The end of a command, with the connections that were denied meanwhile."""
+        return exited if self.network is None else self.network.execs.ended(exec_id, exited)
 
 
 def _expire_now(limits: Iterable[asyncio.Timeout]) -> None:

@@ -37,6 +37,7 @@ from sandlot.domain.session_states import (
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.capacity import Capacity
+from sandlot.worker.network.networks import Networks
 from sandlot.worker.quotas import Quotas
 from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
@@ -62,6 +63,7 @@ class Opening:
         capacity: Capacity,
         quotas: Quotas,
         registrar: Registrar,
+        networks: Networks,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.sessions = sessions
@@ -73,6 +75,7 @@ class Opening:
         self._capacity = capacity
         self._quotas = quotas
         self._registrar = registrar
+        self.networks = networks
         self._clock = clock
 
     async def open(
@@ -142,6 +145,7 @@ class Opening:
         recipe = self._recipe(request.environment)
         record = request.record or recipe.record
         self.sessions.history.recordings.check_asked(record)
+        self.networks.check_asked(recipe, request.network)
         now = self._clock()
         return Session(
             id=session_id,
@@ -151,6 +155,7 @@ class Opening:
             tenant=principal.tenant,
             created_by=principal.key_id,
             record=record,
+            network=request.network,
             thread=request.thread,
             idle_timeout_s=self.sessions.timeout(request.idle_timeout_s, recipe.idle_timeout_s),
             lifetime_s=self.sessions.timeout(request.lifetime_s, recipe.lifetime_s),
@@ -231,25 +236,33 @@ class Opening:
 
     def _start(self, live_session: LiveSession, sandbox: Sandbox, recipe: Recipe) -> None:
         """Put the session into use. If its limits differ from the pool's, they are set before its
-        first call is let in.
+        first call is let in; the same goes for ports that a recreated session has forwarded.
         """
         live_session.sandbox, live_session.preparing = sandbox, None
         self.sessions.history.claimed(live_session)
+        self.networks.claimed(live_session, sandbox)
         limits, made_with = live_session.session.limits, recipe.environment.limits
-        if limits != made_with and self._sandboxes.can_update(recipe.environment, limits):
-            live_session.preparing = asyncio.create_task(self._set_limits(live_session, sandbox))
+        set_limits = limits != made_with and self._sandboxes.can_update(recipe.environment, limits)
+        if set_limits or self.networks.must_prepare(live_session):
+            live_session.preparing = asyncio.create_task(
+                self._prepare(live_session, sandbox, set_limits=set_limits)
+            )
         self.sessions.watch(live_session)
 
-    async def _set_limits(self, live_session: LiveSession, sandbox: Sandbox) -> None:
-        """Set the sandbox's limits while calls wait. If that fails, the sandbox is given up: it
-        must never run with other limits than its session's.
+    async def _prepare(self, live_session: LiveSession, sandbox: Sandbox, *, set_limits: bool) -> None:
+        """Set the sandbox's limits and open its forwarded ports while calls wait. If that fails, the
+        sandbox is given up: it must never run with other limits than its session's.
         """
+        step = "its limits could not be set"
         try:
-            await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
+            if set_limits:
+                await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
+            step = "its network could not be prepared"
+            await self.networks.prepare(live_session, sandbox)
         except Exception as error:
             why = error.message if isinstance(error, SandlotError) else repr(error)
-            log.exception("cannot set limits", session=live_session.session.id)
-            await self.sessions.record_loss(live_session, sandbox, f"its limits could not be set: {why}")
+            log.exception("cannot prepare a sandbox", session=live_session.session.id)
+            await self.sessions.record_loss(live_session, sandbox, f"{step}: {why}")
         # Not in a finally block: a cancelled task must leave ``preparing`` set, to keep calls out.
         if live_session.preparing is asyncio.current_task():  # not a later sandbox's task
             live_session.preparing = None

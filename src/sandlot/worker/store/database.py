@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from sandlot.domain.errors import Conflict, SandlotError
+from sandlot.domain.network.session_egress import Grant
+from sandlot.domain.network.status import Forward
 from sandlot.domain.recovery import Purpose, SandboxRecord
 from sandlot.domain.session import Session, SessionState
 from sandlot.worker.store.sqlite_file import SqliteFile
@@ -36,18 +38,29 @@ CREATE INDEX IF NOT EXISTS ended_sessions ON sessions (ended_at) WHERE ended_at 
 _OWNER = (
     "CREATE TABLE IF NOT EXISTS owner (only INTEGER PRIMARY KEY CHECK (only = 1), id TEXT NOT NULL) STRICT"
 )
-_MIGRATIONS = (_RECORDS,)
+# What was added to sessions' networks while they lived.
+_NETWORKS = "ALTER TABLE sessions ADD COLUMN network BLOB;"
+_MIGRATIONS = (_RECORDS, _NETWORKS)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session with data that only the worker needs: its variables and how it was requested."""
+    """A session with data that only the worker needs: its variables, how it was requested, and what was added
+    to its network.
+    """
 
     session: Session
     env: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
     request_digest: str = ""
+    grants: tuple[Grant, ...] = ()
+    forwards: tuple[Forward, ...] = ()
+
+
+class _Network(msgspec.Struct, frozen=True, omit_defaults=True):
+    grants: tuple[Grant, ...] = ()
+    forwards: tuple[Forward, ...] = ()
 
 
 def owner_of(path: Path) -> str | None:
@@ -84,9 +97,10 @@ class Store(SqliteFile):
                     msgspec.json.decode(env, type=dict[str, str]),
                     key,
                     digest or "",
+                    *_network_of(network),
                 )
-                for session, env, key, digest in self._rows(
-                    "SELECT session, env, idempotency_key, request_digest FROM sessions"
+                for session, env, key, digest, network in self._rows(
+                    "SELECT session, env, idempotency_key, request_digest, network FROM sessions"
                 )
             ]
         )
@@ -206,9 +220,9 @@ def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
     ended = session.state is SessionState.ENDED
     return (
         # Not OR REPLACE: that would silently delete another session of the same thread.
-        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
         "state = excluded.state, ended_at = excluded.ended_at, session = excluded.session, "
-        "env = excluded.env",
+        "env = excluded.env, network = excluded.network",
         (
             session.id,
             session.tenant,
@@ -220,5 +234,13 @@ def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
             msgspec.json.encode(session),
             # An ended session no longer needs its secrets.
             msgspec.json.encode({} if ended else dict(record.env)),
+            msgspec.json.encode(_Network(record.grants, record.forwards)),
         ),
     )
+
+
+def _network_of(stored: bytes | None) -> tuple[tuple[Grant, ...], tuple[Forward, ...]]:
+    if stored is None:
+        return (), ()
+    network = msgspec.json.decode(stored, type=_Network)
+    return network.grants, network.forwards

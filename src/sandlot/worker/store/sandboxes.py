@@ -12,8 +12,9 @@ from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment
 from sandlot.domain.errors import SandlotError, StorageProblem
 from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.network.variables import PROXY_PORT, local_address
 from sandlot.domain.recovery import Purpose, SandboxRecord, sweep
-from sandlot.providers.base import Provider, Sandbox, SandboxSpec
+from sandlot.providers.base import PortListener, Provider, Sandbox, SandboxSpec
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.store.database import Store
 
@@ -29,6 +30,7 @@ class Sandboxes:
         self._grace_s = orphan_grace_s
         self._making = asyncio.Semaphore(concurrency)
         self._known: dict[str, SandboxRecord] = {}
+        self._listeners: dict[str, PortListener] = {}  # of sandboxes that no session has yet
         self._pending_removals: set[str] = set()
         self._seen_unknown: frozenset[str] = frozenset()
 
@@ -58,11 +60,17 @@ class Sandboxes:
             reached(Step.SANDBOX_RECORDED)
             sandbox = await self._provider.create(SandboxSpec(id=record.id, environment=environment))
             reached(Step.SANDBOX_MADE)
+            # Now, so that a session that gets the sandbox does not wait for it.
+            self._listeners[record.id] = await sandbox.listen(local_address(PROXY_PORT))
             return sandbox
         except BaseException:
             # The engine may have made it all the same; then the sweep finds and removes it.
             self._pending_removals.add(record.id)
             raise
+
+    def take_listener(self, sandbox_id: str) -> PortListener:
+        """The listener for the proxy in a sandbox that this process has made. Whoever takes it serves it."""
+        return self._listeners.pop(sandbox_id)
 
     def mark_for_removal(self, sandbox_id: str) -> None:
         """Make sure that the sweep removes the sandbox if the caller does not."""
@@ -85,6 +93,7 @@ class Sandboxes:
         reached(Step.SANDBOX_REMOVED)
         self._pending_removals.discard(sandbox_id)
         self._known.pop(sandbox_id, None)
+        self._listeners.pop(sandbox_id, None)
         with contextlib.suppress(StorageProblem):  # then the next start removes it again
             await self._store.forget_sandbox(sandbox_id)
 

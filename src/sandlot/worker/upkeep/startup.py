@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import structlog
 
-from sandlot.domain.errors import NotFound, SandboxLost
+from sandlot.domain.errors import NotFound, SandboxLost, Unsupported
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, plan
 from sandlot.domain.session import SessionState
 from sandlot.domain.session_states import reset_idle_clock
@@ -84,8 +85,14 @@ async def _adopt(
             async with slots:
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
-                await sandbox.bind(env=live_session.record.env, max_execs=options.max_execs)
+                record = live_session.record
+                env = with_proxy(record.env, opening.networks.variables(record))
+                await sandbox.bind(env=env, max_execs=options.max_execs)
                 await opening.restore_limits(live_session, sandbox)
+                try:
+                    await opening.networks.adopted(live_session, sandbox)
+                except Unsupported:  # made by an older version; it never had a network
+                    log.warning("this sandbox's agent knows no listeners", session=live_session.session.id)
         except (SandboxLost, NotFound) as error:
             live_session.preparing = None
             await opening.sessions.record_loss(live_session, None, error.message)

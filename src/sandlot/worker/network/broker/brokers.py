@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,8 @@ from sandlot.domain.network.decisions import Allowed
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.session import Session
 from sandlot.worker.network.broker.broker import Broker
+from sandlot.worker.network.broker.trust import trust_bundle, trust_variables
+from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.secrets.vault import Vault
 
 if TYPE_CHECKING:
@@ -20,16 +23,22 @@ AUTHORITY_FOLDER: Final = "tls"
 
 
 class Brokers:
-    """``folder``: the worker's data folder. ``packages``: None for no package cache; this class opens and
-    closes it."""
+    """``folder``: the worker's data folder. ``packages``: None for no package cache. ``dialer``: the cache's.
+    This class opens and closes what it is given."""
 
     def __init__(
-        self, folder: Path, worker_id: str, vault: Vault, packages: PackageCache | None = None
+        self,
+        folder: Path,
+        worker_id: str,
+        vault: Vault,
+        packages: PackageCache | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
         self._folder = folder
         self._worker_id = worker_id
         self._vault = vault
         self._packages = packages
+        self._dialer = dialer
         self._authority: Authority | None = None
 
     async def open(self) -> None:
@@ -40,6 +49,8 @@ class Brokers:
     async def close(self) -> None:
         if self._packages is not None:
             await self._packages.close()
+        if self._dialer is not None:
+            self._dialer.close()
         await self._vault.close()
 
     def broker_of(self, session: Session, recipe: Recipe) -> Broker:
@@ -62,7 +73,12 @@ class Brokers:
                 found |= registry.variables
         for gateway in recipe.gateways:
             found |= gateway.variables
-        return found
+        return {**found, **trust_variables()} if recipe.inject else found
+
+    @cached_property
+    def trust_bundle(self) -> str:
+        """What the sandboxes of environments with injected secrets must trust."""
+        return trust_bundle(self.authority.pem)
 
     @property
     def authority(self) -> Authority:

@@ -8,6 +8,9 @@ from typing import Final
 
 from sandlot.domain.errors import EngineProblem
 
+# In a sandbox whose TLS the worker reads. Programs that change it there harm themselves alone.
+TRUST_PATH: Final = "/tmp/sandlot-ca.pem"  # noqa: S108  a file of the sandbox
+
 # Each names a file with all certificates to trust, for the programs beside it.
 TRUST_VARIABLES: Final = (
     "SSL_CERT_FILE",  # OpenSSL, Python's ssl, Go, uv, Ruby
@@ -33,6 +36,6 @@ def trust_bundle(authority_pem: str) -> str:
     )
 
 
-def trust_variables(path: str) -> dict[str, str]:
+def trust_variables(path: str = TRUST_PATH) -> dict[str, str]:
     """``path``: of the bundle in the sandbox."""
     return dict.fromkeys(TRUST_VARIABLES, path)

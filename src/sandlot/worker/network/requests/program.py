@@ -11,7 +11,7 @@ from sandlot.providers.base import ByteStream
 from sandlot.worker.network.options import ProxyOptions
 from sandlot.worker.network.streams import HostProblem, finish
 
-MAX_REASON_CHARS: Final = 200
+MAX_REASON_CHARS: Final = 400
 
 
 class Program:

@@ -1,0 +1,1 @@
+"""The fake's network: it decides as a worker does, and leads nowhere."""

@@ -1,0 +1,120 @@
+"""The network of one session: its policy, the proxy that carries it out, and the listeners inside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from sandlot.domain.errors import SandboxLost, SandlotError
+from sandlot.domain.network.decisions import Denied
+from sandlot.domain.network.session_egress import SessionEgress
+from sandlot.domain.network.status import Forward, NetworkStatus
+from sandlot.domain.network.variables import PROXY_PORT, local_address
+from sandlot.providers.base import PortListener, Sandbox
+from sandlot.worker.network.broker.broker import Broker
+from sandlot.worker.network.dialer import Dialer
+from sandlot.worker.network.exec_denials import ExecDenials
+from sandlot.worker.network.options import ProxyOptions
+from sandlot.worker.network.proxy import EgressProxy
+
+log = structlog.get_logger("sandlot.network")
+
+# Seconds before a listener that broke is opened again.
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 5.0
+
+Serve = Callable[[PortListener], Awaitable[None]]
+
+
+class SessionNetwork:
+    """``egress``: what the session may reach; set it anew when that changes, then call ``recheck``."""
+
+    def __init__(
+        self,
+        session_id: str,
+        egress: SessionEgress,
+        dialer: Dialer,
+        options: ProxyOptions,
+        report: Callable[[Denied], None],
+        clock: Callable[[], float] = time.time,
+        broker: Broker | None = None,
+    ) -> None:
+        self.egress = egress
+        self._session_id = session_id
+        self._clock = clock
+        self._proxy = EgressProxy(lambda: self.egress, dialer, options, report, clock, broker)
+        self.execs = ExecDenials(self._proxy.denied_since, clock)
+        self._listening: dict[int, asyncio.Task[None]] = {}
+
+    def status(self, forwards: tuple[Forward, ...]) -> NetworkStatus:
+        return NetworkStatus.of(
+            self.egress, forwards, self._proxy.traffic, self._proxy.denied_since(0), self._clock()
+        )
+
+    def begin(self, sandbox: Sandbox, listener: PortListener) -> None:
+        """Serve a sandbox that the session has got. ``listener``: the proxy's, open since it was made."""
+        self.execs.forget()
+        self._start(sandbox, PROXY_PORT, self._proxy.serve_listener, listener)
+
+    async def resume(self, sandbox: Sandbox) -> None:
+        """Serve the session's sandbox again, after a restart of the worker. Raises if that fails."""
+        await self._listen(sandbox, PROXY_PORT, self._proxy.serve_listener)
+
+    async def forward(self, sandbox: Sandbox, forward: Forward) -> None:
+        await self._listen(sandbox, forward.port, partial(self._proxy.serve_forward, target=forward.leads_to))
+
+    async def unforward(self, forward: Forward) -> None:
+        if (task := self._listening.pop(forward.port, None)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._proxy.end_connections_to(forward.leads_to)
+
+    def recheck(self) -> None:
+        """End the connections that are no longer allowed."""
+        self._proxy.recheck()
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """Stop listening and end all connections. Returns the tasks that end with it."""
+        tasks = [*self._listening.values(), *self._proxy.stop()]
+        for task in self._listening.values():
+            task.cancel()
+        self._listening.clear()
+        return tasks
+
+    async def _listen(self, sandbox: Sandbox, port: int, serve: Serve) -> None:
+        self._start(sandbox, port, serve, await sandbox.listen(local_address(port)))
+
+    def _start(self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener) -> None:
+        self._listening[port] = asyncio.create_task(
+            self._keep_listening(sandbox, port, serve, listener),
+            name=f"listen on {port} of {self._session_id}",
+        )
+
+    async def _keep_listening(
+        self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener
+    ) -> None:
+        """The port is opened again whenever it breaks, as at a redial."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                await serve(listener)
+            except SandboxLost:
+                return
+            except SandlotError as error:
+                log.info("listener broke", session=self._session_id, port=port, error=error.message)
+            while True:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                try:
+                    listener = await sandbox.listen(local_address(port))
+                except SandboxLost:
+                    return
+                except SandlotError:
+                    continue
+                pause_s = FIRST_PAUSE_S
+                break
