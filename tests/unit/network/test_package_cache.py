@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,44 @@ async def test_caps_hold_for_what_comes_from_the_disk(
             assert how(answers[0]) == b"hit"
             assert answers[-1].startswith(b"HTTP/1.1 403 ")
             assert b"caps: bytes" in answers[-1]
+
+
+async def test_requests_that_are_given_up_leave_no_file_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At whichever step: each of the waits in between is cut short once."""
+
+    def files_open() -> int:
+        return sum("packages/" in os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors())
+
+    async with caching(monkeypatch, tmp_path) as (rig, index):
+        assert index.host is not None
+        cache = _cache_of(rig)
+        registry = cache.registries["pypi"]
+        port = index.host.port
+        for path in ("/simple/a/", f"/files/index.test:{port}/f/a-1.whl"):
+            wanted = registry.wanted(path, "")
+            assert wanted is not None
+            for known in (False, True):
+                for steps in range(30):
+                    index.now += 3600 if path.startswith("/simple") else 0
+                    getting = asyncio.create_task(cache.get(registry, wanted))
+                    for _ in range(steps):
+                        await asyncio.sleep(0 if known else 0.001)
+                    if getting.done():
+                        getting.result().source.close()
+                        break
+                    getting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await getting
+            content = await cache.get(registry, wanted)
+            content.source.close()
+        await eventually(lambda: files_open() == _of_database())
+
+
+def _descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
+def _of_database() -> int:
+    return sum("packages.sqlite3" in os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors())

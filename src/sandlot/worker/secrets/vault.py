@@ -67,5 +67,6 @@ class Vault:
         secrets = await self._store.all()
         self._secrets = {secret.name: secret for secret in secrets}
         self.masked[:] = (*self._also, *(secret.value for secret in secrets))
-        log.info("secrets", names=sorted(self._secrets))
+        if secrets:
+            log.info("secrets", names=sorted(self._secrets))
         return version

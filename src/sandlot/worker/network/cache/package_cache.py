@@ -187,11 +187,7 @@ class PackageCache:
                     _check_status(answer, wanted)
                     if (answer.length or 0) > self._max_file_bytes:
                         raise too_large(self._max_file_bytes)
-                    try:
-                        path, file = await self._disk.run(self._store.new_file)
-                    except OSError as error:
-                        raise _cannot_write(error) from None
-                    download = Download(self._disk, path, file, answer, abandon)
+                    download = await self._new_download(answer, abandon)
                     begun.set_result(download)
                     await download.fill(self._max_file_bytes)
                 entry = Entry(download.sha256, download.written, download.type, "", self._clock())
@@ -210,10 +206,28 @@ class PackageCache:
             if problem is not error:
                 raise
 
+    async def _new_download(self, answer: Answer, abandon: Callable[[], object]) -> Download:
+        made: list[tuple[Path, int]] = []
+        try:
+            await self._disk.run(lambda: made.append(self._store.new_file()))
+        except OSError as error:
+            raise _cannot_write(error) from None
+        except asyncio.CancelledError:
+            for path, file in made:
+                os.close(file)
+                path.unlink()
+            raise
+        return Download(self._disk, *made[0], answer, abandon)
+
     # --- both ---------------------------------------------------------------------------------
 
     async def _kept(self, wanted: Wanted) -> tuple[Entry, Blob] | None:
-        found = await self._store.find(wanted.key)
+        finding = asyncio.create_task(self._store.find(wanted.key))
+        try:
+            found = await asyncio.shield(finding)
+        except asyncio.CancelledError:
+            finding.add_done_callback(_close_found)  # the file may be opened all the same
+            raise
         return None if found is None else (found[0], Blob(self._disk, found[1], found[0].size))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -249,6 +263,11 @@ def _check_status(answer: Answer, wanted: Wanted) -> None:
 
 def _page_content(entry: Entry, blob: Blob, how: How) -> Content:
     return Content(blob, entry.type, how, f'"{entry.sha256}"')
+
+
+def _close_found(finding: asyncio.Task[tuple[Entry, int] | None]) -> None:
+    if not finding.cancelled() and finding.exception() is None and (found := finding.result()) is not None:
+        os.close(found[1])
 
 
 def _close(known: tuple[Entry, Blob] | None) -> None:
