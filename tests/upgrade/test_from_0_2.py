@@ -19,6 +19,7 @@ from sandlot.domain.callers.limits import Allowance, CallerLimits, tenant_holder
 from sandlot.domain.errors import Busy, NotFound, SessionEnded, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.history.query import EventQuery
+from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.directory.contract import (
     LostPlace,
@@ -137,13 +138,13 @@ async def test_its_sessions_go_on(folder: Path, engine: Engine) -> None:
             assert (opened.session.id, opened.created) == (IDS[name], False)
         sandbox_id = KNOWN["thread"].sandbox_id
         assert sandbox_id is not None
-        assert engine.sandboxes[sandbox_id].env == {"TOKEN": "of the first", "EMPTY": ""}
+        assert engine.sandboxes[sandbox_id].env == with_proxy({"TOKEN": "of the first", "EMPTY": ""})
         result = await worker.execute(IDS["thread"], ExecRequest(command="echo after"))
         assert result.exit_code == 0
         recreated = await worker.recreate_session(IDS["lost"])
         assert (recreated.state, recreated.generation) == (SessionState.ACTIVE, 2)
         assert recreated.sandbox_id is not None
-        assert engine.sandboxes[recreated.sandbox_id].env == {"TOKEN": "of the lost"}
+        assert engine.sandboxes[recreated.sandbox_id].env == with_proxy({"TOKEN": "of the lost"})
         await worker.delete_session(IDS["limits"])
 
         async def kinds(name: str) -> list[str]:

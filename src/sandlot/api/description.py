@@ -27,7 +27,8 @@ _TAGS: dict[str, str] = {
 
         With `Accept: text/event-stream` the answer is server-sent events with JSON data. The events are
         `started` (`exec_id`, `pid`, `existing`), `output` (`channel`, `offset`, `text`), `exited` (`verdict`,
-        `exited`) and `error` (a problem). If the output's bytes are not valid UTF-8, `output` also has
+        `exited`) and `error` (a problem). Instead of `egress_denied`, `verdict` says `nonzero` here: look at
+        `denied` of `exited`. If the output's bytes are not valid UTF-8, `output` also has
         `base64`. To continue a broken stream, send the id of its last event as `Last-Event-ID`.
     """,
     "threads": """

@@ -13,7 +13,7 @@ from sandlot.domain.execution import (
     Verdict,
     verdict_of,
 )
-from sandlot.wire.exec_bodies import bytes_of, text_and_base64
+from sandlot.wire.exec_bodies import bytes_of, text_and_base64, verdict_for_sdk
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def event_body(exec_id: str, event: ExecEvent) -> tuple[str, EventBody]:
     if isinstance(event, Output):
         text, exact = text_and_base64(event.data)
         return "output", OutputBody(event.channel, event.offset, text, exact)
-    return "exited", ExitedBody(verdict_of(event), event)
+    return "exited", ExitedBody(verdict_for_sdk(verdict_of(event)), event)
 
 
 def event_of(body: EventBody) -> ExecEvent:

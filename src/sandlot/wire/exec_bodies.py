@@ -21,6 +21,7 @@ from sandlot.domain.execution import (
     OnLimit,
     PtySize,
     Verdict,
+    verdict_of,
 )
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
@@ -43,6 +44,11 @@ def bytes_of(text: str, exact: str | None) -> bytes:
         return base64.b64decode(exact, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest("not valid base64") from error
+
+
+def verdict_for_sdk(verdict: Verdict) -> Verdict:
+    """The verdict as SDKs and coordinators of version 0.2 know it. Later ones find out by what was denied."""
+    return Verdict.NONZERO if verdict is Verdict.EGRESS_DENIED else verdict
 
 
 # --- execs ------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ class ResultFacts:
             stdout=stdout,
             stderr=stderr,
             output=output,
-            verdict=self.verdict,
+            verdict=verdict_of(self.exited) if self.verdict is Verdict.NONZERO else self.verdict,
             exited=self.exited,
             gaps=self.gaps,
             session_id=self.session_id,

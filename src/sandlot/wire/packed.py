@@ -17,7 +17,7 @@ import msgspec
 
 from sandlot.domain.execution import ExecResult
 from sandlot.domain.service import Access, ExecStatus, Opened, ThreadRun
-from sandlot.wire.exec_bodies import ExecStatusBody, ResultBody, ResultFacts, ThreadRunBody
+from sandlot.wire.exec_bodies import ExecStatusBody, ResultBody, ResultFacts, ThreadRunBody, verdict_for_sdk
 from sandlot.wire.http_bodies import SessionBody
 
 PACKED: Final = "application/vnd.msgpack"
@@ -33,7 +33,8 @@ class PackedResult(ResultFacts):
 
     @classmethod
     def of(cls, result: ExecResult) -> PackedResult:
-        return cls(**cls.members(result), stdout=result.stdout, stderr=result.stderr, output=result.output)
+        facts = {**cls.members(result), "verdict": verdict_for_sdk(result.verdict)}
+        return cls(**facts, stdout=result.stdout, stderr=result.stderr, output=result.output)
 
     def to_domain(self) -> ExecResult:
         return self.with_output(self.stdout, self.stderr, self.output)

@@ -174,7 +174,7 @@ class ScriptedSandbox:
         self.bind_error: SandlotError | None = None
         self.files = ScriptedFiles(self)
         self.listeners: dict[str, list[ScriptedListener]] = {}  # by address, oldest first
-        self.listen_error: SandlotError | None = None
+        self.listen_error = engine.listen_error
         self.awake = asyncio.Event()  # cleared, it does nothing and answers nobody, as a paused container
         self.awake.set()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -279,6 +279,7 @@ class Engine:
         self.creating, self.destroying, self.updating, self.adopting, self.listing = (
             Switch() for _ in range(5)
         )
+        self.listen_error: SandlotError | None = None  # of sandboxes that are made from now on
         self.binding, self.asking = Switch(), Switch()  # the agents' own calls
 
     def provider(self) -> ScriptedProvider:

@@ -14,7 +14,8 @@ from tests.unit.network.rig import LOOPBACK, OK, answering, echo, outside, resol
 from tests.unit.worker.conftest import OwnWorker, Scene
 from tests.unit.worker.scripted import ScriptedSandbox
 
-from sandlot.domain.errors import InvalidRequest, SandboxLost, Unsupported
+from sandlot.domain.capacity.pool import PoolPolicy
+from sandlot.domain.errors import InvalidRequest, SandboxLost, Unavailable, Unsupported
 from sandlot.domain.execution import ExecRequest, Verdict
 from sandlot.domain.network.policy import parse_policy
 from sandlot.domain.network.status import Forward, NetworkChange
@@ -229,3 +230,21 @@ async def test_an_older_agent_is_adopted_without_a_network(scene: Scene) -> None
     sandbox.listen_error = Unsupported("unknown operation")
     worker = await scene.restart(worker)
     assert (await worker.execute(session_id, ExecRequest(command="x"))).output == b"x"
+
+
+async def test_a_sandbox_that_cannot_listen_is_given_to_nobody(scene: Scene) -> None:
+    worker = await scene.start(queue_timeout_s=0.5)
+    scene.engine.listen_error = InvalidRequest("The address is in use.")
+    with pytest.raises(Unavailable, match="The address is in use"):
+        await session_of(scene, worker, ["a.test"])
+    assert (await worker.list_sessions()).sessions == ()
+
+
+async def test_no_policy_comes_from_the_pool(scene: Scene) -> None:
+    """Sandboxes are claimed in turn, with a policy and without."""
+    worker = await scene.start(pool=PoolPolicy(size=2, min=2, max=2))
+    for network, answer in ((["a.test"], b"502"), (None, b"403"), (["a.test"], b"502"), (None, b"403")):
+        session_id, sandbox = await session_of(scene, worker, network)
+        assert answer in (await ask(sandbox, "http://a.test")).split(b"\r\n")[0]  # 502: it does not resolve
+        if network is None:
+            assert (await worker.get_network(session_id)).policy == parse_policy("none")

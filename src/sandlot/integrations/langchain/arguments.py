@@ -17,7 +17,7 @@ Run a bash command in this conversation's sandbox, an isolated Linux computer th
   It starts in /workspace.
 - stdin is empty and there is no terminal, so nothing interactive works: pass options, pipe input in, or
   write a script.
-- There is no network and no root.
+- There is no root, and no network except for allowed hosts. A note says what was denied.
 - Output comes back merged, with the exit code if it is not 0. Long output is shortened to
   its head and tail; the result names a file under {OUTPUT_FOLDER} with all of it.
 - After timeout_s seconds, the command and everything it started are killed. You get the output so far.

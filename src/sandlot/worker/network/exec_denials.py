@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from sandlot.domain.execution import Exited
 from sandlot.domain.network.decisions import Denied
@@ -12,6 +12,8 @@ from sandlot.domain.network.decisions import Denied
 # Of one session. A command that ended long ago is rarely asked for, and then without its denials.
 MAX_REMEMBERED: Final = 1000
 MAX_LISTED: Final = 20  # of one command; the latest
+
+T = TypeVar("T")
 
 
 class ExecDenials:
@@ -45,7 +47,7 @@ class ExecDenials:
         self._ended.clear()
 
 
-def _remember(entries: dict[str, float] | dict[str, tuple[Denied, ...]], exec_id: str, value: object) -> None:
-    entries[exec_id] = value  # type: ignore[assignment]
+def _remember(entries: dict[str, T], exec_id: str, value: T) -> None:
+    entries[exec_id] = value
     if len(entries) > MAX_REMEMBERED:
         del entries[next(iter(entries))]

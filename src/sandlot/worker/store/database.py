@@ -38,9 +38,10 @@ CREATE INDEX IF NOT EXISTS ended_sessions ON sessions (ended_at) WHERE ended_at 
 _OWNER = (
     "CREATE TABLE IF NOT EXISTS owner (only INTEGER PRIMARY KEY CHECK (only = 1), id TEXT NOT NULL) STRICT"
 )
-# What was added to sessions' networks while they lived.
-_NETWORKS = "ALTER TABLE sessions ADD COLUMN network BLOB;"
-_MIGRATIONS = (_RECORDS, _NETWORKS)
+# What was added to sessions' networks while they lived. A table of its own, so that version 0.2 can still use
+# the file.
+_NETWORKS = "CREATE TABLE IF NOT EXISTS networks (session TEXT PRIMARY KEY, network BLOB NOT NULL) STRICT"
+_MIGRATIONS = (_RECORDS,)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
@@ -100,7 +101,8 @@ class Store(SqliteFile):
                     *_network_of(network),
                 )
                 for session, env, key, digest, network in self._rows(
-                    "SELECT session, env, idempotency_key, request_digest, network FROM sessions"
+                    "SELECT sessions.session, env, idempotency_key, request_digest, network FROM sessions "
+                    "LEFT JOIN networks ON networks.session = sessions.id"
                 )
             ]
         )
@@ -125,7 +127,10 @@ class Store(SqliteFile):
         await self._write([("DELETE FROM sandboxes WHERE id = ?", (sandbox_id,))])
 
     async def claim(self, record: SessionRecord, sandbox: SandboxRecord) -> None:
-        """Record that the sandbox belongs to the session. Both records are written, or neither."""
+        """Record that the sandbox belongs to the session. Both records are written, or neither.
+
+        A new sandbox changes nothing of what was added to the session's network.
+        """
         await self._write([_sandbox_row(sandbox), _session_row(record)])
 
     async def save(self, records: Iterable[SessionRecord], removing: SandboxRecord | None = None) -> None:
@@ -133,7 +138,7 @@ class Store(SqliteFile):
         result.
         """
         records = list(records)
-        statements = [_session_row(record) for record in records]
+        statements = [row for record in records for row in _session_rows(record)]
         self._scrubbed &= all(record.session.state is not SessionState.ENDED for record in records)
         if removing is not None:
             statements.append(_sandbox_row(removing))
@@ -152,7 +157,8 @@ class Store(SqliteFile):
         """Delete a session that is not ours, and record the sandbox that must be removed."""
         self._scrubbed = False
         statements: list[tuple[str, tuple[object, ...]]] = [
-            ("DELETE FROM sessions WHERE id = ?", (session_id,))
+            ("DELETE FROM sessions WHERE id = ?", (session_id,)),
+            ("DELETE FROM networks WHERE session = ?", (session_id,)),
         ]
         if removing is not None:
             statements.append(_sandbox_row(removing))
@@ -183,6 +189,7 @@ class Store(SqliteFile):
         sandboxes, report them as lost, and leave them running forever.
         """
         database.execute(_OWNER)  # the first files of version 1 do not have it
+        database.execute(_NETWORKS)
         known = database.execute("SELECT id FROM owner").fetchone()
         if known == (self._owner,):
             return
@@ -215,14 +222,25 @@ def _sandbox_row(record: SandboxRecord) -> tuple[str, tuple[object, ...]]:
     )
 
 
+def _session_rows(record: SessionRecord) -> list[tuple[str, tuple[object, ...]]]:
+    """Most sessions have nothing in the second table."""
+    session_id = record.session.id
+    if record.session.state is SessionState.ENDED or not (record.grants or record.forwards):
+        network: tuple[str, tuple[object, ...]] = ("DELETE FROM networks WHERE session = ?", (session_id,))
+    else:
+        encoded = msgspec.json.encode(_Network(record.grants, record.forwards))
+        network = ("INSERT OR REPLACE INTO networks VALUES (?, ?)", (session_id, encoded))
+    return [_session_row(record), network]
+
+
 def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
     session = record.session
     ended = session.state is SessionState.ENDED
     return (
         # Not OR REPLACE: that would silently delete another session of the same thread.
-        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
         "state = excluded.state, ended_at = excluded.ended_at, session = excluded.session, "
-        "env = excluded.env, network = excluded.network",
+        "env = excluded.env",
         (
             session.id,
             session.tenant,
@@ -234,7 +252,6 @@ def _session_row(record: SessionRecord) -> tuple[str, tuple[object, ...]]:
             msgspec.json.encode(session),
             # An ended session no longer needs its secrets.
             msgspec.json.encode({} if ended else dict(record.env)),
-            msgspec.json.encode(_Network(record.grants, record.forwards)),
         ),
     )
 
