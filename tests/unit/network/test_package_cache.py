@@ -129,7 +129,7 @@ async def test_one_download_for_many(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 async def test_a_download_that_nobody_wants_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async with caching(monkeypatch, tmp_path) as (rig, index):
+    async with caching(monkeypatch, tmp_path, linger_s=0.1) as (rig, index):
         index.piece, index.pause_s = 1000, 0.1
         reader, writer = await rig.connect()
         writer.write(f"GET {files(index)}/f/a-1.whl HTTP/1.1\r\nHost: gateway.sandlot\r\n\r\n".encode())
@@ -142,6 +142,20 @@ async def test_a_download_that_nobody_wants_any_more(monkeypatch: pytest.MonkeyP
         index.piece, index.pause_s = 1_000_000, 0.0
         assert body(await rig.get(f"{files(index)}/f/a-1.whl")) == WHEEL
         assert index.paths() == ["/f/a-1.whl"] * 2
+
+
+async def test_a_reader_that_comes_back_finds_its_download(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """uv asks for the head of a wheel first."""
+    async with caching(monkeypatch, tmp_path) as (rig, index):
+        index.go_on.clear()
+        get = f"GET {files(index)}/f/a-1.whl HTTP/1.1\r\nHost: gateway.sandlot\r\n\r\n".encode()
+        assert (await rig.exchange(get.replace(b"GET", b"HEAD", 1))).startswith(b"HTTP/1.1 200 ")
+        getting = asyncio.create_task(rig.exchange(get))
+        index.go_on.set()
+        assert body(await getting) == WHEEL
+        assert index.paths() == ["/f/a-1.whl"]
 
 
 async def test_a_download_that_breaks_off_is_not_kept(

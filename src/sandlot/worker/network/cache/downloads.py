@@ -57,11 +57,18 @@ class Blob:
 class Download:
     """A file that grows. Its readers can read on after it was moved or deleted.
 
-    ``abandon``: called when the last reader leaves before the end.
+    ``abandon``: called if there is no reader for ``linger_s`` seconds. Some tools look at the beginning of a
+    file, leave, and come back.
     """
 
     def __init__(
-        self, disk: Disk, path: Path, file: int, answer: Answer, abandon: Callable[[], object]
+        self,
+        disk: Disk,
+        path: Path,
+        file: int,
+        answer: Answer,
+        abandon: Callable[[], object],
+        linger_s: float,
     ) -> None:
         self.path = path
         self.length = answer.length
@@ -72,6 +79,7 @@ class Download:
         self._file = file
         self._answer = answer
         self._abandon = abandon
+        self._linger_s = linger_s
         self._digest = hashlib.sha256()
         self._readers = 0
         self._ended = False
@@ -124,8 +132,12 @@ class Download:
     def left(self) -> None:
         self._readers -= 1
         if not self._readers and not self._ended:
-            self._abandon()
+            asyncio.get_running_loop().call_later(self._linger_s, self._abandon_unused)
         self._close_unused()
+
+    def _abandon_unused(self) -> None:
+        if not self._readers and not self._ended:
+            self._abandon()
 
     async def _write(self, pieces: list[bytes], size: int) -> None:
         def work() -> None:

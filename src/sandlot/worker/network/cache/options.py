@@ -23,5 +23,7 @@ class CacheOptions:
     total_s: float = 3600.0
     # How many files the worker asks for at once.
     at_once: int = 32
+    # Seconds that a download goes on although nobody reads it any more.
+    linger_s: float = 5.0
     # Redirects that are followed for one file.
     max_redirects: int = 3

@@ -217,7 +217,7 @@ class PackageCache:
                 os.close(file)
                 path.unlink()
             raise
-        return Download(self._disk, *made[0], answer, abandon)
+        return Download(self._disk, *made[0], answer, abandon, self._options.linger_s)
 
     # --- both ---------------------------------------------------------------------------------
 
