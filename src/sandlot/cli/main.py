@@ -22,7 +22,7 @@ from sandlot.cli import (
 )
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
-from sandlot.cli.operators import fleet, keys, members, tenants, webhooks
+from sandlot.cli.operators import fleet, keys, members, secrets, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
 from sandlot.domain import errors
@@ -120,6 +120,7 @@ for name, group in (
     ("keys", keys.app),
     ("tenants", tenants.app),
     ("webhooks", webhooks.app),
+    ("secrets", secrets.app),
     ("files", files.app),
     ("env", catalogue.env_app),
     ("registry", catalogue.registry_app),

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from sandlot.config.data_folder import default_data_dir
-from sandlot.config.egress_settings import EgressSettings
+from sandlot.config.package_settings import PackageSettings
 from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.config.variable_names import PREFIX
 from sandlot.domain.capacity.pool import (
@@ -34,7 +34,7 @@ MIN_KEY_CHARACTERS = 16
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
-class ServerSettings(EgressSettings):
+class ServerSettings(PackageSettings):
     # Whether an address other than loopback needs an API key. A fleet's workers use signed tokens.
     needs_key: ClassVar[bool] = True
 

@@ -11,6 +11,7 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.secrets.gateways import Gateway
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 from sandlot.domain.text.suggestions import closest_match
 
@@ -40,7 +41,8 @@ class Recipe:
 
     A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
     environment's own limits. ``policy``: what commands must pass before they run. ``record``: whether all
-    its sessions are recorded. ``network``: what its sandboxes may connect to.
+    its sessions are recorded. ``network``: what its sandboxes may connect to. ``gateways``: upstreams to
+    which the worker adds secrets. ``inject``: secrets that it adds by reading TLS.
     """
 
     environment: Environment
@@ -53,6 +55,8 @@ class Recipe:
     policy: CommandPolicy | None = None
     record: bool = False
     network: EgressPolicy = field(default_factory=EgressPolicy)
+    gateways: tuple[Gateway, ...] = ()
+    inject: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

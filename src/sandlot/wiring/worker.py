@@ -7,7 +7,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_p
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
+from sandlot.wiring.brokers import build_brokers, build_vault
 from sandlot.wiring.machine import this_machine
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
@@ -62,6 +63,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
     data_dir = settings.data_dir.absolute()
     engine = Engine(settings.docker_host)
     users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
+    vault = build_vault(settings)
     return {
         "provider": DockerProvider(
             owner=settings.worker_id, data_dir=provider_dir(data_dir), engine=engine, users=users
@@ -70,7 +72,8 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
         "tenant_policies": TenantPolicies(dict(registry.policies), policy_of),
-        "options": worker_options(settings, await _engine_folder(engine)),
+        "options": worker_options(settings, await _engine_folder(engine), vault.masked),
+        "brokers": build_brokers(settings, vault),
     }
 
 
@@ -107,7 +110,10 @@ async def _engine_folder(engine: Engine) -> Path | None:
     return Path(root) if root else None
 
 
-def worker_options(settings: ServerSettings, engine_folder: Path | None = None) -> WorkerOptions:
+def worker_options(
+    settings: ServerSettings, engine_folder: Path | None = None, masked: Collection[str] = ()
+) -> WorkerOptions:
+    """``masked``: values that no history and no recording shows."""
     return WorkerOptions(
         worker_id=settings.worker_id,
         create_concurrency=settings.create_concurrency,
@@ -124,15 +130,15 @@ def worker_options(settings: ServerSettings, engine_folder: Path | None = None) 
         allow_never=settings.allow_never,
         orphan_grace_s=settings.orphan_grace_s,
         drain_timeout_s=settings.drain_timeout_s,
-        history=history_options(settings),
-        recordings=recording_options(settings),
+        history=history_options(settings, masked),
+        recordings=recording_options(settings, masked),
         network=NetworkOptions(
             ceiling=settings.egress_ceiling_policy, proxy=ProxyOptions(allowed=settings.egress_networks)
         ),
     )
 
 
-def history_options(settings: ServerSettings) -> HistoryOptions:
+def history_options(settings: ServerSettings, masked: Collection[str] = ()) -> HistoryOptions:
     return HistoryOptions(
         enabled=settings.history,
         max_age_s=settings.history_max_age_s,
@@ -141,16 +147,16 @@ def history_options(settings: ServerSettings) -> HistoryOptions:
         export=settings.history_export,
         export_max_bytes=settings.history_export_max_bytes,
         export_files=settings.history_export_files,
-        secrets=() if settings.key is None else (settings.key,),
+        secrets=masked,
     )
 
 
-def recording_options(settings: ServerSettings) -> RecordingOptions:
+def recording_options(settings: ServerSettings, masked: Collection[str] = ()) -> RecordingOptions:
     return RecordingOptions(
         enabled=settings.recordings,
         max_session_bytes=settings.recordings_max_session_bytes,
         max_bytes=settings.recordings_max_bytes,
         max_age_s=settings.recordings_max_age_s,
         commands=settings.history_commands,
-        secrets=() if settings.key is None else (settings.key,),
+        secrets=masked,
     )

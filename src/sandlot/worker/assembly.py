@@ -16,6 +16,7 @@ from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
+from sandlot.worker.network.broker.brokers import Brokers
 from sandlot.worker.network.networks import Networks
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.environments import Environments
@@ -69,8 +70,9 @@ def assemble(
     slots: ExecSlots,
     webhooks: WebhookOptions | None,
     tenant_policies: TenantPolicies,
+    brokers: Brokers | None = None,
 ) -> WorkerParts:
-    """``webhooks``: None for a worker that sends none."""
+    """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets."""
     store = Store(database, options.worker_id)
     sandboxes = Sandboxes(
         provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
@@ -100,11 +102,13 @@ def assemble(
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
-    networks = Networks(options.network, recipes, history.recorder, store, sandboxes, transitions)
+    networks = Networks(options.network, recipes, history.recorder, store, sandboxes, transitions, brokers)
     quotas = Quotas(sessions.table, allowances)
     opening = Opening(
         sessions,
-        provisioning=Provisioning(store, sandboxes, pools, one_off, options, removals, transitions),
+        provisioning=Provisioning(
+            store, sandboxes, pools, one_off, options, removals, transitions, networks.variables
+        ),
         transitions=transitions,
         sandboxes=sandboxes,
         recipes=environments.recipes,

@@ -24,6 +24,7 @@ from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.domain.session_states import no_session_error
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
+from sandlot.worker.network.broker.brokers import Brokers
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar, Unregistered
 from sandlot.worker.service import WorkerService
@@ -59,6 +60,7 @@ class WorkerHost:
         slots: ExecSlots | None = None,
         webhooks: WebhookOptions | None = None,
         tenant_policies: TenantPolicies | None = None,
+        brokers: Brokers | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
@@ -76,6 +78,7 @@ class WorkerHost:
             slots,
             webhooks,
             self._tenant_policies,
+            brokers,
         )
         self._status = WorkerStatus(parts, self._options, registrar)
         self._store = parts.store
@@ -119,6 +122,7 @@ class WorkerHost:
         await self._provider.open()
         await self._store.open()
         await self._parts.history.open()
+        await self._parts.networks.open()
         if self._parts.webhooks is not None:
             await self._parts.webhooks.open()
         await self._disk.check()
@@ -174,7 +178,7 @@ class WorkerHost:
             if webhooks is not None:
                 steps.push_async_callback(webhooks.stop)
             steps.push_async_callback(self._provider.close)
-            steps.callback(self._parts.networks.close)
+            steps.push_async_callback(self._parts.networks.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)
             steps.push_async_callback(self._environments.close)

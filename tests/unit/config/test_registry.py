@@ -160,6 +160,28 @@ def test_an_environment_may_record_its_sessions(tmp_path: Path, given: str, reco
     assert shown["mine"] is record
 
 
+def test_gateways_and_injected_secrets_of_an_environment(tmp_path: Path) -> None:
+    head = "name: mine\ndescription: b\nimage: c\n"
+    gateways = (
+        "gateways:\n  openai:\n    upstream: https://api.openai.com\n    secret: openai\n"
+        '    env: {OPENAI_BASE_URL: "{gateway}/v1"}\n'
+    )
+    declare(tmp_path, "environments", head + gateways + "inject: [github]\n")
+    recipe = load_registry(tmp_path, defaults=RecipeDefaults()).recipes["mine"]
+    [gateway] = recipe.gateways
+    assert (gateway.secret, str(gateway.upstream)) == ("openai", "https://api.openai.com")
+    assert gateway.variables == {"OPENAI_BASE_URL": "http://gateway.sandlot/openai/v1"}
+    assert recipe.inject == ("github",)
+    for wrong, message in (
+        (gateways.replace("secret:", "secrets:"), "gateways.openai"),
+        (gateways.replace("https", "http"), "over https only"),
+        (gateways.replace("openai:", "pypi:"), "package cache"),
+        ("inject: [Github]", "inject.0"),
+    ):
+        declare(tmp_path, "environments", head + wrong)
+        assert message in complaint(tmp_path)
+
+
 def test_an_environment_names_a_policy(tmp_path: Path) -> None:
     declare(tmp_path, "environments", ENVIRONMENT.format(policy="strict"))
     declare(

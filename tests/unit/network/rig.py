@@ -21,10 +21,14 @@ from sandlot.domain.network.addresses import parse_networks
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.policy import parse_policy
 from sandlot.domain.network.session_egress import SessionEgress
+from sandlot.domain.secrets.secret import Secret
+from sandlot.worker.network.broker.broker import Broker
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.options import ProxyOptions
 from sandlot.worker.network.proxy import EgressProxy
 from sandlot.worker.network.streams import HostStream
+from sandlot.worker.secrets.store import SecretStore
+from sandlot.worker.secrets.vault import Vault
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 SECONDS = 20.0  # tells slow from never
@@ -163,13 +167,40 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def proxying(policy: Any, worker: Rig | None = None, **options: Any) -> AsyncIterator[Rig]:
-    """``worker``: another session of the same worker."""
+async def brokering(folder: Path, secrets: Sequence[Secret], **declared: Any) -> AsyncIterator[Broker]:
+    """The secrets of a worker, for a session of the tenant ``default`` in the environment ``base``."""
+    store = SecretStore(folder)
+    await store.open()
+    for secret in secrets:
+        await store.set(secret)
+    await store.close()
+    vault = Vault(folder)
+    await vault.open()
+    try:
+        yield Broker(vault, "default", "base", **declared)
+    finally:
+        await vault.close()
+
+
+@contextlib.asynccontextmanager
+async def proxying(
+    policy: Any,
+    worker: Rig | None = None,
+    broker: Broker | None = None,
+    trust: ssl.SSLContext | None = None,
+    **options: Any,
+) -> AsyncIterator[Rig]:
+    """``worker``: another session of the same worker. ``trust``: which upstreams the worker trusts."""
     chosen = ProxyOptions(**{"allowed": LOOPBACK, **options})
-    dialer = Dialer(chosen) if worker is None else worker.dialer
+    dialer = Dialer(chosen, trust) if worker is None else worker.dialer
     rig: Rig
     proxy = EgressProxy(
-        lambda: rig.egress, dialer, chosen, lambda denied: rig.reported.append(denied), lambda: rig.now
+        lambda: rig.egress,
+        dialer,
+        chosen,
+        lambda denied: rig.reported.append(denied),
+        lambda: rig.now,
+        broker,
     )
     rig = Rig(proxy, dialer, SessionEgress(parse_policy(policy)))
     tasks: set[asyncio.Task[None]] = set()

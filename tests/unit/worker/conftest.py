@@ -19,6 +19,7 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue
+from sandlot.worker.network.broker.brokers import Brokers
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.upkeep import reaper, startup
@@ -56,6 +57,7 @@ class Scene:
         allowances: AllowancesOf = no_allowances,
         webhooks: WebhookOptions | None = None,
         tenant_policies: TenantPolicies | None = None,
+        brokers: Brokers | None = None,
         **options: Any,
     ) -> OwnWorker:
         made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
@@ -69,6 +71,7 @@ class Scene:
             allowances=allowances,
             webhooks=webhooks,
             tenant_policies=tenant_policies,
+            brokers=brokers,
         )
         self.lives.append(worker)
         return worker

@@ -114,6 +114,11 @@ class ScriptedExecution:
 class ScriptedFiles:
     def __init__(self, sandbox: ScriptedSandbox) -> None:
         self._sandbox = sandbox
+        self.written: dict[str, bytes] = {}
+
+    async def write(self, path: str, content: bytes) -> None:
+        await self._sandbox.unless_lost(asyncio.sleep(0))
+        self.written[path] = content
 
     async def read_bytes(self, path: str, *, max_bytes: int = 0) -> bytes:
         await self._sandbox.unless_lost(asyncio.sleep(0))

@@ -16,6 +16,7 @@ from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import NONE, parse_policy
 from sandlot.domain.policy.policy import CommandPolicy
+from sandlot.domain.secrets.gateways import parse_gateways, parse_inject
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     DEFAULT_IDLE_TIMEOUT_S,
@@ -66,6 +67,8 @@ def recipe_of(
         policy=policies[document["policy"]] if "policy" in document else None,
         record=document.get("record", False),
         network=parse_policy(document.get("network", NONE)),
+        gateways=parse_gateways(document.get("gateways", {})),
+        inject=parse_inject(document.get("inject", ())),
     )
 
 

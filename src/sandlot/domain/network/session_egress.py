@@ -71,11 +71,17 @@ class SessionEgress:
         granted = (grant.entry for grant in self.grants if grant.holds(now))
         return tuple(dict.fromkeys((*self._asked.allow, *granted)))
 
-    def decide(self, host: Host, port: int, now: float) -> Decision:
-        target = Target(host, port)
+    def denial_of(self, target: Target) -> Denied | None:
+        """The denial if a rule denies the target, whatever else allows it."""
         for policy in self._denying:
             if (denial := policy.denial_of(target)) is not None:
                 return denial
+        return None
+
+    def decide(self, host: Host, port: int, now: float) -> Decision:
+        target = Target(host, port)
+        if (denial := self.denial_of(target)) is not None:
+            return denial
         granted = (rule for grant in self.grants if grant.holds(now) for rule in grant.rules)
         rules = (*self._asked.allow_rules, *granted)
         allowed = permission_by(rules, target)

@@ -36,8 +36,10 @@ PROXY_VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
-def with_proxy(env: Mapping[str, str]) -> dict[str, str]:
-    """A session's variables with those of the proxy. The session's own win: nothing else leads outside, so
-    a session that sets them reaches less, never more."""
-    return {**PROXY_VARIABLES, **env}
+
+def with_proxy(env: Mapping[str, str], more: Mapping[str, str] = NO_VARIABLES) -> dict[str, str]:
+    """A session's variables with those of the proxy and, in ``more``, of what it reaches by it. The session's
+    own win: nothing else leads outside, so a session that sets them reaches less, never more."""
+    return {**PROXY_VARIABLES, **more, **env}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
+from functools import cached_property
 from ipaddress import ip_address
 
 from sandlot.domain.network.addresses import Address, Networks, is_public
@@ -24,25 +26,40 @@ class EgressDenied(Exception):
 
 
 class Dialer:
-    """One for all sessions of a worker."""
+    """One for all sessions of a worker.
 
-    def __init__(self, options: ProxyOptions) -> None:
+    ``trust``: which certificates hosts may show where the worker itself speaks TLS; those that the system
+    trusts unless stated.
+    """
+
+    def __init__(self, options: ProxyOptions, trust: ssl.SSLContext | None = None) -> None:
         self._allowed = options.allowed
+        self._trust = trust
         self._connect_s = options.connect_s
         self._names = Names(options.resolving_in_all, "egress")
 
     def close(self) -> None:
         self._names.close()
 
-    async def connect(self, target: Target, denial_of: DenialOf, resolving: asyncio.Semaphore) -> HostStream:
-        """``resolving``: bounds the names that one session resolves at once.
+    async def connect(
+        self,
+        target: Target,
+        denial_of: DenialOf,
+        resolving: asyncio.Semaphore,
+        *,
+        tls: bool = False,
+        declared: bool = False,
+    ) -> HostStream:
+        """``resolving``: bounds the names that one session resolves at once. ``tls``: whether the worker
+        speaks TLS with the host. ``declared``: whether the operator named this host as an upstream; it may
+        then have a private address.
 
         Raises ``EgressDenied``, ``TimeoutError``, or ``OSError`` if the host cannot be reached.
         """
 
         def check(text: str) -> None:
             address = ip_address(text)
-            if not _reachable(address, self._allowed):
+            if not declared and not _reachable(address, self._allowed):
                 raise EgressDenied(_not_public(target))
             if (denied := denial_of(target, address)) is not None:
                 raise EgressDenied(denied)
@@ -53,7 +70,18 @@ class Dialer:
             else:
                 check(target.host.text)
                 addresses = [target.host.text]
-            return await connect_to_one(addresses, lambda each: HostStream.connect(each, target.port))
+            return await connect_to_one(
+                addresses,
+                lambda each: HostStream.connect(
+                    each, target.port, self._tls if tls else None, target.host.text if tls else None
+                ),
+            )
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context() if self._trust is None else self._trust
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
 
 def _reachable(address: Address, allowed: Networks) -> bool:

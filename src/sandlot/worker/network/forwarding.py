@@ -11,7 +11,7 @@ from sandlot.worker.network.dialer import EgressDenied
 from sandlot.worker.network.gate import Gate, bytes_used_up
 from sandlot.worker.network.meter import BytesUsedUp
 from sandlot.worker.network.options import ProxyOptions
-from sandlot.worker.network.streams import BROKEN
+from sandlot.worker.network.streams import BROKEN, HostProblem
 from sandlot.worker.network.tunnel import TunnelDenied, read_opening, relay
 
 
@@ -37,7 +37,7 @@ class ForwardedConnection:
             self._gate.record(error.denied)
         except BytesUsedUp:
             self._gate.record(bytes_used_up(self._leads_to))
-        except (TimeoutError, *BROKEN):
+        except (TimeoutError, HostProblem, *BROKEN):
             pass  # the program sees a closed connection
         finally:
             self._stream.abort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sandlot.domain.network.decisions import Allowed, Denied
 from sandlot.domain.network.denials import DenialLog
@@ -11,8 +11,9 @@ from sandlot.domain.network.hosts import Target
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.worker.network.dialer import Dialer, EgressDenied
 from sandlot.worker.network.meter import BytesUsedUp, Meter
+from sandlot.worker.network.names import reason_of
 from sandlot.worker.network.options import ProxyOptions
-from sandlot.worker.network.streams import HostStream
+from sandlot.worker.network.streams import HostProblem, HostStream
 
 
 class Gate:
@@ -43,22 +44,48 @@ class Gate:
         decision = self._egress().decide(target.host, target.port, self._clock())
         if isinstance(decision, Denied):
             raise EgressDenied(decision)
-        try:
-            self.meter.check_bytes()
-        except BytesUsedUp:
-            raise EgressDenied(bytes_used_up(target)) from None
+        self._check_bytes(target)
         return decision
 
-    async def connect(self, target: Target) -> HostStream:
-        """Raises what ``Dialer.connect`` raises. Call ``decide`` first."""
-        host = await self._dialer.connect(target, self._egress().denial_of_address, self._resolving)
+    def decide_declared(self, target: Target) -> None:
+        """For an upstream that the operator named: no rule needs to allow it, and one that denies it wins."""
+        if (denied := self._egress().denial_of(target)) is not None:
+            raise EgressDenied(denied)
+        self._check_bytes(target)
+
+    async def connect(self, target: Target, *, tls: bool = False, declared: bool = False) -> HostStream:
+        """See ``Dialer.connect``. Call ``decide`` or ``decide_declared`` first.
+
+        Raises ``EgressDenied``, or ``HostProblem`` if the host cannot be reached.
+        """
+        try:
+            host = await self._dialer.connect(
+                target, self._egress().denial_of_address, self._resolving, tls=tls, declared=declared
+            )
+        except TimeoutError:
+            raise HostProblem(504, f"{target} did not answer in time.") from None
+        except OSError as error:
+            raise HostProblem(502, f"{target} cannot be reached: {reason_of(error)}.") from None
         self.meter.traffic.requests += 1
         return host
+
+    async def metered(self, target: Target, passing: Awaitable[None]) -> None:
+        try:
+            await passing
+        except BytesUsedUp:
+            self.record(bytes_used_up(target))
+            raise
 
     def record(self, denied: Denied) -> None:
         self.meter.traffic.denied += 1
         if self.denials.add(denied, self._clock()):
             self._report(denied)
+
+    def _check_bytes(self, target: Target) -> None:
+        try:
+            self.meter.check_bytes()
+        except BytesUsedUp:
+            raise EgressDenied(bytes_used_up(target)) from None
 
 
 def bytes_used_up(target: Target) -> Denied:

@@ -13,6 +13,7 @@ import h11
 
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.hosts import Target, parse_target
+from sandlot.domain.secrets.gateways import GATEWAY_HOST
 from sandlot.wire.network.http_headers import end_to_end, framing, has_two_ends, values_of
 
 HTTP_PORT: Final = 80
@@ -37,10 +38,13 @@ def tunnel_target(request: h11.Request) -> Target:
     return target
 
 
-def plain_target(request: h11.Request, inside: Target | None = None) -> tuple[Target, bytes]:
+def plain_target(
+    request: h11.Request, inside: Target | None = None, default_port: int = HTTP_PORT
+) -> tuple[Target, bytes]:
     """Where a plain request leads to, and what to ask for there.
 
     ``inside``: where the tunnel leads to that the request came through; None for the proxy itself.
+    ``default_port``: of a Host header without one.
     """
     _check_version(request)
     _check_framing(request)
@@ -48,19 +52,23 @@ def plain_target(request: h11.Request, inside: Target | None = None) -> tuple[Ta
         if not (request.target.startswith(b"/") or request.target == b"*"):
             raise BadRequest("A request inside a tunnel has a path as its target.")
         target, path = inside, request.target
+    elif _is_for_this_proxy(request):
+        return Target(GATEWAY_HOST, HTTP_PORT), request.target
     else:
         target, path = _absolute(request)
     hosts = values_of(request.headers, b"host")
     if not hosts and request.http_version != b"1.0":
         raise BadRequest("The request has no Host header.")
     for host in hosts:
-        if _parsed(host, HTTP_PORT) != target:
+        if _parsed(host, default_port) != target:
             raise BadRequest("The Host header and the target of the request differ.")
     return target, path
 
 
-def request_for_host(request: h11.Request, target: Target, path: bytes) -> h11.Request:
-    host = str(target.host) if target.port == HTTP_PORT else str(target)
+def request_for_host(
+    request: h11.Request, target: Target, path: bytes, default_port: int = HTTP_PORT
+) -> h11.Request:
+    host = str(target.host) if target.port == default_port else str(target)
     return h11.Request(
         method=request.method,
         target=path,
@@ -78,6 +86,17 @@ def response_for_program(response: h11.Response) -> h11.Response:
         status_code=response.status_code,
         reason=response.reason,
         headers=[*end_to_end(response.headers), *framing(response.headers)],
+    )
+
+
+def _is_for_this_proxy(request: h11.Request) -> bool:
+    """Whether a program calls the proxy as if it were a server. Then it means a gateway: some programs, such
+    as those on Node, do not use a proxy that variables name."""
+    if not request.target.startswith(b"/"):
+        return False
+    hosts = [_parsed(host, HTTP_PORT).host for host in values_of(request.headers, b"host")]
+    return bool(hosts) and all(
+        host.text == "localhost" if host.address is None else host.address.is_loopback for host in hosts
     )
 
 

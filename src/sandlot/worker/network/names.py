@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -84,6 +85,8 @@ async def connect_to_one(
 
 def reason_of(error: OSError) -> str:
     """What happened, without the address: who chose the name need not know how it resolves here."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({getattr(error, 'verify_message', None) or error.reason or 'broken off'})"
     if not error.errno:
         return "no connection"
     # Below 0 are the errors of name resolution. The texts of others may name the address.

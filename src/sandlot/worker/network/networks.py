@@ -18,6 +18,9 @@ from sandlot.domain.network.status import NetworkChange, NetworkStatus, changed
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import ended_error
 from sandlot.providers.base import Sandbox
+from sandlot.worker.network.broker.broker import Broker
+from sandlot.worker.network.broker.brokers import Brokers
+from sandlot.worker.network.broker.trust import TRUST_PATH
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.options import NetworkOptions
 from sandlot.worker.network.session_network import SessionNetwork
@@ -38,6 +41,7 @@ class Networks:
         store: Store,
         sandboxes: Sandboxes,
         transitions: Transitions,
+        brokers: Brokers | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
@@ -46,11 +50,25 @@ class Networks:
         self._store = store
         self._sandboxes = sandboxes
         self._transitions = transitions
+        self._brokers = brokers
         self._clock = clock
         self._dialer = Dialer(options.proxy)
 
-    def close(self) -> None:
+    async def open(self) -> None:
+        if self._brokers is not None:
+            await self._brokers.open()
+
+    async def close(self) -> None:
+        if self._brokers is not None:
+            await self._brokers.close()
         self._dialer.close()
+
+    def variables(self, record: SessionRecord) -> dict[str, str]:
+        """What lets programs of the session find its gateways and registries."""
+        recipe = self._recipes.get(record.session.environment)
+        if recipe is None or self._brokers is None:
+            return {}
+        return self._brokers.variables(recipe, self._egress(record), self._clock())
 
     def check_asked(self, recipe: Recipe, asked: EgressPolicy | None) -> None:
         """Raise ``InvalidRequest`` if a session may not ask for this policy."""
@@ -68,10 +86,25 @@ class Networks:
         network = self._of(live_session)
         network.stop()
         await network.resume(sandbox, live_session.record.forwards)
+        await self._give_trust(live_session, sandbox)
 
-    async def open_forwards(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+    def must_prepare(self, live_session: LiveSession) -> bool:
+        """Whether the session's sandbox needs something before its first call is let in."""
+        return bool(live_session.record.forwards) or self._reads_tls(live_session)
+
+    async def prepare(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        """Open the forwarded ports, and give the sandbox what it must trust if its TLS is read."""
+        await self._give_trust(live_session, sandbox)
         for forward in live_session.record.forwards:
             await self._of(live_session).forward(sandbox, forward)
+
+    async def _give_trust(self, live_session: LiveSession, sandbox: Sandbox) -> None:
+        if self._brokers is not None and self._reads_tls(live_session):
+            await sandbox.files.write(TRUST_PATH, self._brokers.trust_bundle.encode())
+
+    def _reads_tls(self, live_session: LiveSession) -> bool:
+        recipe = self._recipes.get(live_session.session.environment)
+        return self._brokers is not None and recipe is not None and bool(recipe.inject)
 
     def _of(self, live_session: LiveSession) -> SessionNetwork:
         if live_session.network is None:
@@ -135,7 +168,12 @@ class Networks:
             self._options.proxy,
             partial(self._report, live_session),
             self._clock,
+            self._broker(live_session.session),
         )
+
+    def _broker(self, session: Session) -> Broker | None:
+        recipe = self._recipes.get(session.environment)
+        return None if recipe is None or self._brokers is None else self._brokers.broker_of(session, recipe)
 
     def _egress(self, record: SessionRecord) -> SessionEgress:
         recipe = self._recipes.get(record.session.environment)

@@ -16,6 +16,7 @@ from sandlot.domain.network.hosts import Target
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.network.status import Traffic
 from sandlot.providers.base import ByteStream, PortListener
+from sandlot.worker.network.broker.broker import Broker
 from sandlot.worker.network.conversation import Conversation
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.forwarding import ForwardedConnection
@@ -36,7 +37,7 @@ _REFUSAL: Final = (
 
 
 class EgressProxy:
-    """``egress`` and ``report``: see ``Gate``."""
+    """``egress`` and ``report``: see ``Gate``. ``broker``: the session's gateways and secrets, if any."""
 
     def __init__(
         self,
@@ -45,9 +46,11 @@ class EgressProxy:
         options: ProxyOptions,
         report: Callable[[Denied], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        broker: Broker | None = None,
     ) -> None:
         self._gate = Gate(egress, dialer, options, report, clock)
         self._options = options
+        self._broker = broker
         self._open: set[Conversation | ForwardedConnection] = set()
         self._refusing = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +101,9 @@ class EgressProxy:
 
     async def serve(self, stream: ByteStream) -> None:
         """Serve one connection until its end."""
-        await self._serve(stream, lambda: Conversation(stream, self._gate, self._options), _REFUSAL)
+        await self._serve(
+            stream, lambda: Conversation(stream, self._gate, self._options, self._broker), _REFUSAL
+        )
 
     async def _serve(
         self, stream: ByteStream, begin: Callable[[], Conversation | ForwardedConnection], refusal: bytes

@@ -16,6 +16,7 @@ from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.network.status import Forward, NetworkStatus
 from sandlot.domain.network.variables import PROXY_PORT, local_address
 from sandlot.providers.base import PortListener, Sandbox
+from sandlot.worker.network.broker.broker import Broker
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.exec_denials import ExecDenials
 from sandlot.worker.network.options import ProxyOptions
@@ -41,11 +42,12 @@ class SessionNetwork:
         options: ProxyOptions,
         report: Callable[[Denied], None],
         clock: Callable[[], float] = time.time,
+        broker: Broker | None = None,
     ) -> None:
         self.egress = egress
         self._session_id = session_id
         self._clock = clock
-        self._proxy = EgressProxy(lambda: self.egress, dialer, options, report, clock)
+        self._proxy = EgressProxy(lambda: self.egress, dialer, options, report, clock, broker)
         self.execs = ExecDenials(self._proxy.denied_since, clock)
         self._listening: dict[int, asyncio.Task[None]] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Final
 
 from sandlot.domain.errors import SandlotError
@@ -16,16 +17,30 @@ PIECE_BYTES: Final = 128 * 1024
 BROKEN: Final = (OSError, SandlotError)
 
 
+class HostProblem(Exception):
+    """A request cannot be answered: the host cannot be reached, or does not answer as it should. ``status``:
+    what the program gets instead."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class HostStream(ByteStream):
-    """Implements ``ByteStream`` on a TCP connection to a host outside."""
+    """Implements ``ByteStream`` on a TCP connection to a host outside. With TLS, ``send_end`` is not for it:
+    HTTP says where a request ends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     @classmethod
-    async def connect(cls, address: str, port: int) -> HostStream:
-        return cls(*await asyncio.open_connection(address, port, limit=PIECE_BYTES))
+    async def connect(
+        cls, address: str, port: int, tls: ssl.SSLContext | None = None, name: str | None = None
+    ) -> HostStream:
+        """``name``: whose certificate the host must show, if it speaks TLS."""
+        opened = asyncio.open_connection(address, port, limit=PIECE_BYTES, ssl=tls, server_hostname=name)
+        return cls(*await opened)
 
     async def receive(self) -> bytes:
         return await self._reader.read(PIECE_BYTES)

@@ -243,7 +243,7 @@ class Opening:
         self.networks.claimed(live_session, sandbox)
         limits, made_with = live_session.session.limits, recipe.environment.limits
         set_limits = limits != made_with and self._sandboxes.can_update(recipe.environment, limits)
-        if set_limits or live_session.record.forwards:
+        if set_limits or self.networks.must_prepare(live_session):
             live_session.preparing = asyncio.create_task(
                 self._prepare(live_session, sandbox, set_limits=set_limits)
             )
@@ -257,8 +257,8 @@ class Opening:
         try:
             if set_limits:
                 await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
-            step = "its forwarded ports could not be opened"
-            await self.networks.open_forwards(live_session, sandbox)
+            step = "its network could not be prepared"
+            await self.networks.prepare(live_session, sandbox)
         except Exception as error:
             why = error.message if isinstance(error, SandlotError) else repr(error)
             log.exception("cannot prepare a sandbox", session=live_session.session.id)

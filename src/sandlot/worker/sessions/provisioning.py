@@ -42,6 +42,7 @@ class Provisioning:
         options: WorkerOptions,
         removals: Removals,
         transitions: Transitions,
+        variables: Callable[[SessionRecord], Mapping[str, str]],
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -50,6 +51,7 @@ class Provisioning:
         self._options = options
         self._removals = removals
         self._transitions = transitions
+        self._variables = variables
 
     async def provision(
         self,
@@ -100,8 +102,8 @@ class Provisioning:
     async def _bind(self, sandbox: Sandbox, record: SessionRecord, report: Report | None) -> bool:
         """Bind the sandbox and report the session; return whether the sandbox is alive."""
         if report is None:
-            return await self._bind_env(sandbox, record.env)
-        binding = asyncio.create_task(self._bind_env(sandbox, record.env))
+            return await self._bind_env(sandbox, record)
+        binding = asyncio.create_task(self._bind_env(sandbox, record))
         try:
             await report(record)  # sent before the binding task starts, because it takes longer
             return await binding
@@ -110,10 +112,11 @@ class Provisioning:
             await asyncio.gather(binding, return_exceptions=True)
             raise
 
-    async def _bind_env(self, sandbox: Sandbox, env: Mapping[str, str]) -> bool:
+    async def _bind_env(self, sandbox: Sandbox, record: SessionRecord) -> bool:
+        env = with_proxy(record.env, self._variables(record))
         try:
             async with asyncio.timeout(BIND_WITHIN_S):
-                await sandbox.bind(env=with_proxy(env), max_execs=self._options.max_execs)
+                await sandbox.bind(env=env, max_execs=self._options.max_execs)
         except (SandboxLost, LinkInterrupted, TimeoutError):
             return False
         return True

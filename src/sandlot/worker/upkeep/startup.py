@@ -85,7 +85,8 @@ async def _adopt(
             async with slots:
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
-                env = with_proxy(live_session.record.env)
+                record = live_session.record
+                env = with_proxy(record.env, opening.networks.variables(record))
                 await sandbox.bind(env=env, max_execs=options.max_execs)
                 await opening.restore_limits(live_session, sandbox)
                 await opening.networks.adopted(live_session, sandbox)

@@ -1,0 +1,1 @@
+"""Requests of programs: read from a connection inside, and passed on to a host."""
