@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from sandlot import AsyncSession
+from sandlot.domain.errors import NotFound
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess
 from tests.fleet_faults.rig import Fleet
@@ -97,8 +98,11 @@ async def _vite(session: AsyncSession, tmp: Path, **how: Any) -> str:
 
 async def _answers(session: AsyncSession, port: int) -> None:
     async def listens() -> bool:
-        probe = f"import socket; socket.create_connection(('localhost', {port}), 5)"
-        return (await session.run(["python3", "-c", probe])).ok
+        try:
+            await (await session.client.service.connect(session.id, port)).close()
+        except NotFound:
+            return False
+        return True
 
     await eventually(listens, SECONDS * 2, f"port {port} listens")
 
