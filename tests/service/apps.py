@@ -1,4 +1,4 @@
-"""Web apps for sandboxes, from npm and PyPI, made once on this machine and copied in: no sandbox has a network."""
+"""Web apps for sandboxes, from npm, made once on this machine and copied in: no sandbox has a network."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ import.meta.hot.accept("./word.js", (next) => show(next.word));
 """,
     "word.js": 'export const word = "first";\n',
 }
-STREAMLIT_APP = """import streamlit as st
-st.title("Streamlit in a sandbox")
-name = st.text_input("Name")
-st.write(f"Hello {name}, first" if name else "Nobody yet, first")
-"""
 
 
 def browser() -> str:
@@ -67,18 +62,6 @@ def vite_folder(tmp: Path) -> Path:
         _install([sys.executable, "-c", npm, "install", "--no-audit", "--no-fund", VITE], folder)
     if not (folder / "node").exists():
         shutil.copy(binaries / "bin/node", folder / "node")
-    return folder
-
-
-def streamlit_folder(tmp: Path) -> Path:
-    """A folder with Streamlit for the sandbox's Python, or a skip."""
-    folder = apps_folder(tmp) / "streamlit"
-    if not (folder / "streamlit").exists():
-        uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
-        python = ["--python-version", "3.11", "--only-binary", ":all:"]
-        _install(
-            [uv, "pip", "install", "--quiet", *python, "--target", str(folder), "streamlit"], folder.parent
-        )
     return folder
 
 
