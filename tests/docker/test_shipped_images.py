@@ -55,7 +55,7 @@ def tag() -> Iterator[str]:
 def build(folder: Path, tag: str, dockerfile: str) -> None:
     (folder / "Dockerfile").write_text(dockerfile)
     ran = subprocess.run(
-        ["/usr/bin/docker", "build", "--tag", tag, str(folder)], capture_output=True, text=True, timeout=120
+        ["/usr/bin/docker", "build", "--tag", tag, str(folder)], capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0, ran.stderr
 

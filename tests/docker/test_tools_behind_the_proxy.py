@@ -41,7 +41,7 @@ DENIED_WITHIN_S = 1.0
 # What each tool does, with the address of the host outside, and what it prints in the end.
 ALLOWED = {
     "curl": "curl -sS {https}/hello.txt",
-    "wget": "wget -nv -O - --ca-certificate=ca.pem {https}/hello.txt",
+    "wget": "wget -q -O - --ca-certificate=ca.pem {https}/hello.txt",
     "git": "git clone -q {https}/repository.git && cat repository/read.me",
     "pip": f"pip install -q --index-url {{https}}/simple {NAME} && {NAME} && pip uninstall -q -y {NAME}",
     "apt": (

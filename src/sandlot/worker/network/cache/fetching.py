@@ -16,9 +16,10 @@ from sandlot.domain.network.hosts import Target
 from sandlot.domain.packages.registries import Wanted
 from sandlot.domain.secrets.gateways import Upstream, parse_upstream
 from sandlot.domain.secrets.secret import TLS_PORT
+from sandlot.wire.network.http_headers import values_of
 from sandlot.worker.network.cache.options import CacheOptions
 from sandlot.worker.network.dialer import Dialer, EgressDenied
-from sandlot.worker.network.http import HTTP_PORT, values_of
+from sandlot.worker.network.http import HTTP_PORT
 from sandlot.worker.network.names import reason_of
 from sandlot.worker.network.streams import HostProblem, HostStream
 

@@ -7,9 +7,10 @@ from typing import Final
 import h11
 
 from sandlot.domain.packages.registries import Registry
+from sandlot.wire.network.http_headers import values_of
 from sandlot.worker.network.cache.package_cache import Content, PackageCache
 from sandlot.worker.network.gate import Gate
-from sandlot.worker.network.http import BadRequest, values_of
+from sandlot.worker.network.http import BadRequest
 from sandlot.worker.network.requests.program import Program
 from sandlot.worker.network.streams import HostProblem
 
