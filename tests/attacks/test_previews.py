@@ -102,11 +102,10 @@ async def test_83_a_preview_leads_to_one_port_of_one_sandbox(url: str, environme
 
 @pytest.mark.parametrize("environment", TIERS)
 async def test_83_no_port_leads_to_the_agent(url: str, environment: str) -> None:
-    """It listens on none. The port of the worker's proxy is refused, whether something listens there or not."""
-    listening = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == \"0A\"'"
+    """It listens on the port of the worker's proxy alone, and that one is refused."""
+    listening = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == \"0A\" {print $2}'"
     async with AsyncClient(url, api_key=KEY) as client, client.create(environment=environment) as session:
-        assert (await session.run(listening)).output == ""
-        await session.start(f"python3 -m http.server {PROXY_PORT} --bind 127.0.0.1")
+        assert (await session.run(listening)).output == f"0100007F:{PROXY_PORT:04X}\n"
         with pytest.raises(InvalidRequest, match="reserved"):
             await session.expose(PROXY_PORT)
         with pytest.raises(InvalidRequest, match="reserved"):
