@@ -12,8 +12,9 @@ import pytest_asyncio
 from sandlot import AsyncClient, AsyncSession
 from sandlot.api.previews.options import PreviewOptions
 from sandlot.domain.errors import InvalidRequest, NotFound
-from sandlot.domain.network.ports import PROXY_PORT, PUBLIC, Preview
+from sandlot.domain.network.ports import PUBLIC, Preview
 from sandlot.domain.network.preview_links import LinkTokens, PreviewDomain
+from sandlot.domain.network.variables import PROXY_PORT
 from sandlot.testing.eventually import eventually
 from sandlot.wiring import LocalWorker
 from tests.service.served import served

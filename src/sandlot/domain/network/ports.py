@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandlot.domain.errors import Busy, InvalidRequest, NotFound
+from sandlot.domain.network.variables import PROXY_PORT
 
 MAX_PORT: Final = 65535
-# The worker's proxy listens there inside the sandbox. It is for programs inside, and for nobody outside.
-PROXY_PORT: Final = 3128
 # Connections that one session may have at once, through previews and otherwise.
 MAX_CONNECTIONS: Final = 128
 MAX_EXPOSED: Final = 32

@@ -24,10 +24,10 @@ from sandlot.domain.network.ports import (
     MAX_CONNECTIONS,
     MAX_EXPOSED,
     NOTHING_LISTENS,
-    PROXY_PORT,
     PUBLIC,
     ExposePort,
 )
+from sandlot.domain.network.variables import PROXY_PORT
 from sandlot.domain.service import SandboxService
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.harness import Cases, ServiceHarness, check_three_fields, raises_within
