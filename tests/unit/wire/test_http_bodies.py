@@ -25,6 +25,7 @@ from sandlot.domain.execution import (
     Verdict,
     verdict_of,
 )
+from sandlot.domain.network.decisions import Denied
 from sandlot.domain.service import ExecStatus, Opened, SessionPage, ThreadRun
 from sandlot.domain.session import (
     MAX_TIMEOUT_S,
@@ -128,6 +129,7 @@ EXITS = st.builds(
     disk_full=st.booleans(),
     shell_ended=st.booleans(),
     shell_restarted=st.booleans(),
+    denied=st.lists(st.builds(Denied, TEXT, TEXT, TEXT, TEXT, TEXT), max_size=2).map(tuple),
 )
 RESULTS = st.builds(
     ExecResult,
@@ -136,12 +138,12 @@ RESULTS = st.builds(
     stdout=DATA,
     stderr=DATA,
     output=DATA,
-    verdict=st.sampled_from(Verdict),
+    verdict=st.just(Verdict.OK),  # see below
     exited=EXITS,
     gaps=st.integers(0, 3),
     session_id=NAMES,
     generation=st.integers(1, 9),
-)
+).map(lambda result: replace(result, verdict=verdict_of(result.exited)))
 PLAIN_EXECS = st.builds(
     ExecRequest,
     command=st.none(),

@@ -22,6 +22,12 @@ T = TypeVar("T")
 class Facade(Generic[A]):
     """A blocking version of an async object, which runs on a background loop."""
 
+    def __init_subclass__(cls) -> None:
+        """The methods are this class's own, wherever the async ones were defined."""
+        for name, member in vars(cls).items():
+            if inspect.isfunction(member):
+                member.__qualname__ = f"{cls.__qualname__}.{name}"
+
     def __init__(self, wrapped: A, loop: BackgroundLoop) -> None:
         self._wrapped = wrapped
         self._loop = loop
@@ -35,7 +41,6 @@ def _with_signature_of(method: Callable[..., Any]) -> Callable[[C], C]:
 
     def decorate(call: C) -> C:
         functools.update_wrapper(call, method, assigned=("__name__",))
-        call.__qualname__ = _without_async(method.__qualname__)
         call.__doc__ = _without_async(method.__doc__ or "")
         signature = inspect.signature(method)
         returns = _without_async(str(signature.return_annotation))

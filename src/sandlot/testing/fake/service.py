@@ -48,13 +48,13 @@ from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
-from sandlot.testing.fake.network.calls import PortCalls
-from sandlot.testing.fake.network.session_network import FakeNetwork, NetworkOperations
+from sandlot.testing.fake.network.calls import NetworkCalls
+from sandlot.testing.fake.network.session_network import FakeNetwork
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
 
 
-class FakeService(NetworkOperations, PortCalls):
+class FakeService(NetworkCalls):
     def __init__(
         self,
         *,

@@ -1,4 +1,4 @@
-"""The calls of ``FakeService`` that are about ports."""
+"""The calls of ``FakeService`` about what a session reaches, and about its ports."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sandlot.domain.network.ports import (
     new_exposure_id,
     unexposed,
 )
+from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.session_states import no_session_error
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.history import FakeHistory
@@ -26,8 +27,8 @@ from sandlot.testing.fake.network.ports import Server
 from sandlot.testing.fake.records import Record
 
 
-class PortCalls:
-    """The ports of ``FakeService``."""
+class NetworkCalls:
+    """The network and the ports of ``FakeService``."""
 
     _principal: Principal
     _records: dict[str, Record]
@@ -36,8 +37,22 @@ class PortCalls:
     def _record(self, session_id: str) -> Record:
         raise NotImplementedError
 
+    def _touch(self, record: Record) -> None:
+        raise NotImplementedError
+
     def _computer(self, session_id: str, *, starts_work: bool = False) -> FakeComputer:
         raise NotImplementedError
+
+    async def get_network(self, session_id: str) -> NetworkStatus:
+        return self._record(session_id).network.status()
+
+    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
+        record = self._record(session_id)
+        record.network.change(change)
+        record.session = replace(record.session, network=record.network.egress.own)
+        self._touch(record)
+        self._history.recorder.network_changed(record.session, change, self._principal)
+        return record.network.status()
 
     def serve_port(self, session_id: str, port: int, server: Server) -> None:
         """For tests: lets ``server`` answer connections to a port of the session's sandbox."""

@@ -1,12 +1,10 @@
-"""What a session of the fake may reach, and the methods of ``FakeService`` about it."""
+"""What a session of the fake may reach."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from sandlot.domain.callers.principal import Principal
 from sandlot.domain.environment import Recipe
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.denials import DenialLog
@@ -15,10 +13,6 @@ from sandlot.domain.network.policy import DEFAULT_CEILING
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.network.status import Forward, NetworkChange, NetworkStatus, Traffic, changed
 from sandlot.domain.session import CreateSession
-
-if TYPE_CHECKING:
-    from sandlot.testing.fake.history import FakeHistory
-    from sandlot.testing.fake.records import Record
 
 
 class FakeNetwork:
@@ -49,27 +43,3 @@ class FakeNetwork:
     def status(self) -> NetworkStatus:
         traffic = replace(self._traffic)
         return NetworkStatus.of(self.egress, self.forwards, traffic, self._denials.since(0), self._clock())
-
-
-class NetworkOperations:
-    """The network methods of ``FakeService``."""
-
-    _principal: Principal
-    _history: FakeHistory
-
-    def _record(self, session_id: str) -> Record:
-        raise NotImplementedError
-
-    def _touch(self, record: Record) -> None:
-        raise NotImplementedError
-
-    async def get_network(self, session_id: str) -> NetworkStatus:
-        return self._record(session_id).network.status()
-
-    async def change_network(self, session_id: str, change: NetworkChange) -> NetworkStatus:
-        record = self._record(session_id)
-        record.network.change(change)
-        record.session = replace(record.session, network=record.network.egress.own)
-        self._touch(record)
-        self._history.recorder.network_changed(record.session, change, self._principal)
-        return record.network.status()
