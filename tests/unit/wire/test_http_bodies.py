@@ -45,6 +45,7 @@ from sandlot.wire.exec_bodies import (
     ThreadRunBody,
     bytes_of,
     text_and_base64,
+    verdict_for_sdk,
 )
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
 from sandlot.wire.packed import (
@@ -258,7 +259,7 @@ def test_event(event: Any) -> None:
     back = over_the_wire(body, EVENT_BODIES[name])
     assert event_of(back) == event
     if isinstance(event, Exited):
-        assert back.verdict is verdict_of(event)
+        assert back.verdict is verdict_for_sdk(verdict_of(event))
 
 
 # --- bytes ------------------------------------------------------------------------------------

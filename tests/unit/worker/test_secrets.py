@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Conflict
@@ -119,17 +120,17 @@ async def test_a_vault_follows_the_command_line(tmp_path: Path, monkeypatch: pyt
     await store.close()
 
 
-async def test_logs_have_names_and_no_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_logs_have_names_and_no_values(tmp_path: Path) -> None:
     store = SecretStore(tmp_path)
-    await store.open()
-    await store.set(A)
-    vault = Vault(tmp_path)
-    await vault.open()
-    await vault.close()
-    await store.close()
-    printed = "".join(capsys.readouterr())
-    assert "'a'" in printed
-    assert A.value not in printed
+    with capture_logs() as logged:
+        await store.open()
+        await store.set(A)
+        vault = Vault(tmp_path)
+        await vault.open()
+        await vault.close()
+        await store.close()
+    assert "'a'" in str(logged)
+    assert A.value not in str(logged)
 
 
 async def test_the_history_masks_a_secret_that_was_set_while_it_runs(
