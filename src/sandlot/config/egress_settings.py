@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from sandlot.config.front_door_settings import split_list
-from sandlot.config.history_settings import HistorySettings
+from sandlot.config.history_settings import AddressRanges, HistorySettings
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.addresses import Networks, parse_networks
 from sandlot.domain.network.policy import DEFAULT_CEILING, NONE, EgressPolicy
@@ -27,7 +27,7 @@ class EgressSettings(HistorySettings):
             "request for more gets status 422."
         ),
     )
-    egress_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+    egress_allow: AddressRanges = Field(
         (),
         description=(
             "Ranges of addresses that sandboxes may reach although they are not public, such as "
@@ -36,7 +36,7 @@ class EgressSettings(HistorySettings):
         ),
     )
 
-    @field_validator("egress_ceiling", "egress_allow", mode="before")
+    @field_validator("egress_ceiling", mode="before")
     @classmethod
     def _split_egress(cls, value: Any) -> Any:
         return split_list(value)
@@ -51,15 +51,6 @@ class EgressSettings(HistorySettings):
         except InvalidRequest as error:
             raise ValueError(error.message) from None
         return entries
-
-    @field_validator("egress_allow")
-    @classmethod
-    def _check_egress_ranges(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            parse_networks(ranges)
-        except InvalidRequest as error:
-            raise ValueError(error.message) from None
-        return ranges
 
     @property
     def egress_ceiling_policy(self) -> EgressPolicy | None:

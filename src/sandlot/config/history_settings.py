@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_settings import NoDecode
 
 from sandlot.config.ceiling_settings import CeilingSettings
@@ -15,6 +15,20 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.addresses import Networks, parse_networks
 
 MIB = 1024 * 1024
+
+
+def _checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        parse_networks(ranges)
+    except InvalidRequest as error:
+        raise ValueError(error.message) from None
+    return ranges
+
+
+# Addresses that may be reached although they are not public.
+AddressRanges = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(split_list), AfterValidator(_checked_ranges)
+]
 
 
 class HistorySettings(CeilingSettings):
@@ -89,7 +103,7 @@ class HistorySettings(CeilingSettings):
         le=10 * 365 * 24 * 3600,
         description="Seconds after the end of a session after which its recording is deleted.",
     )
-    webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+    webhook_allow: AddressRanges = Field(
         (),
         description=(
             "Ranges of addresses to which tenants may send webhooks although they are not public, such as "
@@ -98,20 +112,6 @@ class HistorySettings(CeilingSettings):
             "workers the same ranges."
         ),
     )
-
-    @field_validator("webhook_allow", mode="before")
-    @classmethod
-    def _split_ranges(cls, value: Any) -> Any:
-        return split_list(value)
-
-    @field_validator("webhook_allow")
-    @classmethod
-    def _check_ranges(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            parse_networks(ranges)
-        except InvalidRequest as error:
-            raise ValueError(error.message) from None
-        return ranges
 
     @property
     def webhook_networks(self) -> Networks:

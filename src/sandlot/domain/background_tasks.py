@@ -1,4 +1,4 @@
-"""Tasks that run in the background as long as their owner."""
+"""Tasks that run in the background as long as their owner, and tasks side by side."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ class BackgroundTasks:
             for task in running:
                 task.cancel()
             await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+
+
+async def side_by_side(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all to their ends. If one fails, the others are cancelled, and its error is raised as it is."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

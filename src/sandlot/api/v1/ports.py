@@ -19,6 +19,7 @@ from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.previews.options import PreviewOptions
 from sandlot.api.responses.json import encode_json, json_response
 from sandlot.api.responses.streams import CLIENT_READ_TIMEOUT_S
+from sandlot.domain.background_tasks import side_by_side
 from sandlot.domain.computer import ByteStream
 from sandlot.domain.errors import InvalidRequest, LinkInterrupted, NotFound, SandlotError, TooLarge
 from sandlot.domain.network.ports import MAX_PORT
@@ -125,18 +126,7 @@ async def connect_port(websocket: WebSocket, service: Service, session_id: str, 
 
 async def _relay(websocket: WebSocket, stream: ByteStream) -> None:
     """Copy both ways until both sides have ended, or either breaks off."""
-    tasks = [
-        asyncio.create_task(_outward(websocket, stream)),
-        asyncio.create_task(_inward(websocket, stream)),
-    ]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await side_by_side(_outward(websocket, stream), _inward(websocket, stream))
 
 
 async def _outward(websocket: WebSocket, stream: ByteStream) -> None:

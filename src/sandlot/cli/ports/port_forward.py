@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from sandlot.cli.connection import with_client
+from sandlot.domain.background_tasks import side_by_side
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
@@ -119,12 +120,4 @@ async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stre
             await writer.drain()
         writer.write_eof()
 
-    tasks = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await side_by_side(inward(), outward())

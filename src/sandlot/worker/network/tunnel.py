@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
+from sandlot.domain.background_tasks import side_by_side
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.decisions import Allowed, Denied
 from sandlot.domain.network.hosts import Target, parse_host, shown
@@ -76,15 +76,7 @@ async def relay(
             await program.send(data)
         await program.send_end()
 
-    tasks = [asyncio.ensure_future(outward()), asyncio.ensure_future(inward())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await side_by_side(outward(), inward())
 
 
 def _check_name(hello: ClientHello, target: Target, allowed: Allowed) -> None:
