@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests import leaks
@@ -53,6 +54,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("the run left behind", red=True)
         for what in sorted(left):
             terminalreporter.line(what)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[structlog.typing.EventDict]]:
+    """Everything that is logged, at every level.
+
+    A local session sets the level of its whole process to warnings, also for the tests after it.
+    """
+    configured, level = structlog.is_configured(), structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    try:
+        with structlog.testing.capture_logs() as events:
+            yield events
+    finally:
+        structlog.configure(wrapper_class=level)
+        if not configured:
+            structlog.reset_defaults()
 
 
 @pytest.fixture

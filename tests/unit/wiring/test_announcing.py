@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-import structlog
+from structlog.typing import EventDict
 
 from sandlot.config.announcement import read_announcement
 from sandlot.config.settings import ServerSettings
@@ -30,10 +30,9 @@ def test_it_is_announced_while_it_serves(tmp_path: Path) -> None:
         assert read_announcement(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, logged: list[EventDict]) -> None:
     settings = ServerSettings(data_dir=tmp_path / "none", worker_id="worker-1")
     with (
-        structlog.testing.capture_logs() as logged,
         socket.create_server(("127.0.0.1", 0)) as listener,
         announced(listener, settings) as withdraw,
     ):

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
-from structlog.testing import capture_logs
+from structlog.typing import EventDict
 from tests.owned import OwnWorker
 from tests.service.served import served
 from tests.unit.worker.scripted import Engine
@@ -133,18 +133,20 @@ async def test_tenants_can_be_given_a_new_policy(server: Server) -> None:
     assert "strict" in server.worker.policy_names
 
 
-async def test_sighup_reloads(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sighup_reloads(
+    server: Server, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reloading, "_has_terminal", lambda: False)
-    with capture_logs() as logs, server.reloader.on_hangup():
+    with server.reloader.on_hangup():
         server.write("data")
         os.kill(os.getpid(), signal.SIGHUP)
         await eventually(lambda: "data" in server.names)
         server.write("broken", "name: [")
         os.kill(os.getpid(), signal.SIGHUP)
-        await eventually(lambda: len(logs) == 2)
-    assert (logs[0]["event"], logs[0]["added"]) == ("registry reloaded", "data")
-    assert "not reloaded" in logs[1]["event"]
-    assert "broken.yaml" in logs[1]["error"]
+        await eventually(lambda: len(logged) == 2, what=lambda: f"two events: {logged}")
+    assert (logged[0]["event"], logged[0]["added"]) == ("registry reloaded", "data")
+    assert "not reloaded" in logged[1]["event"]
+    assert "broken.yaml" in logged[1]["error"]
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Conflict
@@ -120,15 +120,14 @@ async def test_a_vault_follows_the_command_line(tmp_path: Path, monkeypatch: pyt
     await store.close()
 
 
-async def test_logs_have_names_and_no_values(tmp_path: Path) -> None:
+async def test_logs_have_names_and_no_values(tmp_path: Path, logged: list[EventDict]) -> None:
     store = SecretStore(tmp_path)
-    with capture_logs() as logged:
-        await store.open()
-        await store.set(A)
-        vault = Vault(tmp_path)
-        await vault.open()
-        await vault.close()
-        await store.close()
+    await store.open()
+    await store.set(A)
+    vault = Vault(tmp_path)
+    await vault.open()
+    await vault.close()
+    await store.close()
     assert "'a'" in str(logged)
     assert A.value not in str(logged)
 
