@@ -164,7 +164,7 @@ class ServerSettings(PackageSettings):
         le=600,
         description=(
             "Seconds that a create waits for a sandbox before it gets status 503. Use more than a "
-            "refill of the pool takes, and less than the client's timeout."
+            "refill of the pool takes, and less than the client's timeout. Local mode waits 300 s."
         ),
     )
     exec_timeout_s: float = Field(

@@ -14,6 +14,9 @@ from sandlot.wiring.worker import named_by_folder, starting, worker_parts
 from sandlot.worker.host import WorkerHost
 from sandlot.worker.service import WorkerService
 
+# Longer than a server's: when the only caller gives up, the program ends, and the work with it. The first
+# use of a large image can take minutes.
+QUEUE_TIMEOUT_S = 300.0
 ONE_AT_A_TIME = (
     "Local mode supports one program at a time. Run `sandlot serve` and use Client() in each program, or "
     "give each program its own data_dir (SANDLOT_DATA_DIR)."
@@ -56,6 +59,8 @@ async def local_service(*, keep_sessions: bool = False, **overrides: Any) -> Loc
     settings = server_settings(**overrides)
     if "data_dir" not in settings.model_fields_set:
         settings = settings.model_copy(update={"data_dir": settings.data_dir / "local"})
+    if "queue_timeout_s" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"queue_timeout_s": QUEUE_TIMEOUT_S})
     settings = named_by_folder(settings)
     worker = LocalWorker(keep_sessions=keep_sessions, **await worker_parts(settings))
     try:

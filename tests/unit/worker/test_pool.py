@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,20 @@ async def test_deadline_tells_when_to_come_back_and_not_all_at_once(pool_of, eng
     assert all(error.retryable and 0.7 <= error.retry_after_s <= 75 for error in refused)
     assert len({error.retry_after_s for error in refused}) > 3
     assert pool.stats().waiting == 0
+
+
+async def test_the_first_sandbox_may_take_long_and_the_error_says_so(pool_of, engine: Engine) -> None:
+    pool = pool_of(queue_timeout_s=0.05)
+    engine.creating.hold()
+    with pytest.raises(Unavailable, match=r"first sandbox was not ready within 0\.05 s"):
+        await pool.claim("a")
+    engine.creating.release()
+    pool = pool_of(queue_timeout_s=5)
+    await pool.claim("a")
+    pool._options = replace(pool._options, queue_timeout_s=0.05)
+    engine.creating.hold()
+    with pytest.raises(Unavailable, match=r"no sandbox became available within 0\.05 s"):
+        await pool.claim("a")
 
 
 async def test_line_has_a_bound(pool_of, engine: Engine) -> None:

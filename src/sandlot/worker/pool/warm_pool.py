@@ -70,6 +70,7 @@ class WarmPool:
         self._hits = 0
         self._misses: Counter[str] = Counter()
         self._claim_ms: deque[float] = deque(maxlen=REMEMBERED_CLAIMS)
+        self._made_one = False
         self._failures = 0
         self._last_failure: SandlotError | None = None
         self._retry_at = 0.0
@@ -121,6 +122,8 @@ class WarmPool:
             self._take_back(waiter)
             if isinstance(error, TimeoutError):
                 seconds = self._options.queue_timeout_s
+                if not self._made_one:
+                    raise self._first_takes_long(seconds) from None
                 raise self._retry_later(f"no sandbox became available within {seconds:g} s") from None
             raise
         finally:
@@ -140,6 +143,15 @@ class WarmPool:
             f"Environment {self.recipe.environment.name}: {why}. Retry, enlarge the pool, or add a worker.",
             # Jitter, so that clients that were refused together do not retry together.
             retry_after_s=round(min(60.0, wait) * random.uniform(0.75, 1.25), 1),  # noqa: S311
+            details={"reason": "queue"},
+        )
+
+    def _first_takes_long(self, seconds: float) -> Unavailable:
+        return Unavailable(
+            f"Environment {self.recipe.environment.name}: its first sandbox was not ready within "
+            f"{seconds:g} s. A large image takes a while to prepare, once. Retry later: it continues in the "
+            "background. Or let creates wait longer with SANDLOT_QUEUE_TIMEOUT_S.",
+            retry_after_s=round(max(1.0, seconds) * random.uniform(0.75, 1.25), 1),  # noqa: S311
             details={"reason": "queue"},
         )
 
@@ -221,7 +233,7 @@ class WarmPool:
             return
         if self._failures:
             log.info("environment works again", environment=self.recipe.environment.name)
-        self._failures, self._retry_at = 0, 0.0
+        self._failures, self._retry_at, self._made_one = 0, 0.0, True
         self._offer(sandbox)
         self._rebalance()
 
