@@ -50,3 +50,10 @@ def misread_gap(node: Node) -> str:
         if child.type == "heredoc_redirect":
             break  # its text and what is behind it begin on other lines
     return ""
+
+
+def takes_a_word_for_a_number(redirect: Node) -> bool:
+    """The parser sees the number ``-r2`` in ``-r2>x``. Bash sees a word, and a redirection behind it."""
+    return any(
+        child.type == "file_descriptor" and not (child.text or b"").isdigit() for child in redirect.children
+    )

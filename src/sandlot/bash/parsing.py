@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 # Bash and the parser disagree about some of them; and some have a meaning in ``Word.text``.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 CONTROLS: Final = "has control characters"
-# A line break after ``\`` inside a word or on a line of its own, and an escaped blank at the start of a word
-# or behind a quote: the parser takes them for blanks between words.
-_ODD_ESCAPE: Final = re.compile(rb"[^\s\\;&|(]\\\n[^\s;&|)]|(?:\A|\n)[ \t]*\\\n|(?:\A|[\s;&|(){}'\"])\\[ \t]")
+# A line break after ``\`` inside a word, on a line of its own, or between a word and the number of a
+# redirection; and an escaped blank at the start of a word or behind a quote or bracket: the parser takes them
+# for blanks between words, and the number for a word.
+_ODD_ESCAPE: Final = re.compile(
+    rb"[^\s\\;&|(]\\\n(?:[^\s;&|)]|[ \t]*\d+[<>])|(?:\A|\n)[ \t]*\\\n|(?:\A|[\s;&|(){}\[\]$'\"])\\[ \t]"
+)
 # ``\`` has another meaning inside backquotes, where bash reads the text twice.
 _ESCAPE_IN_BACKQUOTES: Final = re.compile(rb"`[^`]*\\[^`]*")
 SHOWN_CHARACTERS: Final = 200  # characters of the text that a doubt about all of it shows

@@ -316,7 +316,7 @@ class Walk:
 
     def _redirects(
         self,
-        nodes: Sequence[Node],
+        redirects: Sequence[Node],
         upstream: Programs,
         reader: WordReader | None = None,
         words: list[Word] | None = None,
@@ -330,7 +330,9 @@ class Walk:
         programs: Programs = ()
         behind: list[Node] = []
         own = reader or WordReader()
-        for node in nodes:
+        for node in redirects:
+            if nodes.takes_a_word_for_a_number(node):
+                self._doubt(node, "has a word that the parser takes for the number of a redirection")
             extra: list[Word] = []
             if node.type == "file_redirect":
                 inputs += self._file(node, own)

@@ -49,6 +49,14 @@ def test_a_process_that_dies_is_replaced(process: PolicyProcess) -> None:
     assert process.decide("ls").ruling is Ruling.ALLOW
 
 
+def test_a_text_that_crashes_the_parser(process: PolicyProcess) -> None:
+    """The parser looks such characters up behind the end of a table. It depends on chance what is there."""
+    for _ in range(5):
+        ruling = process.decide("kH{\U0010fff0\u00eb0").ruling
+        assert ruling in (Ruling.ALLOW, Ruling.ASK)
+        assert process.decide("ls").ruling is Ruling.ALLOW
+
+
 def test_a_text_that_is_too_long_is_not_sent(process: PolicyProcess) -> None:
     decision = process.decide("echo " + "x" * Budget.MAX_BYTES)
     assert "is longer than" in decision.reason
