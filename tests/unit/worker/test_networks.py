@@ -150,6 +150,28 @@ async def test_connections_end_with_the_session(scene: Scene, monkeypatch: pytes
             await eventually(lambda: host.open == 0)
 
 
+async def test_connections_end_with_their_grant(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that the worker has found again after a restart."""
+    resolving(monkeypatch, a=["127.0.0.1"])
+    worker = await scene.start(network=OPEN)
+    async with outside(echo) as host:
+        session_id, sandbox = await session_of(scene, worker)
+        forward = Forward(5432, f"a.test:{host.port}")
+        for restart in (False, True):
+            change = NetworkChange(allow=(forward.target,), for_s=2 if restart else 1, forward=(forward,))
+            await worker.change_network(session_id, change)
+            if restart:
+                worker = await scene.restart(worker, network=OPEN)
+                await worker.list_execs(session_id)
+            reader, writer = await inside(sandbox, "127.0.0.1:5432")
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.readexactly(1), 20) == b"x"
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+            writer.close()
+            await eventually(lambda: host.open == 0)
+            assert (await worker.get_network(session_id)).grants == ()
+
+
 async def test_a_forward_whose_target_is_revoked_is_denied(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
