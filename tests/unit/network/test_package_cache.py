@@ -233,14 +233,14 @@ async def test_what_is_kept_survives_a_restart_and_what_is_damaged_does_not(
 
 
 def _cache_of(rig: Rig) -> PackageCache:
-    broker: Broker | None = rig.proxy._broker
+    broker: Broker | None = rig.proxy.broker
     assert broker is not None
     assert broker.packages is not None
     return broker.packages
 
 
 def _set_cache(rig: Rig, cache: PackageCache) -> None:
-    broker: Broker | None = rig.proxy._broker
+    broker: Broker | None = rig.proxy.broker
     assert broker is not None
     broker.packages = cache
 
@@ -320,7 +320,7 @@ async def test_caps_hold_for_what_comes_from_the_disk(
         await rig.get(f"{files(index)}/f/a-1.whl")
         used = rig.proxy.traffic.received_bytes
         policy = {"allow": ["pypi"], "caps": {"bytes": used + 100_000}}
-        async with proxying(policy, worker=rig, broker=rig.proxy._broker) as other:
+        async with proxying(policy, worker=rig, broker=rig.proxy.broker) as other:
             answers = [await other.get(f"{files(index)}/f/a-1.whl") for _ in range(3)]
             assert how(answers[0]) == b"hit"
             assert answers[-1].startswith(b"HTTP/1.1 403 ")

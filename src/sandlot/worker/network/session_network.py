@@ -32,7 +32,7 @@ Serve = Callable[[PortListener], Awaitable[None]]
 
 
 class SessionNetwork:
-    """``egress``: what the session may reach; set it anew when that changes, then call ``recheck``."""
+    """``egress``: what the session may reach; ``apply`` changes it."""
 
     def __init__(
         self,
@@ -99,8 +99,22 @@ class SessionNetwork:
             await asyncio.wait([task])
         self._proxy.end_connections_to(forward.leads_to)
 
-    def recheck(self) -> None:
-        """End the connections that are no longer allowed. Happens by itself when a grant ends."""
+    def apply(self, egress: SessionEgress) -> None:
+        """Let the session reach this from now on, and end the connections that are no longer allowed."""
+        self.egress = egress
+        self._recheck()
+
+    def use(self, broker: Broker | None) -> None:
+        """Let the session use these gateways and secrets from now on.
+
+        TLS is read only if it was before: otherwise the sandbox does not trust the worker's authority.
+        """
+        if broker is not None and (self._proxy.broker is None or self._proxy.broker.authority is None):
+            broker.authority = None
+        self._proxy.broker = broker
+
+    def _recheck(self) -> None:
+        """Also called whenever a grant ends."""
         self._proxy.recheck()
         self._watch_grants()
 
@@ -118,7 +132,7 @@ class SessionNetwork:
         now = self._clock()
         ends = [grant.until for grant in self.egress.grants if grant.until is not None and grant.until > now]
         if ends:
-            self._next_expiry = asyncio.get_running_loop().call_later(min(ends) - now, self.recheck)
+            self._next_expiry = asyncio.get_running_loop().call_later(min(ends) - now, self._recheck)
 
     def _forget_grants(self) -> None:
         if self._next_expiry is not None:
