@@ -67,7 +67,7 @@ async def test_a_session_is_served_by_its_policy(scene: Scene, monkeypatch: pyte
         assert (await ask(sandbox, url)).startswith(b"HTTP/1.1 403")
         status = await worker.get_network(session_id)
         assert (status.traffic.connections, status.traffic.requests, status.traffic.denied) == (3, 1, 2)
-        assert status.traffic.received_bytes == len(b"hello")
+        assert status.traffic.received_bytes == len(OK)
         assert [denied.target for denied in status.denied] == [f"a.test:{host.port}"]
         assert [len(heard) > 0 for heard in host.received] == [True]
 
