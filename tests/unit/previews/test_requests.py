@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from tests.unit.previews.rig import DOMAIN, KEY, PORT, SECONDS, Rig, rigged
 
-from sandlot.domain.network.ports import ExposePort
-from sandlot.domain.network.preview_links import Link
+from sandlot.domain.network.ports import PUBLIC, ExposePort
+from sandlot.domain.network.preview_links import Link, PreviewDomain
 from sandlot.testing.eventually import eventually
 
 pytestmark = pytest.mark.asyncio

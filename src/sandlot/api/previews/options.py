@@ -14,7 +14,7 @@ class PreviewOptions:
     tokens: LinkTokens = field(repr=False)
     # The hosts of previews. None: they have paths on the server.
     domain: PreviewDomain | None = None
-    # Whether a port can be exposed to everybody.
+    # Whether a port can be exposed to everybody. If not, those that are have no visitors.
     public: bool = True
     # Host names under which the server has paths for previews; None for any.
     allowed_hosts: Collection[str] | None = None
