@@ -39,7 +39,7 @@ async def test_a_request_is_passed_on_without_what_is_for_the_proxy(monkeypatch:
             b"",
         ]
         assert rig.proxy.traffic.requests == 1
-        assert rig.proxy.traffic.received_bytes == 5
+        assert rig.proxy.traffic.received_bytes == len(OK)
         assert rig.proxy.traffic.sent_bytes == len(heard)
 
 
