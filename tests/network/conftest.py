@@ -28,12 +28,10 @@ async def open_worker(data_dir: Path, **options: object) -> LocalWorker:
     return await local_service(
         worker_id=f"test-network-{data_dir.name[-8:].lower()}",
         data_dir=data_dir,
-        pool_size=2,
-        min_pool_size=1,
         max_pool_size=3,
         overcommit_memory=100,
         overcommit_cpus=1000,
-        **{**OPEN, **options},
+        **{"pool_size": 2, "min_pool_size": 1, **OPEN, **options},
     )
 
 

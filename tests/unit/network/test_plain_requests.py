@@ -107,6 +107,8 @@ async def test_each_request_on_a_connection_is_decided_anew(monkeypatch: pytest.
             "not valid HTTP",
         ),
         ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: +1", "not valid HTTP"),
+        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 18446744073709551616", "too large"),
+        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 9223372036854775808", "too large"),
         (
             "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nContent-Length: 5",
             "has both",
