@@ -29,7 +29,7 @@ class Gate:
         report: Callable[[Denied], None],
         clock: Callable[[], float],
     ) -> None:
-        self.meter = Meter(lambda: egress().caps)
+        self.meter = Meter(lambda: egress().caps, dialer.turns)
         self.denials = DenialLog()
         self._egress = egress
         self._dialer = dialer

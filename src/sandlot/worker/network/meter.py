@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,9 +16,40 @@ class BytesUsedUp(Exception):
     """The session has sent and received as many bytes as it may."""
 
 
+class Turns:
+    """Lets one piece pass in each turn of the event loop. One for all sessions of a worker.
+
+    A call to the worker takes several turns. Without a limit, a turn copies a piece for each connection that
+    is busy, and a call waits for all of them each time: 27 times as long beside 50 downloads as alone.
+    """
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting = deque[asyncio.Future[None]]()
+
+    async def take(self) -> None:
+        """Wait until a piece may pass: first come, first served."""
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            self._waiting.append(turn := loop.create_future())
+            await turn
+        else:
+            self._taken = True
+            loop.call_soon(self._next, loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting:
+            if not (turn := self._waiting.popleft()).done():
+                turn.set_result(None)
+                loop.call_soon(self._next, loop)
+                return
+        self._taken = False
+
+
 class Meter:
-    def __init__(self, caps: Callable[[], Caps]) -> None:
+    def __init__(self, caps: Callable[[], Caps], turns: Turns) -> None:
         self._caps = caps
+        self._turns = turns
         self._pace: tuple[int, Allowance] | None = None
         self.traffic = Traffic()
 
@@ -47,6 +79,7 @@ class Meter:
         caps = self._caps()
         if caps.bytes is not None and self.traffic.sent_bytes + self.traffic.received_bytes > caps.bytes:
             raise BytesUsedUp
+        await self._turns.take()
         if caps.bytes_per_s is None:
             return
         now = asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""What the network of sandboxes costs, and what it costs their neighbours."""
