@@ -44,7 +44,8 @@ RESOLVERS = (
     "cloudflare-dns.com",
     "resolver.test",
 )
-NO_POOL = {"pool_size": 0, "min_pool_size": 0}
+# Made when somebody asks. What nobody may have is swept away soon.
+NO_POOL = {"pool_size": 0, "min_pool_size": 0, "queue_timeout_s": 3.0, "orphan_grace_s": 1.0}
 # One address, as C libraries and URL parsers read it.
 SPELLINGS = (
     *("169.254.169.254", "169.254.169.254.", "2852039166", "0xa9fea9fe", "0XA9FEA9FE", "025177524776"),
@@ -304,14 +305,20 @@ async def test_80_without_a_proxy_there_is_no_session(
         raise InvalidRequest("The address is in use.")
 
     answers_of_names(monkeypatch, a=[HERE])
-    async with outside(answering(OK)) as host, worker_for_egress(queue_timeout_s=3.0, **NO_POOL) as worker:
+    async with outside(answering(OK)) as host, worker_for_egress(**NO_POOL) as worker:
         client, network = AsyncClient(service=worker), [f"a.test:{host.port}"]
         monkeypatch.setattr(AgentPortListener, "listen", listen)
         with pytest.raises(Unavailable, match="The address is in use"):
             await client.create(environment, network=network)
         assert set(failed) == {"127.0.0.1:3128"}
         assert (await worker.list_sessions()).sessions == ()
+        unusable = set(await worker._sandboxes.engine_states())
         monkeypatch.setattr(AgentPortListener, "listen", real)
+
+        async def is_removed() -> bool:
+            return unusable.isdisjoint(await worker._sandboxes.engine_states())
+
+        await eventually(is_removed, 30, "the sandbox is removed")
 
         async def created() -> bool:
             try:
