@@ -119,18 +119,13 @@ class Refusal:
         return max(self.whole_s - starting_s, self.after_s) < DENIED_WITHIN_S
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["runc", "runsc"])
-async def sandboxes(request: pytest.FixtureRequest) -> AsyncIterator[Sandboxes]:
-    """One sandbox for each image on a tier."""
-    async with AsyncExitStack() as stack:
-        yield Sandboxes(Tier(request.param), stack)
-
-
 @dataclass
 class Sandboxes:
+    """One for each image, on a tier."""
+
     tier: Tier
     stack: AsyncExitStack
-    made: dict[str, Sandbox] = field(default_factory=dict)
+    made: dict[str, Sandbox] = field(default_factory=dict)  # by image
 
     async def with_tool(self, tool: str) -> Sandbox:
         image = await asyncio.to_thread(build_image, IMAGES[tool]) if tool in IMAGES else BASE
@@ -138,6 +133,12 @@ class Sandboxes:
             harness = await self.stack.enter_async_context(harness_for(self.tier, image))
             self.made[image] = await harness.create()
         return self.made[image]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=["runc", "runsc"])
+async def sandboxes(request: pytest.FixtureRequest) -> AsyncIterator[Sandboxes]:
+    async with AsyncExitStack() as stack:
+        yield Sandboxes(Tier(request.param), stack)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -208,9 +209,7 @@ async def test_what_is_denied_fails_at_once(tool: str, inside: Inside) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("variables", [{}, PROXY_VARIABLES], ids=["no variables", "nobody listens"])
-async def test_without_a_proxy_it_fails_at_once(
-    tool: str, inside: Inside, variables: dict[str, str]
-) -> None:
+async def test_without_a_proxy_it_fails_at_once(tool: str, inside: Inside, variables: dict[str, str]) -> None:
     starting_s = await inside.starting_s(tool)
     inside.variables |= variables
     tried = []
@@ -226,7 +225,9 @@ async def test_without_a_proxy_it_fails_at_once(
 
 def report(tool: str, starting_s: float, tried: list[Refusal]) -> None:
     """Say how long it took, and fail if no attempt was quick."""
-    figures = "; ".join(f"{each.whole_s:.2f} s in all, {each.after_s:.2f} s after the denial" for each in tried)
+    figures = "; ".join(
+        f"{each.whole_s:.2f} s in all, {each.after_s:.2f} s after the denial" for each in tried
+    )
     text = f"{tool} fails in {figures}; its start takes {starting_s:.2f} s"
     print(text)
     assert tried[-1].is_quick(starting_s), f"{text}\n{tried[-1].result.stdout.decode()}"
