@@ -88,7 +88,9 @@ async def start_vite(session: AsyncSession, port: int) -> Preview:
 
 async def see_vite_reload(page: Any, session: AsyncSession, url: str, name: str) -> None:
     await session.files.write("app/word.js", VITE_APP["word.js"].encode())
-    await page.goto(url)
+    # The page is there before its WebSocket, and Vite does not repeat what it said before that.
+    async with page.expect_console_message(lambda message: message.text == "[vite] connected."):
+        await page.goto(url)
     await shows(page, "first")
     await picture(page, f"{name}-first")
     await session.files.write("app/word.js", b'export const word = "second";\n')

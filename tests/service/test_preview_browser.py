@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.network.preview_links import LINK_FIELD
-from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess
 from tests.service.apps import (
     copy_streamlit,
@@ -24,11 +23,10 @@ from tests.service.apps import (
     start_streamlit,
     start_vite,
 )
-from tests.service.browsing import opened_page, picture, running_chromium, shows
+from tests.service.browsing import opened_page, picture, running_chromium, see_bad_links, shows
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-SECONDS = 60.0
 KEY = "a-key-for-the-tests-alone"
 
 
@@ -88,29 +86,5 @@ async def test_no_program_yet(server: ServerProcess, chromium: Any) -> None:
 
 
 async def test_bad_links(server: ServerProcess, chromium: Any) -> None:
-    """A visitor reads what is wrong with a link, and sees nothing of the program."""
-    async with server.client() as client, client.create() as session, client.create() as other:
-        await session.start("python3 -m http.server 3000 --bind 127.0.0.1")
-        good, short = await session.expose(3000), await session.expose(3000, expires_s=0.1)
-        foreign = (await other.expose(3000)).url.partition(f"{LINK_FIELD}=")[2]
-        bare = good.url.partition("?")[0]
-
-        async def expired() -> bool:
-            async with opened_page(chromium) as page:
-                return bool((await page.goto(short.url)).status == 403)
-
-        await eventually(expired, SECONDS, "the link has expired")
-        for name, url, said in (
-            ("expired", short.url, "This link has expired"),
-            ("foreign", f"{bare}?{LINK_FIELD}={foreign}", "This link is for another preview"),
-            ("changed", good.url[:-4] + "AAAA", "was not made by this server, or it was changed"),
-            ("cut", good.url[:-4], "This is not a link to a preview"),
-            ("none", bare, "No preview here"),
-        ):
-            async with opened_page(chromium) as page:
-                await page.goto(url)
-                await shows(page, said)
-                await picture(page, f"link-{name}")
-                # What was refused has left nothing that opens the preview afterwards.
-                answer = await page.goto(bare)
-                assert answer.status == 404, name
+    async with server.client() as client, client.create() as session, client.create() as foreign:
+        await see_bad_links(chromium, session, foreign, "link")

@@ -21,7 +21,7 @@ from tests.service.apps import (
     start_streamlit,
     start_vite,
 )
-from tests.service.browsing import opened_page, running_chromium
+from tests.service.browsing import opened_page, running_chromium, see_bad_links
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -92,3 +92,9 @@ async def test_streamlit_by_path(fleet: Fleet, session: AsyncSession, chromium: 
         by_path = await client.get(session.id)
         url = (await start_streamlit(by_path, 8501)).url
         await see_streamlit_reload(page, by_path, url, "streamlit-path")
+
+
+@pytest.mark.parametrize("front", [BY_HOST, BY_PATH])
+async def test_bad_links(fleet: Fleet, chromium: Any, front: int) -> None:
+    async with fleet.client(front) as client, client.create() as session, client.create() as foreign:
+        await see_bad_links(chromium, session, foreign, f"link-coordinator-{front}")
