@@ -216,6 +216,10 @@ class Exited:
 ExecEvent = Started | Output | Exited
 
 
+# 128 + SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV. No denied connection ends a program in this way.
+_CRASHED: Final = frozenset({132, 134, 135, 136, 139})
+
+
 def verdict_of(exited: Exited) -> Verdict:
     """Why an exec ended, from the strongest reason to the weakest."""
     by_reason = {
@@ -230,7 +234,7 @@ def verdict_of(exited: Exited) -> Verdict:
         return Verdict.OOM
     if exited.disk_full and exited.code != 0:
         return Verdict.DISK_FULL
-    if exited.denied and exited.code != 0:
+    if exited.denied and exited.code != 0 and exited.code not in _CRASHED:
         return Verdict.EGRESS_DENIED
     return Verdict.OK if exited.code == 0 else Verdict.NONZERO
 

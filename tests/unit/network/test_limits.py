@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.network.rig import OK, SECONDS, answering, echo, eventually, outside, proxying, resolving
 
+from sandlot.worker.network import dialer as dialer_module
 from sandlot.worker.network.proxy import MAX_REFUSED_AT_ONCE
 
 HERE = ["127.0.0.1"]
@@ -45,6 +46,14 @@ async def test_a_listed_address_must_be_public_too() -> None:
         for address in ("127.0.0.1", "127.1", "169.254.169.254"):
             answer = await rig.get(f"http://{address}/")
             assert b"(not a public address)" in answer
+
+
+async def test_the_machines_own_address_is_not_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall may hide what listens there. Here, loopback stands for a public address of the machine."""
+    monkeypatch.setattr(dialer_module, "is_public", lambda _: True)
+    async with outside(answering(OK)) as host, proxying([f"127.0.0.1:{host.port}"], allowed=()) as rig:
+        assert b"(not a public address)" in await rig.get(f"http://127.0.0.1:{host.port}/")
+        assert host.received == []
 
 
 async def test_rebinding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from functools import cached_property
@@ -87,7 +88,23 @@ class Dialer:
 
 
 def _reachable(address: Address, allowed: Networks) -> bool:
-    return is_public(address) or any(address in network for network in allowed)
+    if any(address in network for network in allowed):
+        return True
+    return is_public(address) and not _is_this_machine(address)
+
+
+def _is_this_machine(address: Address) -> bool:
+    """Whether the address is the machine's own: a firewall may hide services there from everyone else.
+
+    Connecting a datagram socket sends nothing. It only chooses the address to send from.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), 9))
+        except OSError:
+            return False
+        return ip_address(probe.getsockname()[0]) == address
 
 
 def _not_public(target: Target) -> Denied:
