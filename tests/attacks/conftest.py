@@ -10,9 +10,11 @@ import pytest_asyncio
 from sandlot.domain.environment import Tier
 from sandlot.testing.provider_suite import Harness
 from tests.attacks.canaries import Watch, watched
+from tests.attacks.egress import connects, egress_worker, inside
 from tests.docker.conftest import sandbox
 
-__all__ = ["sandbox"]  # of a module, of the harness below; modules that need another have their own
+# The sandbox is of a module, of the harness below; modules that need another have their own.
+__all__ = ["connects", "egress_worker", "inside", "sandbox"]
 
 
 @pytest_asyncio.fixture(params=["runc", "runsc"], scope="module", loop_scope="session")

@@ -16,7 +16,7 @@ NUMBERS = set(range(1, 102)) - {21, 25, 42, 61, 63, 73, 100}  # those that the c
 WAITING = {33, 34}
 OURS = [f"C{number}" for number in range(1, 11)]
 CODES = {
-    *(f"S{number}" for number in range(1, 15)),
+    *(f"S{number}" for number in range(1, 16)),
     *(f"R{number}" for number in range(1, 11)),
     *(f"U{number}" for number in range(1, 20)),
     *(f"O{number}" for number in range(1, 12)),

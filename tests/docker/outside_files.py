@@ -118,7 +118,8 @@ def serving(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     server.daemon_threads = True
     if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        # The handshake is for the connection's own thread: here, one slow client would hold up all others.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

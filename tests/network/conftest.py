@@ -6,6 +6,7 @@ The worker is in this process, so names of ``.test`` resolve as the tests say.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -25,15 +26,15 @@ OPEN = {"egress_allow": ("127.0.0.0/8",), "egress_ceiling": ("any",)}
 
 
 async def open_worker(data_dir: Path, **options: object) -> LocalWorker:
+    # By the whole path: the same after a restart, and no other worker's. Two of one id remove each other's sandboxes.
+    number = hashlib.sha256(str(data_dir).encode()).hexdigest()[:8]
     return await local_service(
-        worker_id=f"test-network-{data_dir.name[-8:].lower()}",
+        worker_id=f"test-network-{number}",
         data_dir=data_dir,
-        pool_size=2,
-        min_pool_size=1,
         max_pool_size=3,
         overcommit_memory=100,
         overcommit_cpus=1000,
-        **{**OPEN, **options},
+        **{"pool_size": 2, "min_pool_size": 1, **OPEN, **options},
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -71,27 +73,22 @@ async def test_both_ends_of_a_connection(session: AsyncSession, names: list[str]
 
 
 PROGRAMS = Path("/usr/lib/postgresql")
-# What psql says to a server that trusts it, without psql: the images have none.
-QUERY = """
-import socket, struct
-connection = socket.create_connection(("127.0.0.1", 5432), 20)
-body = struct.pack("!i", 196608) + b"user\\0tester\\0database\\0postgres\\0\\0"
-connection.sendall(struct.pack("!i", len(body) + 4) + body)
-query = b"select 6 * 7 as answer\\0"
-received = b""
-while b"Z\\0\\0\\0\\5I" not in received:
-    received += connection.recv(4096)
-connection.sendall(b"Q" + struct.pack("!i", len(query) + 4) + query)
-received = b""
-while b"Z\\0\\0\\0\\5I" not in received:
-    received += connection.recv(4096)
-print(b"answer" in received, b"42" in received, b"SELECT 1" in received)
-"""
 
 
-@pytest.fixture
-def postgresql() -> Iterator[int]:
-    """A PostgreSQL of this test alone. Gives its port."""
+def packed_psql(programs: Path) -> bytes:
+    """The machine's psql with all that it links to, its loader included: the images have none."""
+    listed = subprocess.run(["ldd", programs / "psql"], capture_output=True, text=True, check=True).stdout
+    libraries = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in (programs / "psql", *map(Path, libraries)):
+            archive.add(path.resolve(), f"psql/{path.name}")
+    return packed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[tuple[int, Path]]:
+    """A PostgreSQL of this module alone. Gives its port, and the folder of its programs."""
     found = sorted(PROGRAMS.glob("*/bin/initdb"))
     if not found:
         pytest.skip("PostgreSQL is not installed")
@@ -116,7 +113,7 @@ def postgresql() -> Iterator[int]:
             while subprocess.run(ready, check=False).returncode != 0:
                 assert time.monotonic() < deadline, "PostgreSQL does not answer"
                 time.sleep(0.05)
-            yield port
+            yield port, programs
         finally:
             server.terminate()
             server.wait(30)
@@ -124,11 +121,21 @@ def postgresql() -> Iterator[int]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def test_postgresql(session: AsyncSession, names: list[str], postgresql: int) -> None:
-    target = f"a.test:{postgresql}"
+async def test_postgresql(session: AsyncSession, names: list[str], postgresql: tuple[int, Path]) -> None:
+    port, programs = postgresql
+    target = f"a.test:{port}"
+    await session.files.write("psql.tar", packed_psql(programs))
+    assert (await session.run("tar -xf psql.tar")).ok
+    psql = "psql/ld-linux-* --library-path psql psql/psql -X -A -t -v ON_ERROR_STOP=1 -U tester -d postgres"
     await session.network.allow(target)
     await session.network.forward(5432, target)
-    result = await session.run(["python3", "-c", QUERY])
-    assert result.stdout == "True True True\n", result
-    refused = await session.run(["python3", "-c", QUERY.replace("5432", "5433")])
-    assert "ConnectionRefusedError" in refused.stderr
+    script = (
+        "create temporary table numbers as select generate_series(1, 100000) as number; "
+        "select sum(number) from numbers; \\copy numbers to numbers.txt"
+    )
+    result = await session.run(f"{psql} -h 127.0.0.1 && wc -l < numbers.txt", stdin=script, timeout_s=60)
+    assert result.stdout.split()[-4:] == ["5000050000", "COPY", "100000", "100000"], result
+    for other in (5433, port):
+        refused = await session.run(f"{psql} -h 127.0.0.1 -p {other} -c 'select 1'", timeout_s=60)
+        assert not refused.ok
+        assert "Connection refused" in refused.stderr, refused

@@ -10,9 +10,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.network.ports import PUBLIC
+from sandlot.domain.network.preview_links import Link, LinkTokens
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess
 from tests.fleet_faults.rig import Fleet
@@ -125,6 +129,7 @@ async def test_through_every_coordinator_of_a_fleet() -> None:
             for one in (url, elsewhere):
                 page = await visitor.get(one + "page.html")
                 assert (page.status_code, page.text) == (200, "<h1>from the sandbox</h1>")
+                await _refuses_bad_links(visitor, session, one)
             # A worker serves no previews itself: its links would end with it.
             path = url.removeprefix(fleet.coordinators[0].url)
             assert (await visitor.get(fleet.worker_of(session).url + path)).status_code == 401
@@ -134,6 +139,25 @@ async def test_through_every_coordinator_of_a_fleet() -> None:
                 assert (await visitor.get(one)).status_code == 404
     finally:
         await fleet.clean()
+
+
+async def _refuses_bad_links(visitor: httpx.AsyncClient, session: AsyncSession, url: str) -> None:
+    """For requests and for WebSockets alike."""
+    begin, _, token = url.rstrip("/").rpartition("/")
+    expired = (await session.expose(PORT, expires_s=0.1)).prefix.rpartition("/")[2]
+    # Of a server that has another key, whatever it says.
+    forged = LinkTokens(b"x" * 32).sign(Link(session.id, PORT, PUBLIC))
+
+    async def has_expired() -> bool:
+        return (await visitor.get(f"{begin}/{expired}/")).status_code == 403
+
+    await eventually(has_expired, SECONDS, "the link has expired")
+    for bad in (expired, forged, token[:-4] + "AAAA", token[:-4], "x"):
+        answer = await visitor.get(f"{begin}/{bad}/page.html")
+        assert (answer.status_code, "from the sandbox" in answer.text) == (403, False), bad
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"ws{begin.removeprefix('http')}/{bad}/")
+        assert refused.value.response.status_code == 403, bad
 
 
 async def _connects(client: AsyncClient, session: AsyncSession) -> None:

@@ -269,3 +269,16 @@ func TestKeeperTakesNothingForGranted(t *testing.T) {
 		t.Errorf("%d descriptors, %d before", now, before)
 	}
 }
+
+// A port can be forwarded elsewhere at once: the next request must find the address free, or take the listener over.
+func TestAddressIsFreeOnceItsStreamHasEnded(t *testing.T) {
+	c := start(t)
+	s, bound := c.listen("127.0.0.1:0")
+	for range 200 {
+		must(t, s.End())
+		_, _ = s.Recv()
+		if s, _ = c.listen(bound); t.Failed() {
+			return
+		}
+	}
+}

@@ -102,7 +102,9 @@ def assemble(
     )
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
-    networks = Networks(options.network, recipes, history.recorder, store, sandboxes, transitions, brokers)
+    networks = Networks(
+        options.network, environments.recipes, history.recorder, store, sandboxes, transitions, brokers
+    )
     quotas = Quotas(sessions.table, allowances)
     opening = Opening(
         sessions,

@@ -137,13 +137,15 @@ class WorkerHost:
     ) -> EnvironmentChanges:
         """Offer what the registry now declares. Sessions go on with the sandboxes that they have.
 
-        Their commands must pass the policies as they are now.
+        Their commands and connections must pass the policies as they are now.
         """
         rebuilt = await self._provider.forget_rebuilt_images()
         await self._policies.reload(recipes, policies.keys())
         self._tenant_policies.replace_known(policies)
         self._catalogue = catalogue
-        return self._environments.change(recipes, rebuilt)
+        changes = self._environments.change(recipes, rebuilt)
+        self._parts.networks.environments_changed(self._sessions.table)
+        return changes
 
     async def stop(self) -> None:
         """Take no new sessions, and wait for calls that a stop would break: transfers and creates.

@@ -116,6 +116,7 @@ def main():
     for host in RESOLVERS:
         out[f"dns udp {host}"] = attempt(udp(host, 53, QUERY))
         out[f"dns tcp {host}"] = attempt(tcp(host, 53))
+        out[f"dns tls {host}"] = attempt(tcp(host, 853))
     for name in NAMES:
         out[f"name {name}"] = attempt(resolve(name))
     out["spoof hosts"] = attempt(spoof)

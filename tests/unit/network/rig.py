@@ -90,9 +90,11 @@ class Outside:
 
 
 @contextlib.asynccontextmanager
-async def outside(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Outside]:
+async def outside(
+    script: Script, tls: ssl.SSLContext | None = None, *, address: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Outside]:
     host = Outside(script, tls)
-    server = await asyncio.start_server(host.serve, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(host.serve, address, port, ssl=tls)
     host.port = server.sockets[0].getsockname()[1]
     try:
         yield host

@@ -168,6 +168,21 @@ async def test_bytes_of_a_session(monkeypatch: pytest.MonkeyPatch, way: str) -> 
             assert b"as many bytes as it may" in answer
 
 
+async def test_heads_count_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a host could send anything in headers, or in answers before the answer."""
+    resolving(monkeypatch, a=HERE)
+    in_headers = b"HTTP/1.1 200 OK\r\nx: %s\r\ncontent-length: 0\r\n\r\n" % (b"x" * 50_000)
+    before = b"HTTP/1.1 103 Early Hints\r\nx: %s\r\n\r\n" % (b"x" * 50_000) + OK
+    for answer in (in_headers, before):
+        async with outside(answering(answer)) as host:
+            target = f"a.test:{host.port}"
+            async with proxying({"allow": [target], "caps": {"bytes": 120_000}}) as rig:
+                answers = [await rig.get(f"http://{target}/") for _ in range(4)]
+                assert [answer.startswith(b"HTTP/1.1 200 ") for answer in answers[:2]] == [True, True]
+                assert answers[-1].startswith(b"HTTP/1.1 403 ")
+                assert {denied.rule for denied in rig.reported} == {"caps: bytes"}
+
+
 async def test_bytes_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second's worth at once, then the rate; both tunnels together."""
     resolving(monkeypatch, a=HERE)

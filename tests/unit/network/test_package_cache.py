@@ -233,14 +233,14 @@ async def test_what_is_kept_survives_a_restart_and_what_is_damaged_does_not(
 
 
 def _cache_of(rig: Rig) -> PackageCache:
-    broker: Broker | None = rig.proxy._broker
+    broker: Broker | None = rig.proxy.broker
     assert broker is not None
     assert broker.packages is not None
     return broker.packages
 
 
 def _set_cache(rig: Rig, cache: PackageCache) -> None:
-    broker: Broker | None = rig.proxy._broker
+    broker: Broker | None = rig.proxy.broker
     assert broker is not None
     broker.packages = cache
 
@@ -320,11 +320,37 @@ async def test_caps_hold_for_what_comes_from_the_disk(
         await rig.get(f"{files(index)}/f/a-1.whl")
         used = rig.proxy.traffic.received_bytes
         policy = {"allow": ["pypi"], "caps": {"bytes": used + 100_000}}
-        async with proxying(policy, worker=rig, broker=rig.proxy._broker) as other:
+        async with proxying(policy, worker=rig, broker=rig.proxy.broker) as other:
             answers = [await other.get(f"{files(index)}/f/a-1.whl") for _ in range(3)]
             assert how(answers[0]) == b"hit"
             assert answers[-1].startswith(b"HTTP/1.1 403 ")
             assert b"caps: bytes" in answers[-1]
+
+
+async def test_nothing_is_asked_for_that_nobody_waits_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Requests of a session that has ended must not keep those of others waiting."""
+    async with caching(monkeypatch, tmp_path, pages_at_once=1, at_once=1) as (rig, index):
+        assert index.host is not None
+        cache = _cache_of(rig)
+        registry = cache.registries["pypi"]
+        for path, slots in (
+            ("/simple/a{}/", cache._page_slots),
+            (f"/files/index.test:{index.host.port}/f/a-{{}}.whl", cache._slots),
+        ):
+            async with slots:
+                wanted = [registry.wanted(path.format(number), "") for number in range(20)]
+                asking = [
+                    asyncio.create_task(cache.get(registry, each)) for each in wanted if each is not None
+                ]
+                await eventually(lambda: len(cache._tasks) == 20)
+                for task in asking:
+                    task.cancel()
+                await asyncio.gather(*asking, return_exceptions=True)
+                await eventually(lambda: not cache._tasks)
+        assert index.paths() == []
+        assert how(await rig.get(f"{SIMPLE}/a/")) == b"miss"
 
 
 async def test_requests_that_are_given_up_leave_no_file_open(

@@ -55,7 +55,7 @@ def publish(index: Index, name: str, payload: bytes) -> None:
 
 async def run(rig: Rig, folder: Path, *command: str) -> str:
     """A program whose variables are what a sandbox has: the proxy, and the registries of the cache."""
-    broker = rig.proxy._broker
+    broker = rig.proxy.broker
     assert broker is not None
     assert broker.packages is not None
     env = {

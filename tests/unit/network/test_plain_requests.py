@@ -39,7 +39,7 @@ async def test_a_request_is_passed_on_without_what_is_for_the_proxy(monkeypatch:
             b"",
         ]
         assert rig.proxy.traffic.requests == 1
-        assert rig.proxy.traffic.received_bytes == 5
+        assert rig.proxy.traffic.received_bytes == len(OK)
         assert rig.proxy.traffic.sent_bytes == len(heard)
 
 
@@ -107,6 +107,8 @@ async def test_each_request_on_a_connection_is_decided_anew(monkeypatch: pytest.
             "not valid HTTP",
         ),
         ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: +1", "not valid HTTP"),
+        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 18446744073709551616", "too large"),
+        ("POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 9223372036854775808", "too large"),
         (
             "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nContent-Length: 5",
             "has both",

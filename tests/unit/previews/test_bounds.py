@@ -9,6 +9,8 @@ import pytest
 from tests.unit.previews.rig import KEY, PORT, SECONDS, Rig, rigged
 
 from sandlot.api.edge import request_body
+from sandlot.api.previews.pages import Refused
+from sandlot.api.previews.turns import Turns
 from sandlot.testing.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
@@ -137,7 +139,7 @@ async def test_visits_wait_for_their_turn() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         await writer.drain()
 
-    async with rigged(requests_per_session=3, visits=5, turn_s=SECONDS) as rig:
+    async with rigged(requests_per_session=3, visits=20, turn_s=SECONDS) as rig:
         rig.program.script = slow
         preview = await rig.expose()
         asking = [asyncio.create_task(rig.client.get(preview.url)) for _ in range(8)]
@@ -152,6 +154,20 @@ async def test_visits_wait_for_their_turn() -> None:
         assert sorted(answers) == [200] * 5 + [503] * 3
         answer = await rig.client.get(preview.url)
         assert answer.status_code == 200
+
+
+async def test_visitors_of_one_session_leave_room_for_others() -> None:
+    turns = Turns(per_session=1, total=8, wait_s=SECONDS)
+    async with turns.turn("crowded"):
+        waiting = asyncio.create_task(turns.turn("crowded").__aenter__())
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="Too many"):
+            async with asyncio.timeout(SECONDS / 4):  # at once, not when its turn does not come
+                await turns.turn("crowded").__aenter__()
+        async with asyncio.timeout(SECONDS), turns.turn("other"):
+            pass
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_a_turn_that_does_not_come() -> None:

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from tests.unit.previews.rig import DOMAIN, KEY, PORT, SECONDS, Rig, rigged
 
-from sandlot.domain.network.ports import ExposePort
-from sandlot.domain.network.preview_links import Link
+from sandlot.domain.network.ports import PUBLIC, ExposePort
+from sandlot.domain.network.preview_links import Link, PreviewDomain
 from sandlot.testing.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
@@ -255,13 +255,15 @@ async def test_by_host_a_program_has_cookies_of_its_own_host(hosted: Rig) -> Non
     hosted.program.answer = (
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: a=b; Domain=preview.test; Path=/x\r\n"
         b"Set-Cookie: sandlot-preview=evil\r\nSet-Cookie: Sandlot-Preview=evil\r\nSet-Cookie: c=d\r\n"
-        b"WWW-Authenticate: Basic\r\nX-Accel-Redirect: /x\r\nStrict-Transport-Security: max-age=9\r\n\r\n"
+        b"WWW-Authenticate: Basic\r\nX-Accel-Redirect: /x\r\nStrict-Transport-Security: max-age=9\r\n"
+        b'Clear-Site-Data: "cookies"\r\n\r\n'
     )
     headers = (await hosted.visit(headers={"Cookie": await cookie_of(hosted)})).headers
     assert headers.get_list("set-cookie") == ["a=b; Path=/x", "c=d"]
     assert headers["www-authenticate"] == "Basic"
     assert "x-accel-redirect" not in headers
     assert "strict-transport-security" not in headers
+    assert "clear-site-data" not in headers
     assert headers.get_list("content-security-policy") == ["frame-ancestors 'self'"]
 
 
@@ -446,6 +448,19 @@ async def test_a_server_may_allow_no_public_previews() -> None:
         )
         assert (answer.status_code, "SANDLOT_PREVIEWS=private" in answer.text) == (422, True)
         assert await rig.service.list_exposed(rig.session_id) == ()
+
+
+@pytest.mark.parametrize("domain", [None, DOMAIN])
+async def test_a_port_that_was_public_before_has_no_visitors(domain: PreviewDomain | None) -> None:
+    """A worker of a fleet exposes ports too, and knows nothing of what the coordinators show."""
+    async with rigged(public=False, domain=domain) as rig:
+        exposure = (await rig.service.expose_port(rig.session_id, ExposePort(PORT, public=True))).exposure
+        token = rig.options.tokens.sign(Link(rig.session_id, PORT, PUBLIC))
+        assert (await rig.client.get(f"{rig.url}/preview/{token}/")).status_code == 404
+        assert domain is None or (await rig.visit()).status_code == 404
+        assert rig.program.heads == []
+        link = rig.options.tokens.sign(Link(rig.session_id, PORT, exposure.id))
+        assert (await rig.client.get(f"{rig.url}/preview/{link}/")).status_code == 200
 
 
 async def test_a_visitor_that_leaves_ends_the_connection(rig: Rig) -> None:

@@ -223,6 +223,40 @@ async def test_what_programs_send_is_held_within_a_budget() -> None:
                 end.cancel()
 
 
+@pytest.mark.parametrize("frames", ["pings", "empty fragments"])
+async def test_what_is_no_part_of_a_message_is_not_held(frames: str) -> None:
+    """A program that sends it without end must not use up what all programs may hold."""
+    flooded = asyncio.Event()
+
+    async def fragments(socket: ServerConnection) -> AsyncIterator[bytes]:
+        yield b"begin"
+        for _ in range(100_000):
+            yield b""
+        await (await socket.ping(b"last"))
+        flooded.set()
+        await socket.wait_closed()
+
+    async def handler(socket: ServerConnection) -> None:
+        if flooded.is_set():
+            await socket.send(b"x" * 300_000)
+        elif frames == "pings":
+            for number in range(2_000):
+                pong = await socket.ping(b"%100d" % number)
+            await pong
+            flooded.set()
+        else:
+            with contextlib.suppress(ConnectionClosed):
+                await socket.send(fragments(socket))
+        await socket.wait_closed()
+
+    async with speaking(handler, max_held_bytes=100_000) as rig:
+        url = socket_url(rig, (await rig.expose()).prefix + "/")
+        async with connect(url), asyncio.timeout(SECONDS):
+            await flooded.wait()
+            async with connect(url) as socket:
+                assert await socket.recv() == b"x" * 300_000
+
+
 async def test_a_visitor_that_leaves_ends_the_programs_websocket() -> None:
     async with speaking(echo) as rig:
         preview = await rig.expose()

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.network.rig import LOOPBACK, OK, answering, echo, outside, resolving
 from tests.unit.worker.conftest import OwnWorker, Scene
 from tests.unit.worker.scripted import ScriptedSandbox
+from tests.unit.worker.test_reload import BASE, change
 
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.errors import InvalidRequest, SandboxLost, Unavailable, Unsupported
@@ -66,7 +67,7 @@ async def test_a_session_is_served_by_its_policy(scene: Scene, monkeypatch: pyte
         assert (await ask(sandbox, url)).startswith(b"HTTP/1.1 403")
         status = await worker.get_network(session_id)
         assert (status.traffic.connections, status.traffic.requests, status.traffic.denied) == (3, 1, 2)
-        assert status.traffic.received_bytes == len(b"hello")
+        assert status.traffic.received_bytes == len(OK)
         assert [denied.target for denied in status.denied] == [f"a.test:{host.port}"]
         assert [len(heard) > 0 for heard in host.received] == [True]
 
@@ -150,6 +151,28 @@ async def test_connections_end_with_the_session(scene: Scene, monkeypatch: pytes
             await eventually(lambda: host.open == 0)
 
 
+async def test_connections_end_with_their_grant(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that the worker has found again after a restart."""
+    resolving(monkeypatch, a=["127.0.0.1"])
+    worker = await scene.start(network=OPEN)
+    async with outside(echo) as host:
+        session_id, sandbox = await session_of(scene, worker)
+        forward = Forward(5432, f"a.test:{host.port}")
+        for restart in (False, True):
+            change = NetworkChange(allow=(forward.target,), for_s=2 if restart else 1, forward=(forward,))
+            await worker.change_network(session_id, change)
+            if restart:
+                worker = await scene.restart(worker, network=OPEN)
+                await worker.list_execs(session_id)
+            reader, writer = await inside(sandbox, "127.0.0.1:5432")
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.readexactly(1), 20) == b"x"
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+            writer.close()
+            await eventually(lambda: host.open == 0)
+            assert (await worker.get_network(session_id)).grants == ()
+
+
 async def test_a_forward_whose_target_is_revoked_is_denied(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +245,27 @@ async def test_an_environment_that_is_gone_allows_nothing(scene: Scene) -> None:
     await worker.open()
     await worker.list_execs(session_id)
     assert b"403" in await ask(sandbox, "http://a.test:99")
+
+
+async def test_a_reload_changes_what_sessions_reach(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of running sessions and of new ones; connections that are no longer allowed end."""
+    resolving(monkeypatch, a=["127.0.0.1"])
+    worker = await scene.start(network=OPEN)
+    async with outside(echo) as host:
+        target = f"a.test:{host.port}"
+        _, sandbox = await session_of(scene, worker, [target])
+        for network in (parse_policy({"deny": [target]}), None):  # None: the environment is gone
+            await change(worker, BASE)
+            reader, writer = await inside(sandbox)
+            writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\nx".encode())
+            assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\nx"), 20)).startswith(b"HTTP/1.1 200")
+            await change(worker, *([] if network is None else [replace(BASE, network=network)]))
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+            writer.close()
+            assert b"403" in await ask(sandbox, f"http://{target}")
+        await change(worker, replace(BASE, network=parse_policy({"deny": [target]})))
+        _, new_sandbox = await session_of(scene, worker, [target])
+        assert f"(deny: {target})".encode() in await ask(new_sandbox, f"http://{target}")
 
 
 async def test_a_port_that_a_program_has_taken_does_not_keep_the_session_from_going_on(scene: Scene) -> None:

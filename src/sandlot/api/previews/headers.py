@@ -40,12 +40,13 @@ _NOT_FOR_VISITORS: Final = frozenset(
         *(b"alt-svc", b"strict-transport-security", b"service-worker-allowed", b"nel", b"report-to"),
         *(b"reporting-endpoints", b"public-key-pins", b"x-sendfile", b"x-reproxy-url", b"date", b"location"),
         *(b"set-cookie", b"x-sandlot-worker", b"content-length"),
+        b"clear-site-data",  # it deletes the cookies of all hosts under the same registered domain
     }
 )
 # ... and what it must not say if the host is the API's.
 _NOT_ON_THE_APIS_HOST: Final = frozenset(
     {
-        *(b"clear-site-data", b"www-authenticate", b"referrer-policy", b"cross-origin-resource-policy"),
+        *(b"www-authenticate", b"referrer-policy", b"cross-origin-resource-policy"),
         *(b"cross-origin-opener-policy", b"cross-origin-embedder-policy", b"origin-agent-cluster"),
     }
 )

@@ -14,7 +14,7 @@ class PreviewOptions:
     tokens: LinkTokens = field(repr=False)
     # The hosts of previews. None: they have paths on the server.
     domain: PreviewDomain | None = None
-    # Whether a port can be exposed to everybody.
+    # Whether a port can be exposed to everybody. If not, those that are have no visitors.
     public: bool = True
     # Host names under which the server has paths for previews; None for any.
     allowed_hosts: Collection[str] | None = None
@@ -26,7 +26,8 @@ class PreviewOptions:
     max_message_bytes: int = 4 * 1024 * 1024
     # Of all messages of programs that are not complete, or that browsers have not taken yet.
     max_held_bytes: int = 64 * 1024 * 1024
-    # Requests and WebSockets at once: of one session, and of all. Requests wait for their turn.
+    # Requests and WebSockets at once: of one session, and of all. Requests wait for their turn. A session has
+    # at most a quarter of all, those that wait included, so that it cannot keep out visitors of others.
     requests_per_session: int = 48
     websockets_per_session: int = 48
     visits: int = 1024

@@ -88,7 +88,8 @@ def bad_link(error: SandlotError) -> Refused:
         403,
         "This link does not work",
         error.message,
-        "Ask for a new link: <code>session.expose(PORT)</code> or <code>sandlot expose SESSION PORT</code>.",
+        "If you were given this link, ask for a new one. If it is your session, make a new link with "
+        "<code>session.expose(PORT)</code> or <code>sandlot expose SESSION PORT</code>.",
     )
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from sandlot.api.previews.pages import Refused
 
+# How many sessions it takes, with as many visitors as each can have, to leave none for others.
+SESSIONS_TO_FILL: Final = 4
+
 
 class Turns:
-    """``total``: how many visits there may be, those that wait included."""
+    """``total``: how many visits there may be, those that wait included; a quarter of them of one session."""
 
     def __init__(self, per_session: int, total: int, wait_s: float) -> None:
         self._per_session = per_session
         self._total = total
+        self._share = max(per_session, total // SESSIONS_TO_FILL)
         self._wait_s = wait_s
         self._visits = 0
         # Semaphore and number of visits that use it or wait for it.
@@ -23,9 +28,9 @@ class Turns:
     @asynccontextmanager
     async def turn(self, session_id: str) -> AsyncIterator[None]:
         """Raises ``Refused`` if the turn does not come in time, or too many visits wait already."""
-        if self._visits >= self._total:
-            raise _busy()
         semaphore, users = self._sessions.get(session_id) or (asyncio.Semaphore(self._per_session), 0)
+        if self._visits >= self._total or users >= self._share:
+            raise _busy()
         self._sessions[session_id] = semaphore, users + 1
         self._visits += 1
         try:

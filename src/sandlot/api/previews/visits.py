@@ -64,10 +64,14 @@ def read_visit(scope: Scope, options: PreviewOptions) -> Visit | Redirect:
         raise Refused(403, "No service workers", "Previews have no service workers.")
     host, domain = _host(scope), options.domain
     if domain is not None and domain.covers(host):
-        return _by_host(scope, options, domain, host)
-    if options.allowed_hosts is not None and host not in options.allowed_hosts:
+        visit = _by_host(scope, options, domain, host)
+    elif options.allowed_hosts is not None and host not in options.allowed_hosts:
         raise Refused(403, "Unknown host name", "The server does not answer to this name.")
-    return _by_path(scope, options)
+    else:
+        visit = _by_path(scope, options)
+    if isinstance(visit, Visit) and visit.through == PUBLIC and not options.public:
+        raise nothing_here()  # exposed before the operator forbade it, or by a call to a worker of the fleet
+    return visit
 
 
 def _by_path(scope: Scope, options: PreviewOptions) -> Visit | Redirect:

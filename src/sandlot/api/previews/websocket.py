@@ -58,7 +58,7 @@ class WebSocketVisit:
         self._authorization = authorization
         self._sending = asyncio.Lock()
         self._first: list[Event] = []  # what came together with the handshake
-        self._message: list[bytes] = []
+        self._message = bytearray()  # not a list: fragments may be empty, and without number
         self._is_text = False
         self._held = 0  # bytes of the program that are not yet with the visitor
         self._protocol = ClientProtocol(
@@ -142,6 +142,7 @@ class WebSocketVisit:
         """Returns the code and the reason with which the program closes."""
         for event in self._first:
             await self._take(event)
+        self._hold_what_is_left()
         while True:
             data = await self._stream.receive()
             self._account.hold(len(data))
@@ -153,6 +154,7 @@ class WebSocketVisit:
             for event in self._protocol.events_received():
                 await self._take(event)
             await self._flush()  # answers to pings, and to a close
+            self._hold_what_is_left()
             if not data or self._protocol.state is not State.OPEN:
                 return self._goodbye()
 
@@ -162,17 +164,24 @@ class WebSocketVisit:
             return
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
-        self._message.append(bytes(frame.data))
+        self._message += frame.data
         if not frame.fin:
             return
-        whole, self._message = b"".join(self._message), []
+        whole, self._message = bytes(self._message), bytearray()
         async with asyncio.timeout(TAKEN_WITHIN_S):
             if self._is_text:
                 await self._websocket.send_text(whole.decode())
             else:
                 await self._websocket.send_bytes(whole)
-        self._account.release(self._held)
-        self._held = 0
+
+    def _hold_what_is_left(self) -> None:
+        """What has come of a message that is not complete. Pings and empty fragments leave nothing."""
+        left = len(self._message) + len(self._protocol.reader.buffer)
+        if left > self._held:
+            self._account.hold(left - self._held)
+        else:
+            self._account.release(self._held - left)
+        self._held = left
 
     def _goodbye(self) -> tuple[int, str]:
         close = self._protocol.close_rcvd

@@ -91,9 +91,9 @@ class LinkTokens:
             raise Unauthorized("This link was not made by this server, or it was changed.")
         version, flags, session, port, exposure, expires_at = _CLAIMS.unpack(claims)
         if version != _VERSION:
-            raise Unauthorized("This link was made by another version of Sandlot. Expose the port again.")
+            raise Unauthorized("This link was made by another version of Sandlot.")
         if expires_at and self._clock() >= expires_at:
-            raise Unauthorized("This link has expired. Expose the port again.")
+            raise Unauthorized("This link has expired.")
         return Link(
             _SESSION_PREFIX + session.hex(),
             port,

@@ -17,6 +17,7 @@ from sandlot.domain.secrets.gateways import GATEWAY_HOST
 from sandlot.wire.network.http_headers import end_to_end, framing, has_two_ends, values_of
 
 HTTP_PORT: Final = 80
+MAX_BODY_BYTES: Final = 2**63 - 1
 
 _ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)", re.DOTALL)
 
@@ -133,3 +134,6 @@ def _check_framing(request: h11.Request) -> None:
         raise BadRequest("The request has both Content-Length and Transfer-Encoding.")
     if values_of(request.headers, b"transfer-encoding") and request.http_version == b"1.0":
         raise BadRequest("HTTP/1.0 has no Transfer-Encoding.")
+    # A host that counts in 64 bits would read a longer one as a short one, and the rest as another request.
+    if any(int(length) > MAX_BODY_BYTES for length in values_of(request.headers, b"content-length")):
+        raise BadRequest("The Content-Length is too large.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -33,6 +33,8 @@ NO_POLICY = EgressPolicy()
 
 
 class Networks:
+    """``recipes``: the worker's environments by name, as they are now."""
+
     def __init__(
         self,
         options: NetworkOptions,
@@ -153,12 +155,19 @@ class Networks:
             # Applied again to the current record: a call may have touched the session meanwhile.
             live_session.record = applied(live_session.record)
             if network is not None:
-                network.egress = egress
-                network.recheck()
+                network.apply(self._egress(live_session.record))  # the environment may have changed meanwhile
                 for forward in removed:
                     await network.unforward(forward)
         self._recorder.network_changed(live_session.session, change, caller)
         return self.status(live_session)
+
+    def environments_changed(self, live_sessions: Iterable[LiveSession]) -> None:
+        """Let running sessions reach what their environments allow now."""
+        served = [(each, each.network) for each in live_sessions if each.network is not None]
+        for live_session, network in served:
+            network.apply(self._egress(live_session.record))
+        for live_session, network in served:
+            network.use(self._broker(live_session.session))
 
     def _new(self, live_session: LiveSession) -> SessionNetwork:
         return SessionNetwork(

@@ -37,7 +37,8 @@ _REFUSAL: Final = (
 
 
 class EgressProxy:
-    """``egress`` and ``report``: see ``Gate``. ``broker``: the session's gateways and secrets, if any."""
+    """``egress`` and ``report``: see ``Gate``. ``broker``: the session's gateways and secrets, if any; a new
+    one holds for new connections."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class EgressProxy:
     ) -> None:
         self._gate = Gate(egress, dialer, options, report, clock)
         self._options = options
-        self._broker = broker
+        self.broker = broker
         self._open: set[Conversation | ForwardedConnection] = set()
         self._refusing = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,7 +103,7 @@ class EgressProxy:
     async def serve(self, stream: ByteStream) -> None:
         """Serve one connection until its end."""
         await self._serve(
-            stream, lambda: Conversation(stream, self._gate, self._options, self._broker), _REFUSAL
+            stream, lambda: Conversation(stream, self._gate, self._options, self.broker), _REFUSAL
         )
 
     async def _serve(

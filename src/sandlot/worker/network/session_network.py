@@ -32,7 +32,7 @@ Serve = Callable[[PortListener], Awaitable[None]]
 
 
 class SessionNetwork:
-    """``egress``: what the session may reach; set it anew when that changes, then call ``recheck``."""
+    """``egress``: what the session may reach; ``apply`` changes it."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class SessionNetwork:
         self._proxy = EgressProxy(lambda: self.egress, dialer, options, report, clock, broker)
         self.execs = ExecDenials(self._proxy.denied_since, clock)
         self._listening: dict[int, asyncio.Task[None]] = {}
+        self._next_expiry: asyncio.TimerHandle | None = None  # when the next grant ends
 
     def status(self, forwards: tuple[Forward, ...]) -> NetworkStatus:
         return NetworkStatus.of(
@@ -59,6 +60,7 @@ class SessionNetwork:
     def begin(self, sandbox: Sandbox, listener: PortListener) -> None:
         """Serve a sandbox that the session has got. ``listener``: the proxy's, open since it was made."""
         self.execs.forget()
+        self._watch_grants()
         self._start(sandbox, PROXY_PORT, self._proxy.serve_listener, listener)
 
     async def resume(self, sandbox: Sandbox, forwards: tuple[Forward, ...]) -> None:
@@ -66,6 +68,7 @@ class SessionNetwork:
 
         A port that cannot be opened now is tried again and again: a program inside may have taken it.
         """
+        self._watch_grants()
         await self._resume(sandbox, PROXY_PORT, self._proxy.serve_listener)
         for forward in forwards:
             await self._resume(sandbox, forward.port, self._serving(forward))
@@ -96,9 +99,24 @@ class SessionNetwork:
             await asyncio.wait([task])
         self._proxy.end_connections_to(forward.leads_to)
 
-    def recheck(self) -> None:
-        """End the connections that are no longer allowed."""
+    def apply(self, egress: SessionEgress) -> None:
+        """Let the session reach this from now on, and end the connections that are no longer allowed."""
+        self.egress = egress
+        self._recheck()
+
+    def use(self, broker: Broker | None) -> None:
+        """Let the session use these gateways and secrets from now on.
+
+        TLS is read only if it was before: otherwise the sandbox does not trust the worker's authority.
+        """
+        if broker is not None and (self._proxy.broker is None or self._proxy.broker.authority is None):
+            broker.authority = None
+        self._proxy.broker = broker
+
+    def _recheck(self) -> None:
+        """Also called whenever a grant ends."""
         self._proxy.recheck()
+        self._watch_grants()
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Stop listening and end all connections. Returns the tasks that end with it."""
@@ -106,7 +124,20 @@ class SessionNetwork:
         for task in self._listening.values():
             task.cancel()
         self._listening.clear()
+        self._forget_grants()
         return tasks
+
+    def _watch_grants(self) -> None:
+        self._forget_grants()
+        now = self._clock()
+        ends = [grant.until for grant in self.egress.grants if grant.until is not None and grant.until > now]
+        if ends:
+            self._next_expiry = asyncio.get_running_loop().call_later(min(ends) - now, self._recheck)
+
+    def _forget_grants(self) -> None:
+        if self._next_expiry is not None:
+            self._next_expiry.cancel()
+            self._next_expiry = None
 
     def _start(self, sandbox: Sandbox, port: int, serve: Serve, listener: PortListener | None) -> None:
         self._listening[port] = asyncio.create_task(

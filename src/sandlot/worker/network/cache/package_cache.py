@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.packages.pages import rewritten
@@ -23,12 +23,14 @@ from sandlot.worker.network.cache.disk import Disk
 from sandlot.worker.network.cache.downloads import Blob, Download, Source, too_large
 from sandlot.worker.network.cache.fetching import NOT_MODIFIED, OK, Answer, Fetcher
 from sandlot.worker.network.cache.options import CacheOptions
+from sandlot.worker.network.cache.sharing import Shared
 from sandlot.worker.network.cache.store import Entry, PackageStore
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.streams import HostProblem
 
 THREADS: Final = 8
 NOT_FOUND: Final = (404, 410, 451)
+T = TypeVar("T")
 How = Literal["hit", "miss", "stale"]
 
 
@@ -63,8 +65,8 @@ class PackageCache:
         self._clock = clock
         self._slots = asyncio.Semaphore(self._options.at_once)
         self._page_slots = asyncio.Semaphore(self._options.pages_at_once)
-        self._pages: dict[str, asyncio.Task[None]] = {}
-        self._files: dict[str, asyncio.Future[Download]] = {}
+        self._pages: dict[str, Shared[None]] = {}
+        self._files: dict[str, Shared[Download]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -107,13 +109,13 @@ class PackageCache:
         return _page_content(*fresh, "miss")
 
     async def _refreshed(self, registry: Registry, wanted: Wanted, etag: str) -> None:
-        """Asks once for all that want the page now. One that gives up leaves the others with the answer."""
-        running = self._pages.get(wanted.key)
-        if running is None:
+        """Asks once for all that want the page now."""
+        shared = self._pages.get(wanted.key)
+        if shared is None:
             running = self._start(self._refresh(registry, wanted, etag))
-            self._pages[wanted.key] = running
-            running.add_done_callback(lambda _: self._pages.pop(wanted.key))
-        await asyncio.shield(running)
+            shared = self._share(self._pages, wanted, running, running)
+            running.add_done_callback(lambda _: _forget(self._pages, wanted, running))
+        await shared.wait()
 
     async def _refresh(self, registry: Registry, wanted: Wanted, etag: str) -> None:
         with self._in_time(wanted):
@@ -159,12 +161,12 @@ class PackageCache:
             known = await self._kept(wanted)
             if known is not None:
                 return Content(known[1], known[0].type, "hit")
-            begun = self._files.get(wanted.key)
-            if begun is None:
-                begun = asyncio.get_running_loop().create_future()
-                self._files[wanted.key] = begun
-                self._start(self._download(wanted, begun))
-            download = await asyncio.shield(begun)
+            shared = self._files.get(wanted.key)
+            if shared is None:
+                begun: asyncio.Future[Download] = asyncio.get_running_loop().create_future()
+                running = self._start(self._download(wanted, begun))
+                shared = self._share(self._files, wanted, begun, running)
+            download = await shared.wait()
             if (source := download.follow()) is not None:
                 return Content(source, download.type, "miss")
 
@@ -174,7 +176,7 @@ class PackageCache:
         assert task is not None
 
         def abandon() -> None:
-            self._forget(wanted, begun)
+            _forget(self._files, wanted, begun)
             task.cancel()
 
         try:
@@ -192,10 +194,10 @@ class PackageCache:
                     await download.fill(self._max_file_bytes)
                 entry = Entry(download.sha256, download.written, download.type, "", self._clock())
                 await self._store.add(wanted.key, download.path, entry)
-            self._forget(wanted, begun)
+            _forget(self._files, wanted, begun)
             download.end()
         except BaseException as error:
-            self._forget(wanted, begun)
+            _forget(self._files, wanted, begun)
             problem = _problem_of(error)
             if download is None:
                 begun.set_exception(problem)
@@ -241,10 +243,19 @@ class PackageCache:
         if not task.cancelled():
             task.exception()  # whoever waited for it has it, or is gone
 
-    def _forget(self, wanted: Wanted, begun: asyncio.Future[Download]) -> None:
-        """Those who come from now on start another download."""
-        if self._files.get(wanted.key) is begun:
-            del self._files[wanted.key]
+    def _share(
+        self,
+        under_way: dict[str, Shared[T]],
+        wanted: Wanted,
+        result: asyncio.Future[T],
+        running: asyncio.Task[None],
+    ) -> Shared[T]:
+        def abandon() -> None:
+            _forget(under_way, wanted, result)
+            running.cancel()
+
+        shared = under_way[wanted.key] = Shared(result, abandon)
+        return shared
 
     @contextlib.contextmanager
     def _in_time(self, wanted: Wanted) -> Iterator[None]:
@@ -252,6 +263,13 @@ class PackageCache:
             yield
         except TimeoutError:
             raise HostProblem(504, f"{wanted.target} takes too long.") from None
+
+
+def _forget(under_way: dict[str, Shared[T]], wanted: Wanted, result: asyncio.Future[T]) -> None:
+    """Those who come from now on ask anew."""
+    known = under_way.get(wanted.key)
+    if known is not None and known.result is result:
+        del under_way[wanted.key]
 
 
 def _check_status(answer: Answer, wanted: Wanted) -> None:

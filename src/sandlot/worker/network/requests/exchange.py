@@ -73,15 +73,15 @@ class Exchange:
             try:
                 event = self._client.next_event()
                 if event is h11.NEED_DATA:
-                    self._client.receive_data(await host.receive())
-                    self._program.touch()
+                    data = await host.receive()
+                    await self._metered(self._gate.meter.receiving(len(data)))  # heads are bytes too
+                    self._client.receive_data(data)
                     continue
             except (h11.RemoteProtocolError, OSError):
                 raise self._broken_answer() from None
             if isinstance(event, h11.Response):
                 await self._program.send(redaction.head(response_for_program(event)))
             elif isinstance(event, h11.Data):
-                await self._metered(self._gate.meter.receiving(len(event.data)))
                 await self._send_data(body.feed(bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
                 await self._send_data(body.end())
