@@ -6,10 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from sandlot.domain.network.caps import Caps
 from sandlot.domain.network.status import Traffic
 from sandlot.providers.link.allowance import Allowance
+
+# Between two pieces, if more than one connection is busy. Together they then pass about 110 MB/s.
+REST_S: Final = 0.001
 
 
 class BytesUsedUp(Exception):
@@ -17,10 +21,11 @@ class BytesUsedUp(Exception):
 
 
 class Turns:
-    """Lets one piece pass in each turn of the event loop. One for all sessions of a worker.
+    """Lets one piece pass at a time, and rests in between. One for all sessions of a worker.
 
-    A call to the worker takes several turns. Without a limit, a turn copies a piece for each connection that
-    is busy, and a call waits for all of them each time: 27 times as long beside 50 downloads as alone.
+    A call to the worker takes several turns of the event loop, and a command needs the processor. Without a
+    limit, each turn copies a piece for every busy connection: beside 50 downloads, ``echo`` takes 27 times as
+    long as alone. With a piece for each turn it takes 3.6 times as long, and with rests 2 times.
     """
 
     def __init__(self) -> None:
@@ -41,7 +46,7 @@ class Turns:
         while self._waiting:
             if not (turn := self._waiting.popleft()).done():
                 turn.set_result(None)
-                loop.call_soon(self._next, loop)
+                loop.call_later(REST_S, self._next, loop)
                 return
         self._taken = False
 
