@@ -11,40 +11,16 @@ import asyncio
 import json
 from pathlib import Path
 
-from bench.net.neighbours import Neighbours, measure_neighbours
-from bench.net.outside import outside
+from bench.net.measuring import measure, summary
+from bench.net.neighbours import Neighbours
 from bench.net.pictures import draw
-from bench.net.tiers import TierFigures, measure_tier, rows
+from bench.net.tiers import TierFigures, rows
 from bench.rig import Bar, ProcessorTime, p50, print_table, report_bars
-from bench.server import serving
 
 MB_PER_S = {"runc": 100.0, "runsc": 40.0}
 ADDED_MS = {"runc": 5.0, "runsc": 15.0}
 NEIGHBOUR_RATIO = 3.0
 MEMORY_GROWTH = 1.1
-
-
-async def measure(arguments: argparse.Namespace) -> tuple[dict[str, TierFigures], Neighbours]:
-    count = arguments.neighbours
-    with outside() as port:
-        async with (
-            serving(
-                egress_allow="127.0.0.0/8",
-                egress_ceiling="any",
-                pool_size=4,
-                max_sessions=2 * count + 10,
-                create_concurrency=8,
-            ) as served,
-            served.client() as client,
-        ):
-            figures = {
-                tier: await measure_tier(
-                    client, tier, port, rounds=arguments.rounds, megabytes=arguments.megabytes
-                )
-                for tier in MB_PER_S
-            }
-            beside = await measure_neighbours(served, client, port, count=count, rounds=arguments.echoes)
-    return figures, beside
 
 
 def bars(figures: dict[str, TierFigures], beside: Neighbours) -> list[Bar]:
@@ -84,21 +60,20 @@ def main() -> None:
     parser.add_argument("--echoes", type=int, default=100)
     arguments = parser.parse_args()
     before = ProcessorTime.now()
-    figures, beside = asyncio.run(measure(arguments))
+    figures, beside = asyncio.run(
+        measure(
+            rounds=arguments.rounds,
+            megabytes=arguments.megabytes,
+            neighbours=arguments.neighbours,
+            echoes=arguments.echoes,
+        )
+    )
     stolen = ProcessorTime.now().stolen_since(before)
     if arguments.plot:
         draw(figures, beside, arguments.plot)
     held = bars(figures, beside)
     if arguments.json:
-        document: dict[str, object] = {
-            tier: {"mb_per_s": each.mb_per_s, "added_p50_ms": each.added_p50_ms}
-            for tier, each in figures.items()
-        }
-        document |= {
-            "neighbour_ratio": beside.ratio,
-            "memory_growth": beside.memory_growth,
-            "stolen": stolen,
-        }
+        document = summary(figures, beside) | {"stolen": stolen}
         print(json.dumps(document))
         raise SystemExit(0 if all(bar.held for bar in held) else 1)
     print_table(rows(figures))

@@ -38,6 +38,16 @@ class TierFigures:
         return min(p50(samples) for samples in self.speed.proxied.values())
 
     @property
+    def times_slower(self) -> float:
+        """A download from a sandbox beside a direct one."""
+        return max(p50(self.speed.direct[how]) / p50(self.speed.proxied[how]) for how in HOWS)
+
+    @property
+    def times_later(self) -> float:
+        """A small request from a sandbox beside a direct one."""
+        return max(p50(self.latency.proxied[how]) / p50(self.latency.direct[how]) for how in HOWS)
+
+    @property
     def added_p50_ms(self) -> float:
         """Of the slower way."""
         latency = self.latency
