@@ -318,7 +318,7 @@ async def test_80_without_a_proxy_there_is_no_session(
         async def is_removed() -> bool:
             return unusable.isdisjoint(await worker._sandboxes.engine_states())
 
-        await eventually(is_removed, 30, "the sandbox is removed")
+        await eventually(is_removed, 120, "the sandbox is removed")
 
         async def created() -> bool:
             try:
