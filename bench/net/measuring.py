@@ -34,6 +34,12 @@ async def measure(
 
 def summary(figures: dict[str, TierFigures], beside: Neighbours) -> dict[str, Any]:
     tiers = {
-        tier: {"mb_per_s": each.mb_per_s, "added_p50_ms": each.added_p50_ms} for tier, each in figures.items()
+        tier: {
+            "mb_per_s": each.mb_per_s,
+            "added_p50_ms": each.added_p50_ms,
+            "times_slower": each.times_slower,
+            "times_later": each.times_later,
+        }
+        for tier, each in figures.items()
     }
     return {**tiers, "neighbour_ratio": beside.ratio, "memory_growth": beside.memory_growth}
