@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 
 PIECE = bytes(256 * 1024)
 
@@ -28,25 +28,22 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         writer.close()
 
 
-def _serve(tell: Connection) -> None:
-    async def forever() -> None:
-        server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1024)
-        tell.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(forever())
+async def _serve() -> None:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
 
 
 @contextmanager
 def outside() -> Iterator[int]:
     """Yields the server's port."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(30):
-            raise TimeoutError("the web server did not start within 30 s")
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join()
+    with subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())
