@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-import shutil
 import socket
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from sandlot.client.async_session import AsyncSession
 from sandlot.domain.network import rules
 from sandlot.wiring import LocalWorker
 from sandlot.worker.network import conversation
-from tests.network.conftest import ENVIRONMENTS, open_worker
+from tests.network.conftest import ENVIRONMENTS, opened_worker
 from tests.unit.network.rig import resolving
 
 HERE = "127.0.0.1"
@@ -65,17 +64,8 @@ class Inside:
         assert not let_through, let_through
 
 
-@contextlib.asynccontextmanager
-async def worker_for_egress(**options: object) -> AsyncIterator[LocalWorker]:
-    data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
-    try:
-        service = await open_worker(data_dir, **{"egress_allow": (f"{HERE}/32",), **options})
-        try:
-            yield service
-        finally:
-            await service.close()
-    finally:
-        shutil.rmtree(data_dir, ignore_errors=True)
+def worker_for_egress(**options: object) -> AbstractAsyncContextManager[LocalWorker]:
+    return opened_worker(**{"egress_allow": (f"{HERE}/32",), **options})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -38,17 +39,24 @@ async def open_worker(data_dir: Path, **options: object) -> LocalWorker:
     )
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def worker() -> AsyncIterator[LocalWorker]:
+@asynccontextmanager
+async def opened_worker(**options: object) -> AsyncIterator[LocalWorker]:
+    """A worker with a folder of its own, which goes with it."""
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
     try:
-        service = await open_worker(data_dir)
+        service = await open_worker(data_dir, **options)
         try:
             yield service
         finally:
             await service.close()
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def worker() -> AsyncIterator[LocalWorker]:
+    async with opened_worker() as service:
+        yield service
 
 
 @pytest.fixture(params=ENVIRONMENTS)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ import pytest
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.domain.execution import Verdict
-from tests.network.conftest import ENVIRONMENTS, open_worker
+from tests.network.conftest import ENVIRONMENTS, opened_worker
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -84,9 +82,7 @@ def index() -> RealIndex:
 
 
 async def test_pip_installs_a_real_package(index: RealIndex) -> None:
-    data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
-    service = await open_worker(data_dir, egress_allow=index.private_addresses)
-    try:
+    async with opened_worker(egress_allow=index.private_addresses) as service:
         for tier, environment in ENVIRONMENTS.items():
             env = {"PIP_INDEX_URL": index.url, "PIP_CERT": "/workspace/authorities.pem"}
             async with AsyncClient(service=service).create(environment, env=env) as session:
@@ -104,6 +100,3 @@ async def test_pip_installs_a_real_package(index: RealIndex) -> None:
                 assert "/workspace/" in shown.splitlines()[-1]
                 other = await session.run("curl -fsS https://example.com/")
                 assert [each.target for each in other.denied] == ["example.com:443"]
-    finally:
-        await service.close()
-        shutil.rmtree(data_dir, ignore_errors=True)

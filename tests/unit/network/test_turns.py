@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from sandlot.worker.network.meter import Turns
+from sandlot.worker.network.meter import PieceTurns
 
 
 async def count_turns(turns: list[int]) -> None:
@@ -15,7 +15,7 @@ async def count_turns(turns: list[int]) -> None:
 
 
 async def test_one_piece_passes_in_a_turn_and_all_pass_in_the_end() -> None:
-    gate, turns, order = Turns(), [0], list[int]()
+    gate, turns, order = PieceTurns(), [0], list[int]()
 
     async def copy(name: int) -> None:
         for _ in range(10):
@@ -34,7 +34,7 @@ async def test_one_piece_passes_in_a_turn_and_all_pass_in_the_end() -> None:
 
 
 async def test_a_connection_that_is_given_up_keeps_nobody_waiting() -> None:
-    gate = Turns()
+    gate = PieceTurns()
     await gate.take()
     given_up, kept = asyncio.create_task(gate.take()), asyncio.create_task(gate.take())
     await asyncio.sleep(0)
@@ -44,7 +44,7 @@ async def test_a_connection_that_is_given_up_keeps_nobody_waiting() -> None:
 
 
 async def test_it_rests_when_nothing_is_copied() -> None:
-    gate, loop = Turns(), asyncio.get_running_loop()
+    gate, loop = PieceTurns(), asyncio.get_running_loop()
     await gate.take()
     await asyncio.sleep(0.01)
     called = 0

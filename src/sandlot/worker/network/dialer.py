@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from sandlot.domain.network.addresses import Address, Networks, is_public
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target
-from sandlot.worker.network.meter import Turns
+from sandlot.worker.network.meter import PieceTurns
 from sandlot.worker.network.names import Names, connect_to_one
 from sandlot.worker.network.options import ProxyOptions
 from sandlot.worker.network.streams import HostStream
@@ -39,7 +39,7 @@ class Dialer:
         self._trust = trust
         self._connect_s = options.connect_s
         self._names = Names(options.resolving_in_all, "egress")
-        self.turns = Turns()
+        self.turns = PieceTurns()
 
     def close(self) -> None:
         self._names.close()

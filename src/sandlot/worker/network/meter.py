@@ -20,7 +20,7 @@ class BytesUsedUp(Exception):
     """The session has sent and received as many bytes as it may."""
 
 
-class Turns:
+class PieceTurns:
     """Lets one piece pass at a time, and rests in between. One for all sessions of a worker.
 
     A call to the worker takes several turns of the event loop, and a command needs the processor. Without a
@@ -52,7 +52,7 @@ class Turns:
 
 
 class Meter:
-    def __init__(self, caps: Callable[[], Caps], turns: Turns) -> None:
+    def __init__(self, caps: Callable[[], Caps], turns: PieceTurns) -> None:
         self._caps = caps
         self._turns = turns
         self._pace: tuple[int, Allowance] | None = None
