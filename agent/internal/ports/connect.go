@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -15,8 +16,10 @@ import (
 )
 
 const (
-	dialLimit   = 10 * time.Second // to connect
-	maxUnixPath = 107              // bytes, as the kernel has it
+	dialLimit    = 10 * time.Second       // to connect, with all attempts
+	firstAttempt = 100 * time.Millisecond // to connect, before the next attempt, which may take twice as long
+	longAttempt  = time.Second
+	maxUnixPath  = 107 // bytes, as the kernel has it
 )
 
 // connect serves port.connect: it dials a port or socket inside and joins it to the stream. It runs under the sandbox
@@ -37,7 +40,7 @@ func connect(s *mux.Stream) {
 	}
 	conn, err := dialAny(s, q.Network, addresses)
 	if err != nil {
-		s.Reset(dialCode(err), err.Error())
+		s.Reset(dialCode(err), dialText(q.Address, err))
 		return
 	}
 	defer conn.Close()
@@ -88,9 +91,8 @@ func dialAny(s *mux.Stream, network string, addresses []string) (net.Conn, error
 		}
 	}()
 	var first error
-	var dialer net.Dialer
 	for _, address := range addresses {
-		conn, err := dialer.DialContext(ctx, network, address)
+		conn, err := dialPatiently(ctx, network, address)
 		if err == nil {
 			return conn, nil
 		}
@@ -101,6 +103,23 @@ func dialAny(s *mux.Stream, network string, addresses []string) (net.Conn, error
 	return nil, first
 }
 
+// dialPatiently dials again and again a listener whose queue is full. The kernel would do so too, but only after 1, 3
+// and 7 seconds, and the queue of a simple server, five connections long, is full in every burst.
+func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+	for attempt := firstAttempt; ; attempt = min(2*attempt, longAttempt) {
+		dialer := net.Dialer{Timeout: attempt}
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err == nil || ctx.Err() != nil || !timedOut(err) {
+			return conn, err
+		}
+	}
+}
+
+func timedOut(err error) bool {
+	var failed net.Error
+	return errors.As(err, &failed) && failed.Timeout()
+}
+
 func dialCode(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -109,6 +128,15 @@ func dialCode(err error) string {
 		return "permission_denied"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
 		return "resource_exhausted"
+	case timedOut(err):
+		return "busy" // something listens, but it accepts nothing
 	}
-	return "refused" // nobody listens, or nobody accepted in time
+	return "refused"
+}
+
+func dialText(address string, err error) string {
+	if timedOut(err) {
+		return fmt.Sprintf("what listens on %s accepted no connection within %v", address, dialLimit)
+	}
+	return err.Error()
 }

@@ -2,11 +2,14 @@ package ports
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,4 +158,55 @@ func TestConnectBrokenOff(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	s.Reset("cancelled", "")
 	close(release)
+}
+
+// busyListener listens with a queue of one connection, which is full.
+func busyListener(t *testing.T) (fd int, address string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { syscall.Close(fd) })
+	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, syscall.Listen(fd, 1))
+	bound, err := syscall.Getsockname(fd)
+	must(t, err)
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
+	for {
+		conn, err := net.DialTimeout("tcp", address, 50*time.Millisecond)
+		if err != nil {
+			return fd, address
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+}
+
+func TestFullQueueIsTriedUntilItHasRoom(t *testing.T) {
+	fd, address := busyListener(t)
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
+	go func() {
+		time.Sleep(2 * firstAttempt)
+		if accepted, _, err := syscall.Accept(fd); err == nil {
+			syscall.Close(accepted)
+		}
+	}()
+	began := time.Now()
+	conn, err := dialPatiently(ctx, "tcp", address)
+	must(t, err)
+	conn.Close()
+	if took := time.Since(began); took < 2*firstAttempt {
+		t.Errorf("connected after %v, before the queue had room", took)
+	}
+}
+
+func TestFullQueueIsBusyInTheEnd(t *testing.T) {
+	_, address := busyListener(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*firstAttempt)
+	defer cancel()
+	if conn, err := dialPatiently(ctx, "tcp", address); err == nil {
+		conn.Close()
+		t.Error("connected")
+	} else if code := dialCode(err); code != "busy" {
+		t.Errorf("%v is %q", err, code)
+	}
 }
