@@ -185,6 +185,7 @@ WORDS = [
 @given(st.lists(st.sampled_from(WORDS), max_size=10).map("".join))
 @example("[\\ ")
 @example("a\\\n 2>&1")
+@example("a\\ \\\na")
 @example("-r2>&1")
 @example("-r2<<<j ")
 @example("-r2<<E -r3<<F\nE\nF\n")
