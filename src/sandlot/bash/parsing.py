@@ -19,7 +19,8 @@ CONTROLS: Final = "has control characters"
 # redirection; and an escaped blank at the start of a word or behind a quote or bracket: the parser takes them
 # for blanks between words, and the number for a word.
 _ODD_ESCAPE: Final = re.compile(
-    rb"(?:[^\s\\;&|(]|\\.)\\\n(?:[^\s;&|)]|[ \t]*\d+[<>])|(?:\A|\n)[ \t]*\\\n|(?:\A|[\s;&|(){}\[\]$'\"])\\[ \t]"
+    rb"(?:[^\s\\;&|(]|\\.)\\\n(?:[^\s;&|)]|[ \t]*\d+[<>])"
+    rb"|(?:\A|\n)[ \t]*\\\n|(?:\A|[\s;&|(){}\[\]$'\"])\\[ \t]"
 )
 # ``\`` has another meaning inside backquotes, where bash reads the text twice.
 _ESCAPE_IN_BACKQUOTES: Final = re.compile(rb"`[^`]*\\[^`]*")
