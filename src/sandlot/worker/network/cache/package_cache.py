@@ -68,6 +68,7 @@ class PackageCache:
         self._pages: dict[str, Shared[None]] = {}
         self._files: dict[str, Shared[Download]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._kept_count = 0
 
     async def open(self) -> None:
         await self._store.open()
@@ -152,7 +153,7 @@ class PackageCache:
             raise _cannot_write(error) from None
         digest = hashlib.sha256(page).hexdigest()
         entry = Entry(digest, len(page), answer.type, answer.etag, self._clock())
-        await self._store.add(wanted.key, path, entry)
+        await self._keep(wanted, path, entry)
 
     # --- files --------------------------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class PackageCache:
                     begun.set_result(download)
                     await download.fill(self._max_file_bytes)
                 entry = Entry(download.sha256, download.written, download.type, "", self._clock())
-                await self._store.add(wanted.key, download.path, entry)
+                await self._keep(wanted, download.path, entry)
             _forget(self._files, wanted, begun)
             download.end()
         except BaseException as error:
@@ -223,7 +224,20 @@ class PackageCache:
 
     # --- both ---------------------------------------------------------------------------------
 
+    async def _keep(self, wanted: Wanted, path: Path, entry: Entry) -> None:
+        await self._store.add(wanted.key, path, entry)
+        self._kept_count += 1
+
     async def _kept(self, wanted: Wanted) -> tuple[Entry, Blob] | None:
+        """If it is None, whoever fetches it now is in ``_files`` or ``_pages``."""
+        while True:
+            kept_before = self._kept_count
+            found = await self._find(wanted)
+            # A fetch may have ended between the look-up and now. It would be fetched twice.
+            if found is not None or self._kept_count == kept_before:
+                return found
+
+    async def _find(self, wanted: Wanted) -> tuple[Entry, Blob] | None:
         finding = asyncio.create_task(self._store.find(wanted.key))
         try:
             found = await asyncio.shield(finding)
