@@ -210,6 +210,7 @@ async def test_calls_through_every_member(fleet: Fleet) -> None:
             access = (await http.get(f"{fleet.coordinators[0].url}{path}", headers=key)).json()["access"]
             places = [(f"{one.url}{path}", key) for one in fleet.coordinators]
             places.append((f"{access['url']}{path}", {"Authorization": f"Bearer {access['token']}"}))
+            await asyncio.sleep(1.0)  # that call counted, too
             began = time.monotonic()
             calls = [http.get(places[number % 3][0], headers=places[number % 3][1]) for number in range(90)]
             answers = await asyncio.gather(*calls)
