@@ -21,7 +21,7 @@ from bench.chaos.answers import (
     to_listed,
     unexpected_event,
 )
-from bench.chaos.history import Event, Listed, Recorder
+from bench.chaos.history import LOG, Event, Listed, Recorder
 from sandlot.domain.errors import FileProblem, NotFound, SandboxLost, SandlotError
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.service import Opened, SandboxService, ThreadRun
@@ -259,7 +259,7 @@ class ChaosClient:
         """Reads the log back, by a command or as a file."""
 
         async def by_command(service: SandboxService) -> tuple[int, bytes]:
-            result = await service.execute(known.id, ExecRequest(command="cat log 2>/dev/null; true"))
+            result = await service.execute(known.id, ExecRequest(command=f"cat {LOG} 2>/dev/null; true"))
             return result.generation, result.stdout
 
         async def as_file(service: SandboxService) -> tuple[int, bytes]:
@@ -269,7 +269,7 @@ class ChaosClient:
                 generation = (await service.get_session(known.id)).generation
                 content = b""
                 try:
-                    content = await service.files(known.id).read_bytes("log")
+                    content = await service.files(known.id).read_bytes(LOG)
                 except FileProblem as problem:
                     if problem.reason != "not_found":
                         raise
@@ -337,5 +337,5 @@ def append_request(exec_id: str) -> ExecRequest:
     rng = random.Random(exec_id)
     pause = rng.choice(["", "", "", "", "sleep 0.3; ", "sleep 2; "])
     before, after = rng.sample([pause, ""], 2)
-    command = f"{before}echo {exec_id} >> log; {after}grep -nx {exec_id} < log"
+    command = f"{before}echo {exec_id} >> {LOG}; {after}grep -nx {exec_id} < {LOG}"
     return ExecRequest(command=command, exec_id=exec_id)

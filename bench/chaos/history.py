@@ -29,16 +29,22 @@ class Listed:
     tag: str | None = None
 
 
+# Where a sandbox logs its commands. Files in /workspace would outlive it.
+LOG = "/tmp/log"
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The state found after everything has settled.
 
-    ``listed`` has the sessions by coordinator and ``directory`` the sandboxes by session. The
-    engine's containers and volumes are by worker.
+    ``listed`` has the sessions by coordinator, ``directory`` the sandboxes and ``workspaces`` the workspaces
+    by session. The engine's containers and volumes are by worker. A volume is named after its workspace's
+    first sandbox.
     """
 
     listed: Mapping[str, tuple[Listed, ...]]
     directory: Mapping[str, str | None]
+    workspaces: Mapping[str, str]
     containers: Mapping[str, Mapping[str, str]]
     volumes: Mapping[str, tuple[str, ...]]
     warm: Mapping[str, int]
@@ -100,6 +106,7 @@ def parse(line: str) -> Event:
         fields["ending"] = Ending(
             listed={name: tuple(Listed(**row) for row in rows) for name, rows in ending["listed"].items()},
             directory=ending["directory"],
+            workspaces=ending["workspaces"],
             containers=ending["containers"],
             volumes={name: tuple(names) for name, names in ending["volumes"].items()},
             warm=ending["warm"],

@@ -12,6 +12,7 @@ from itertools import combinations
 
 from bench.chaos.history import Ending
 from bench.chaos.sightings import Observations, Sandbox, Sighting, Violation
+from sandlot.domain.ids import first_workspace_of
 
 LIVE_CONTAINER_STATES = frozenset({"running"})
 
@@ -166,9 +167,13 @@ def disagreements(ending: Ending) -> Iterator[Violation]:
     for sandbox in sorted(sandboxes):
         if states.get(sandbox) not in LIVE_CONTAINER_STATES:
             yield Violation("I5", f"{sandbox} of a session is {states.get(sandbox, 'not there')}")
+    warm = {sandbox for found in ending.containers.values() for sandbox in found} - sandboxes
+    kept = {first_workspace_of(sandbox) for sandbox in warm} | set(ending.workspaces.values())
+    stored = {first_workspace_of(volume) for volumes in ending.volumes.values() for volume in volumes}
+    for workspace in sorted(stored ^ kept):
+        there = "belongs to nobody" if workspace in stored else "is gone"
+        yield Violation("I5", f"workspace {workspace} {there}")
     for worker, found in ending.containers.items():
         beyond = len(found.keys() - sandboxes) - ending.warm[worker]
         if beyond != 0:
             yield Violation("I5", f"{worker} has {beyond} containers beyond its sessions and its pool")
-        if set(ending.volumes[worker]) != set(found):
-            yield Violation("I5", f"{worker} has volumes without containers, or the other way round")

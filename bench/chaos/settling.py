@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench.chaos.answers import to_listed
-from bench.chaos.history import Ending, Event, Listed, Recorder
+from bench.chaos.history import LOG, Ending, Event, Listed, Recorder
 from bench.chaos.sessions import disagreements
 from bench.fleet_rig import Fleet
 from bench.rig import docker, progress
@@ -68,11 +68,14 @@ async def _observe(fleet: Fleet) -> Ending:
             listed[coordinator.name] = tuple([to_listed(session.info) async for session in client.sessions()])
     directory = fleet.directory()
     recorded: dict[str, str | None] = {}
+    workspaces: dict[str, str] = {}
     after: str | None = None
     try:
         while True:
             page = await directory.page(DEFAULT_TENANT, after=after)
-            recorded |= {found.session.id: found.session.sandbox_id for found in page.found}
+            sessions = [found.session for found in page.found]
+            recorded |= {session.id: session.sandbox_id for session in sessions}
+            workspaces |= {session.id: session.workspace.id for session in sessions if session.workspace}
             if page.next is None:
                 break
             after = page.next
@@ -86,6 +89,7 @@ async def _observe(fleet: Fleet) -> Ending:
     return Ending(
         listed=listed,
         directory=recorded,
+        workspaces=workspaces,
         containers={worker.name: await asyncio.to_thread(worker.containers) for worker in fleet.workers},
         volumes={worker.name: await asyncio.to_thread(worker.volumes) for worker in fleet.workers},
         warm=warm,
@@ -99,7 +103,7 @@ def _log_inside(sandbox: str) -> tuple[str, ...]:
     """
     for attempt in range(1, LOG_ATTEMPTS + 1):
         try:
-            printed = docker("exec", f"sandlot-{sandbox}", "cat", "/sandbox/workspace/log").stdout
+            printed = docker("exec", f"sandlot-{sandbox}", "cat", LOG).stdout
         except subprocess.CalledProcessError as error:
             if b"No such file" in error.stderr:
                 break  # no command has run in this sandbox

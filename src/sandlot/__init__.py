@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from sandlot.client.artifacts.async_artifacts import AsyncArtifacts, AsyncSessionArtifacts
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_exec import AsyncExec
     from sandlot.client.async_files import AsyncFiles
@@ -18,21 +19,31 @@ if TYPE_CHECKING:
     from sandlot.client.classic.clients import BatchSandboxClient, SandboxClient
     from sandlot.client.classic.lifecycle import Lifecycle
     from sandlot.client.result import CommandFailed, Result
+    from sandlot.client.sync.artifacts import Artifacts, SessionArtifacts
     from sandlot.client.sync.client import Client
     from sandlot.client.sync.session import Exec, Files, Session, Shell
+    from sandlot.client.sync.workspace import SessionWorkspace
+    from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
     from sandlot.domain import errors
+    from sandlot.domain.artifacts.artifact import Artifact
     from sandlot.domain.capacity.limits import LimitChange
     from sandlot.domain.execution import Exited, OnLimit, Output, PtySize, Started, Verdict
     from sandlot.domain.history.events import Event, EventKind
     from sandlot.domain.network.ports import Preview
     from sandlot.domain.session import NEVER
+    from sandlot.domain.workspaces.snapshots import Snapshot
 
 __all__ = [
     "NEVER",
+    "Artifact",
+    "Artifacts",
+    "AsyncArtifacts",
     "AsyncClient",
     "AsyncExec",
     "AsyncFiles",
     "AsyncSession",
+    "AsyncSessionArtifacts",
+    "AsyncSessionWorkspace",
     "AsyncShell",
     "BatchSandboxClient",
     "Client",
@@ -51,13 +62,17 @@ __all__ = [
     "Result",
     "SandboxClient",
     "Session",
+    "SessionArtifacts",
+    "SessionWorkspace",
     "Shell",
+    "Snapshot",
     "Started",
     "Verdict",
     "errors",
 ]
 
 _MODULES = {
+    "client.artifacts.async_artifacts": ("AsyncArtifacts", "AsyncSessionArtifacts"),
     "client.async_client": ("AsyncClient",),
     "client.async_exec": ("AsyncExec",),
     "client.async_files": ("AsyncFiles",),
@@ -65,13 +80,18 @@ _MODULES = {
     "client.result": ("CommandFailed", "Result"),
     "client.classic.clients": ("BatchSandboxClient", "SandboxClient"),
     "client.classic.lifecycle": ("Lifecycle",),
+    "client.sync.artifacts": ("Artifacts", "SessionArtifacts"),
     "client.sync.client": ("Client",),
     "client.sync.session": ("Exec", "Files", "Session", "Shell"),
+    "client.sync.workspace": ("SessionWorkspace",),
+    "client.workspaces.async_workspace": ("AsyncSessionWorkspace",),
+    "domain.artifacts.artifact": ("Artifact",),
     "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),
     "domain.capacity.limits": ("LimitChange",),
     "domain.history.events": ("Event", "EventKind"),
     "domain.network.ports": ("Preview",),
     "domain.session": ("NEVER",),
+    "domain.workspaces.snapshots": ("Snapshot",),
 }
 _MODULE_OF = {name: f"sandlot.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -67,6 +67,8 @@ OF_A_SESSION = [
     for method, path in OPERATIONS
     if "session_id" in [name for names in _fields(method, path)[:2] for name in names]
 ]
+OF_A_SNAPSHOT = [(method, path) for method, path in OPERATIONS if "{snapshot_id}" in path]
+OF_AN_ARTIFACT = [(method, path) for method, path in OPERATIONS if "{artifact_id}" in path]
 OF_A_WEBHOOK = [(method, path) for method, path in OPERATIONS if "{webhook_id}" in path]
 VALUES: dict[str, Any] = {
     "command": "echo reached",
@@ -74,6 +76,7 @@ VALUES: dict[str, Any] = {
     "cols": 10,
     "signal": 15,
     "port": 8000,
+    "paths": ["a.txt"],
     "exec": {"command": "echo reached"},
 }
 
@@ -91,6 +94,8 @@ async def ask(http: httpx.AsyncClient, method: str, path: str, **ids: str) -> ht
     filled = {name: values.get(name, "x") for name in body}
     if path == "/v1/sessions/{session_id}/exec":
         filled["command"] = VALUES["command"]
+    if path == "/v1/sessions/{session_id}/restore":
+        filled["snapshot"] = values.get("snapshot_id", "snp_" + "0" * 32)
     options: dict[str, Any] = {"params": query}
     if kind == "multipart/form-data":
         options |= {"data": {"session_id": filled["session_id"]}, "files": {"file": ("x", b"x")}}
@@ -176,6 +181,70 @@ async def test_85_another_tenants_session_does_not_exist(tenants: Tenants) -> No
     assert (await stranger.get("/v1/sessions")).json()["sessions"] == []
     assert (await stranger.get("/v1/sessions?thread=t")).json()["sessions"] == []
     assert (await mine.get(f"/v1/sessions/{living}")).status_code == 200
+
+
+async def test_85_another_tenants_snapshot_does_not_exist(tenants: Tenants) -> None:
+    """By its id on every route, for a session of one's own, in a list, and by a cursor of the other tenant."""
+    mine, stranger = await tenants.caller("acme"), await tenants.caller("stranger")
+    session = (await mine.post("/v1/sessions")).json()["id"]
+    own = (await stranger.post("/v1/sessions")).json()["id"]
+    put = {"params": {"path": "canary.txt"}, "content": b"canary"}
+    assert (await mine.put(f"/v1/sessions/{session}/files/content", **put)).status_code < 300
+    body = {"name": "canary", "labels": {"a": "canary"}}
+    taken = [(await mine.post(f"/v1/sessions/{session}/snapshots", json=body)).json()["id"] for _ in range(2)]
+    page = (await mine.get("/v1/snapshots?limit=1")).json()
+    unknown = "snp_" + "0" * 32
+    assert len(OF_A_SNAPSHOT) >= 2
+    routes = [*OF_A_SNAPSHOT, ("POST", "/v1/sessions/{session_id}/restore")]
+    for method, path in routes:
+        never = await ask(stranger, method, path, session_id=own, snapshot_id=unknown)
+        assert never.status_code == (204 if method == "DELETE" else 404), (method, path)
+        answer = await ask(stranger, method, path, session_id=own, snapshot_id=taken[0])
+        assert answer.status_code == never.status_code, (method, path, answer.text)
+        assert told(answer, taken[0]) == told(never, unknown), (method, path)
+    for other in MALFORMED:
+        for method, path in OF_A_SNAPSHOT:
+            answer = await ask(stranger, method, path, snapshot_id=other)
+            assert answer.status_code in (204, 404), (method, path, other, answer.text)
+    begun = [await stranger.post("/v1/sessions", json={"snapshot": each}) for each in (unknown, taken[0])]
+    assert [answer.status_code for answer in begun] == [404, 404]
+    assert told(begun[0], unknown) == told(begun[1], taken[0])
+    mixed = await mine.get(f"/v1/snapshots/{taken[0]}/diff", params={"to": unknown})
+    assert mixed.status_code == 404
+    for query in ("", f"session={session}", f"after={page['next']}"):
+        answer = await stranger.get(f"/v1/snapshots?{query}")
+        assert (answer.status_code, answer.json()["snapshots"]) == (200, []), query
+    kept = (await mine.get("/v1/snapshots")).json()["snapshots"]
+    assert [each["id"] for each in kept] == taken, "the stranger has deleted nothing"
+
+
+async def test_85_another_tenants_artifact_does_not_exist(tenants: Tenants) -> None:
+    """By its id on every route, in a list, and by a cursor of the other tenant."""
+    mine, stranger = await tenants.caller("acme"), await tenants.caller("stranger")
+    session = (await mine.post("/v1/sessions", json={"thread": "t"})).json()["id"]
+    ids = []
+    for name in ("canary-a", "canary-b"):
+        put = {"params": {"path": name}, "content": b"canary"}
+        assert (await mine.put(f"/v1/sessions/{session}/files/content", **put)).status_code < 300
+        kept = await mine.post(f"/v1/sessions/{session}/artifacts", json={"paths": [name]})
+        ids.append(kept.json()["kept"][0]["id"])
+    page = (await mine.get("/v1/artifacts?limit=1")).json()
+    unknown = "art_" + "0" * 32
+    assert len(OF_AN_ARTIFACT) >= 3
+    for method, path in OF_AN_ARTIFACT:
+        never = await ask(stranger, method, path, artifact_id=unknown)
+        assert never.status_code == (204 if method == "DELETE" else 404), (method, path)
+        answer = await ask(stranger, method, path, artifact_id=ids[0])
+        assert answer.status_code == never.status_code, (method, path, answer.text)
+        assert told(answer, ids[0]) == told(never, unknown), (method, path)
+        for other in MALFORMED:
+            answer = await ask(stranger, method, path, artifact_id=other)
+            assert answer.status_code == 404, (method, path, other, answer.text)
+    for query in ("", f"session={session}", "thread=t", f"after={page['next']}"):
+        answer = await stranger.get(f"/v1/artifacts?{query}")
+        assert (answer.status_code, answer.json()["artifacts"]) == (200, []), query
+    content = await mine.get(f"/v1/artifacts/{ids[0]}/content")
+    assert (content.status_code, content.content) == (200, b"canary")
 
 
 async def test_85_another_tenants_webhook_does_not_exist(tenants: Tenants) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from bench.chaos.checker import check
 from bench.chaos.history import Ending, Event, Listed, Recorder, read
 
+from sandlot.domain.ids import first_workspace_of
+
 BOX_1, BOX_2 = "sbx_1", "sbx_2"
 
 
@@ -90,6 +92,7 @@ class Writer:
         ending = Ending(
             listed={"c1": rows, "c2": rows},
             directory={row.id: row.sandbox for row in rows},
+            workspaces={row.id: first_workspace_of(row.sandbox) for row in rows if row.sandbox is not None},
             containers={"w1": dict.fromkeys([*boxes, "sbx_warm"], "running")},
             volumes={"w1": (*boxes, "sbx_warm")},
             warm={"w1": 1},

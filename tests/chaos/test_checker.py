@@ -217,6 +217,8 @@ def test_no_end(tmp_path: Path) -> None:
         {"warm": {"w1": 0}},
         {"warm": {"w1": 2}},
         {"volumes": {"w1": (BOX_1, "sbx_warm", "sbx_nobody")}},
+        {"volumes": {"w1": ("sbx_warm",)}},
+        {"workspaces": {}},
         {"left": ("container sbx_1",)},
     ],
 )

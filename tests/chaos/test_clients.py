@@ -13,10 +13,11 @@ import pytest
 from bench.chaos.answers import to_listed
 from bench.chaos.checker import check
 from bench.chaos.clients import SEEDED_BUGS, ChaosClient
-from bench.chaos.history import Ending, Event, History, Recorder, read
+from bench.chaos.history import LOG, Ending, Event, History, Recorder, read
 
 from sandlot.domain.errors import SandboxLost
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.ids import first_workspace_of
 from sandlot.testing import FakeSandlot
 from sandlot.testing.fake import Invocation, Reply
 
@@ -63,7 +64,7 @@ async def history_of(path: Path, bug: str | None) -> Path:
         for session in (await fake.service.list_sessions()).sessions:
             rows.append(to_listed(session))
             try:
-                result = await fake.service.execute(session.id, ExecRequest(command="cat log"))
+                result = await fake.service.execute(session.id, ExecRequest(command=f"cat {LOG}"))
             except SandboxLost as error:
                 lost = error.details["loss"]["generation"]
                 number = recorder.next_number()
@@ -83,6 +84,7 @@ async def history_of(path: Path, bug: str | None) -> Path:
         ending = Ending(
             listed={"c1": tuple(rows)},
             directory={row.id: row.sandbox for row in rows},
+            workspaces={row.id: first_workspace_of(row.sandbox) for row in rows if row.sandbox is not None},
             containers={"w": boxes},
             volumes={"w": tuple(boxes)},
             warm={"w": 0},

@@ -99,6 +99,7 @@ OF_PROJECT = {
     "SANDLOT_SENTINEL_NAME",
     "SANDLOT_SENTINEL_PASSWORD",
     "SANDLOT_SENTINEL_PASSWORD_FILE",
+    "SANDLOT_STORAGE_DIR",  # a folder, which has to be mounted
     "SANDLOT_WORKER_ID",
 }
 

@@ -68,15 +68,16 @@ class Program:
 
 
 def programs() -> list[Program]:
+    return [program for page in PAGES for program in programs_of(page)]
+
+
+def programs_of(page: str) -> list[Program]:
     found: list[Program] = []
-    for page in PAGES:
-        number = 0
-        for language, text in BLOCK.findall((ROOT / "docs" / page).read_text()):
-            if language == "python":
-                number += 1
-                found.append(Program(page, number, text))
-            else:
-                found[-1].prints = text
+    for language, text in BLOCK.findall((ROOT / "docs" / page).read_text()):
+        if language == "python":
+            found.append(Program(page, len(found) + 1, text))
+        else:
+            found[-1].prints = text
     return found
 
 

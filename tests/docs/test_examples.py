@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.btrfs_storage import btrfs_storage
 from tests.docker.shipped import build_image
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,7 @@ EXPECTED = {
     "first_sandbox.py": "42\nAda in /tmp\ntimeout 'begun\\n'\n",
     "streaming.py": "step 1\nstep 2\nstep 3\nbuilt\n True\n",
     "fake_in_tests.py": "1 passed\n",
+    "best_of_ten.py": "10 attempts; number 7 was the best, and is kept: True\n",
     "agents/coding_agent.py": "bash('ls')\nmean.py\nmean.py is still there: the sandbox belongs to this conversation.\n",
     "agents/data_analyst.py": "got plot.png image/png\nFebruary was the best month, with 95 sold.\n",
     "agents/human_approval.py": "rm -r build\nThe build folder is gone.\nleft: nothing\n",
@@ -26,6 +29,7 @@ EXPECTED = {
 }
 # Those that need more than the images that every machine has.
 IMAGES = {"agents/data_analyst.py": "data-science"}
+ON_BTRFS = {"best_of_ten.py"}
 NOT_PROGRAMS = {"agents/scripted.py"}  # what the agents share
 
 
@@ -36,6 +40,22 @@ NOT_PROGRAMS = {"agents/scripted.py"}  # what the agents share
 def test_example_runs(name: str) -> None:
     if name in IMAGES:
         build_image(IMAGES[name])
+    with btrfs_storage() if name in ON_BTRFS else contextlib.nullcontext() as storage:
+        ran = run(name, storage)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith(EXPECTED[name]), ran.stdout
+    assert ran.stderr == ""
+
+
+@pytest.mark.docker
+def test_forks_without_btrfs_say_why_there_are_none() -> None:
+    ran = run("best_of_ten.py", None)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("No forks here: This server cannot take snapshots. Workspaces are Docker")
+
+
+def run(name: str, storage: Path | None) -> subprocess.CompletedProcess[str]:
+    """``storage``: a folder on btrfs; without it, workspaces are Docker volumes."""
     with tempfile.TemporaryDirectory(prefix="sandlot-test-") as folder:
         environ = {
             **{
@@ -45,8 +65,9 @@ def test_example_runs(name: str) -> None:
             },
             "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",
             "SANDLOT_DATA_DIR": folder,
+            "SANDLOT_STORAGE_DIR": str(storage or Path(folder) / "none"),
         }
-        ran = subprocess.run(
+        return subprocess.run(
             [sys.executable, str(ROOT / "examples" / name)],
             env=environ,
             cwd=folder,
@@ -55,9 +76,6 @@ def test_example_runs(name: str) -> None:
             timeout=150,
             check=False,
         )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.endswith(EXPECTED[name]), ran.stdout
-    assert ran.stderr == ""
 
 
 def test_no_example_is_forgotten() -> None:

@@ -21,6 +21,7 @@ import httpx
 
 from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.ids import first_workspace_of
 from sandlot.domain.recovery import LIVE_STATES
 from sandlot.testing.directory_suite.redis_server import free_port
 from sandlot.testing.eventually import eventually
@@ -61,6 +62,7 @@ class ServerProcess:
         self.group = group
         self.docker_host = docker_host
         self.log = self.data_dir / "server.log"
+        self.storage_dir = Path(settings.get("storage_dir", self.data_dir / "none"))
         self.environ = {
             **{
                 name: value
@@ -176,7 +178,16 @@ class ServerProcess:
             [client, *host, *arguments], capture_output=True, text=True, check=True, timeout=120
         ).stdout
 
-    def volumes(self) -> set[str]:
+    def workspaces(self) -> set[str]:
+        """The ids of the workspaces that its store has."""
+        root = self.storage_dir / self.owner
+        if root.exists():
+            attached = (root / "sandboxes").iterdir()
+            detached = {folder.name for folder in (root / "workspaces").iterdir()}
+            return detached | {os.readlink(sandbox / "has") for sandbox in attached}
+        return {first_workspace_of(sandbox_id) for sandbox_id in self._volumes()}
+
+    def _volumes(self) -> set[str]:
         rows = self.docker(
             "volume", "ls", "--filter", f"label=sandlot.owner={self.owner}", "--format", "{{.Name}}"
         )
@@ -200,18 +211,20 @@ class ServerProcess:
             expected = {session.info.sandbox_id for session in sessions if session.info.sandbox_id}
             warm = sum(pool.ready for pool in health.pools.values())
             making = sum(pool.making + pool.waiting for pool in health.pools.values())
-            found, volumes, folders = self.containers(), self.volumes(), self.folders()
+            found, stored, folders = self.containers(), self.workspaces(), self.folders()
+            warm_ones = {first_workspace_of(sandbox) for sandbox in found.keys() - expected}
+            kept = warm_ones | {session.info.workspace.id for session in sessions if session.info.workspace}
             footprint = Footprint.of(self.pid)
             self._seen = (
                 f"sessions {expected}, warm {warm}, making {making}, engine {found}, "
-                f"volumes {volumes}, folders {folders}, {footprint} after {self.baseline}"
+                f"workspaces {stored}, kept {kept}, folders {folders}, {footprint} after {self.baseline}"
             )
             return (
                 making == 0
                 and expected <= found.keys()
                 and len(found) == len(expected) + warm
                 and all(state in LIVE_STATES for state in found.values())
-                and volumes == found.keys()
+                and stored == kept
                 and folders == {sandbox_id.removeprefix("sbx_")[:16] for sandbox_id in found}
                 and (self.baseline is None or footprint.is_near(self.baseline, len(found)))
             )

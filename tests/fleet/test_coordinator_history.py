@@ -182,7 +182,7 @@ async def test_many_workers_are_asked_a_few_at_a_time(scene: Scene, monkeypatch:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
-            assert query.limit == fleet_history.LEAST_EACH
+            assert query.limit == asked_workers.LEAST_EACH
             await asyncio.sleep(0.01)
             at_once -= 1
             return EventPage((), str(query.position))

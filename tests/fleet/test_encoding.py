@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.capacity.machine import MachineUse, Resources
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.ids import new_sandbox_id, new_session_id
-from sandlot.domain.session import EndReason, LossReport, Predecessor, Session, SessionState
+from sandlot.domain.ids import new_sandbox_id, new_session_id, new_snapshot_id, new_workspace_id
+from sandlot.domain.session import EndReason, LossReport, OnIdle, Predecessor, Session, SessionState
+from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.fleet.directory.contract import Room, SessionEntry, WorkerReport
 from sandlot.fleet.directory.encoding import (
     as_text,
@@ -28,6 +29,12 @@ from sandlot.testing.directory_suite.harness import a_session
 
 TIMES = st.floats(0, 4e9)
 LIMITS = st.builds(Limits, st.integers(32 * MIB, 2**40), st.floats(0.05, 1024), st.integers(32, 65_536))
+WORKSPACES = st.builds(
+    Workspace,
+    st.builds(new_workspace_id) | st.just("wsp_i-0123456789abcdef"),
+    st.none() | st.integers(1, 2**50),
+    st.none() | st.builds(new_snapshot_id, st.just("0a1b2c3d")),
+)
 SESSIONS = st.builds(
     Session,
     id=st.builds(new_session_id),
@@ -48,6 +55,10 @@ SESSIONS = st.builds(
     predecessor=st.none() | st.builds(Predecessor, st.text(), st.sampled_from(EndReason), TIMES),
     end_reason=st.none() | st.sampled_from(EndReason),
     ended_at=st.none() | TIMES,
+    workspace=st.none() | WORKSPACES,
+    on_idle=st.sampled_from(OnIdle),
+    hibernation_s=TIMES,
+    woken_at=st.none() | TIMES,
 )
 
 
@@ -85,6 +96,22 @@ def test_whether_it_is_recorded() -> None:
     packed = [pack_entry("w1", SessionEntry(session)) for session in (recorded, other)]
     assert unpack_session(pack_id(recorded.id), packed[0]) == recorded
     assert len(packed[0]) > len(packed[1])  # the usual case takes nothing
+
+
+def test_a_hibernated_session_in_the_eyes_of_an_earlier_version() -> None:
+    """It knows no such state. It sends the session's calls to its worker, and that wakes it."""
+    session = a_session(state=SessionState.HIBERNATED, sandbox_id=None, on_idle=OnIdle.HIBERNATE)
+    packed = pack_entry("w1", SessionEntry(session))
+    assert unpack_session(pack_id(session.id), packed) == session
+    details = msgspec.msgpack.decode(msgspec.msgpack.decode(_readable(packed))[7])
+    assert details.get("s", "active") == "active"
+
+
+def test_a_workspace_takes_few_bytes() -> None:
+    session = a_session(workspace=Workspace(new_workspace_id(), 2**30))
+    packed = [pack_entry("w1", SessionEntry(each)) for each in (session, replace(session, workspace=None))]
+    assert unpack_session(pack_id(session.id), packed[0]) == session
+    assert len(packed[0]) - len(packed[1]) < 36
 
 
 def _readable(value: bytes) -> bytes:

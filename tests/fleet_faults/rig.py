@@ -22,6 +22,7 @@ from sandlot.client.http.administrator import Administrator
 from sandlot.domain.callers.limits import tenant_holder
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.ids import first_workspace_of
 from sandlot.domain.recovery import LIVE_STATES
 from sandlot.fleet.access import AccessTokens, token_times
 from sandlot.fleet.directory.contract import Timings
@@ -256,7 +257,9 @@ class Fleet:
     async def _differences_of(self, worker: Member, sessions: list[AsyncSession]) -> list[str]:
         health = await worker.open_health()
         expected = {session.info.sandbox_id for session in sessions if session.info.sandbox_id}
-        containers, volumes, folders = await asyncio.to_thread(_on_disk, worker)
+        containers, stored, folders = await asyncio.to_thread(_on_disk, worker)
+        kept = {first_workspace_of(sandbox_id) for sandbox_id in containers.keys() - expected}
+        kept |= {session.info.workspace.id for session in sessions if session.info.workspace}
         found: list[str] = []
         if health["active_sessions"] != len(sessions):
             found.append(f"knows {health['active_sessions']} sessions, the directory {len(sessions)}")
@@ -264,8 +267,8 @@ class Fleet:
             found.append(f"sandboxes {containers}, expected {expected} and {health['pool_size']} warm ones")
         if not all(state in LIVE_STATES for state in containers.values()):
             found.append(f"states {containers}")
-        if volumes != containers.keys():
-            found.append(f"volumes {volumes} of {containers}")
+        if stored != kept:
+            found.append(f"workspaces {stored}, expected {kept}")
         if folders != {sandbox_id.removeprefix("sbx_")[:16] for sandbox_id in containers}:
             found.append(f"folders {folders} of {containers}")
         return [f"{worker.owner}: {one}" for one in found] + _grown(worker, len(containers))
@@ -302,7 +305,7 @@ class _ProxiedClient(AsyncClient):
 
 
 def _on_disk(worker: ServerProcess) -> tuple[dict[str, str], set[str], set[str]]:
-    return worker.containers(), worker.volumes(), worker.folders()
+    return worker.containers(), worker.workspaces(), worker.folders()
 
 
 def _grown(member: Member, sandboxes: int) -> list[str]:

@@ -30,6 +30,7 @@ FLEET = (
     "tests/attacks/test_fleet.py",
     "tests/upgrade",
 )
+WORKSPACES = "tests/workspaces"
 INTEGRATIONS = ("tests/integrations", "tests/docs/test_agent_pages.py")
 
 # Changing these proves nothing and breaks nothing that a suite of its own would show.
@@ -103,7 +104,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/integrations/mcp": ("tests/integrations/test_mcp_*",),
     "src/sandlot/integrations/openai_agents": ("tests/integrations/test_openai_agents.py",),
     "src/sandlot/integrations/pydantic_ai.py": ("tests/integrations/test_pydantic_ai.py",),
-    "src/sandlot/providers": ("tests/attacks", "tests/docker", CONFORMANCE, "tests/faults"),
+    "src/sandlot/providers": ("tests/attacks", "tests/docker", CONFORMANCE, WORKSPACES, "tests/faults"),
     "src/sandlot/reference": ("tests/docs",),
     "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),
     "src/sandlot/wire": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE, *INTEGRATIONS),
@@ -119,11 +120,16 @@ SUITES: dict[str, tuple[str, ...]] = {
     ),
     "src/sandlot/worker": (
         CONFORMANCE,
+        WORKSPACES,
         "tests/faults",
         FLEET_CONFORMANCE,
         "tests/attacks/test_worker.py",
         "tests/upgrade",
     ),
+    "src/sandlot/worker/workspaces": (CONFORMANCE, WORKSPACES, "tests/faults", FLEET_CONFORMANCE),
+    "src/sandlot/worker/artifacts": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE),
+    "src/sandlot/domain/workspaces": (CONFORMANCE, WORKSPACES, "tests/fleet", FLEET_CONFORMANCE),
+    "src/sandlot/providers/docker/workspaces": ("tests/docker", CONFORMANCE, WORKSPACES),
     "src/sandlot/worker/network": (CONFORMANCE, "tests/network", "tests/faults"),
     "src/sandlot/domain/network": (CONFORMANCE, "tests/network"),
     "tests/cutting_proxy.py": ("tests/fleet",),

@@ -123,7 +123,7 @@ def test_a_lost_sandbox_is_reported_and_replaced_only_on_request(own_server: Ser
         calls(("list_files", {})),
         "It is lost.",
         calls(("bash", {"restart": True})),
-        bash("ls -A | wc -l"),
+        bash("ls -A"),
         "A new one.",
     )
     with Client(own_server.url) as client:
@@ -144,10 +144,10 @@ def test_a_lost_sandbox_is_reported_and_replaced_only_on_request(own_server: Ser
         assert session.refresh().state is SessionState.LOST
 
         state = agent.invoke(ask(), config("lost"))
-        new, empty = results(state)[-2:]
-        assert "a new, empty sandbox" in new.text
-        assert empty.text == "0"
-        assert (empty.artifact["session_id"], empty.artifact["generation"]) == (session.id, 2)
+        new, listed = results(state)[-2:]
+        assert "a new sandbox with the files in /workspace" in new.text
+        assert listed.text == "result.txt"
+        assert (listed.artifact["session_id"], listed.artifact["generation"]) == (session.id, 2)
 
 
 # --- the middleware -----------------------------------------------------------------------------

@@ -131,7 +131,7 @@ async def test_a_lost_sandbox_is_told_and_replaced_only_when_asked(
             assert "reset" in text_of(told)
         again = await mcp.call_tool("reset", {})
         assert again.structured_content == {"new_sandbox": True}
-        assert await run(mcp, "ls") == "(no output)"
+        assert await run(mcp, "cat work.txt") == "precious"
 
 
 async def test_a_sandbox_made_anew_after_its_end_is_told(

@@ -272,8 +272,8 @@ async def test_a_lost_sandbox_is_told_and_replaced_only_when_asked(
 
     again = await mcp.call_tool("reset", {})
     assert again.structured_content == {"new_sandbox": True}
-    assert "new, empty sandbox" in text_of(again)
-    assert await run(mcp, "ls") == "(no output)"
+    assert "this is a new sandbox with the files in /workspace" in text_of(again)
+    assert await run(mcp, "cat work.txt") == "precious"
 
 
 async def test_a_session_that_ended_is_told_and_replaced_only_when_asked(

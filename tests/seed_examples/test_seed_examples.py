@@ -206,6 +206,27 @@ def test_v3_lifecycle(place: Place) -> None:
     assert printed.split() == ["Hello", "World", "docker"]
 
 
+def test_v3_storage(place: Place) -> None:
+    """What the third specification's system kept in ``storage/``: artifacts, and what is known of sessions."""
+    code = "import os; os.makedirs('artifacts/deep'); open('artifacts/deep/plot.txt', 'w').write('drawn')"
+    before = "import glob, json, os"
+    source = f"""
+from sandlot import Lifecycle
+lifecycle = Lifecycle(storage_path="./storage")
+session = lifecycle.start(agent_config={{"type": "code_executor"}})["session_id"]
+result = lifecycle.sandbox_mgr.execute_code(session_id=session, code={code!r})
+print([artifact["path"] for artifact in result["artifacts"]])
+lifecycle.stop(session)
+print(open(f"storage/artifacts/{{session}}/artifacts/deep/plot.txt").read())
+print(json.load(open(f"storage/sessions/{{session}}.json"))["metadata"])
+"""
+    assert place.python(source, before).splitlines() == [
+        "['artifacts/deep/plot.txt']",
+        "drawn",
+        "{'agent.type': 'code_executor'}",
+    ]
+
+
 def test_v3_providers(place: Place) -> None:
     before = "from sandlot import Lifecycle\nlifecycle = Lifecycle()\nmanager, session_id = lifecycle.sandbox_mgr, 'my-session'"
     after = (

@@ -30,7 +30,7 @@ UNDER_WAY = re.compile(r"^sandlot_calls_under_way (\S+)$", re.MULTILINE)
 
 @asynccontextmanager
 async def a_fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet(coordinators=1, max_execs=str(MAX_EXECS), allow_never="true")
+    fleet = Fleet(coordinators=1, max_execs=str(MAX_EXECS), allow_never="true", workspace_store="volume")
     try:
         await fleet.start()
         yield fleet

@@ -27,6 +27,7 @@ from sandlot.testing.over_sync import THREADS
 from sandlot.testing.service_suite import AsyncOverSync, ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.commands.policies import POLICY
 from sandlot.wiring import LocalWorker
+from tests.btrfs_storage import btrfs_storage
 from tests.service.served import served
 from tests.service.workers import engine_call, worker
 
@@ -87,6 +88,7 @@ def fake_harness(
         policed=POLICED,
         give_policy=partial(given.__setitem__, OWNER.tenant),
         serve_port=service.serve_port,
+        abilities=service._snapshots.store.abilities,
     )
 
 
@@ -107,6 +109,7 @@ def worker_harness(service: LocalWorker, client: AsyncClient, stranger: AsyncCli
         stranger=stranger,
         policed=POLICED,
         give_policy=partial(given.__setitem__, OWNER.tenant),
+        abilities=service._provider.workspaces.abilities,
     )
 
 
@@ -162,3 +165,20 @@ class TestWorkerOverHttp(ServiceSuite):
             AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
         ):
             yield worker_harness(service, client, stranger)
+
+
+@pytest.mark.docker
+class TestWorkerOnBtrfs(ServiceSuite):
+    """Workspaces are on btrfs, with snapshots and quotas. The other workers have Docker volumes."""
+
+    @pytest_asyncio.fixture(loop_scope="session", scope="class")
+    @classmethod
+    async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
+        with btrfs_storage() as storage:
+            async with (
+                worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY), storage=storage) as service,
+                served(service, tokens=Callers()) as url,
+                AsyncClient(url, api_key=KEY) as client,
+                AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
+            ):
+                yield worker_harness(service, client, stranger)

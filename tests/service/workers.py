@@ -19,9 +19,11 @@ from tests.docker.conftest import docker
 
 @contextlib.asynccontextmanager
 async def worker(
-    *, max_execs: int, policed: tuple[str, dict[str, Any]] | None = None
+    *, max_execs: int, policed: tuple[str, dict[str, Any]] | None = None, storage: Path | None = None
 ) -> AsyncIterator[LocalWorker]:
-    """``policed``: an environment with a command policy, by its name and the policy's document."""
+    """``policed``: an environment with a command policy, by its name and the policy's document. ``storage``: a
+    folder on btrfs for workspaces; without one they are Docker volumes.
+    """
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
     try:
         service = await local_service(
@@ -30,6 +32,7 @@ async def worker(
             data_dir=data_dir,
             max_execs=max_execs,
             allow_never=True,
+            **_workspaces(storage),
             pool_size=4,
             min_pool_size=2,
             max_pool_size=6,
@@ -42,6 +45,12 @@ async def worker(
             await service.close()
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _workspaces(storage: Path | None) -> dict[str, Any]:
+    if storage is None:
+        return {"workspace_store": "volume"}
+    return {"workspace_store": "btrfs", "storage_dir": storage, "workspace_quota": 1024**3}
 
 
 def declare(registry: Path, environment: str, policy: dict[str, Any]) -> Path:

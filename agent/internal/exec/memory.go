@@ -20,7 +20,6 @@ const (
 	watchIdle   = time.Second            // no exec runs, but something that one left behind does
 	settles     = time.Second            // until what was killed has given its memory back
 	comesBack   = 500 * time.Millisecond // for which all others stand still
-	fullBytes   = 64 << 10
 	memoryFiles = 2
 )
 
@@ -222,19 +221,4 @@ func unreclaimable() (bytesUsed int64) {
 		}
 	}
 	return bytesUsed
-}
-
-// noSpace is how programs report ENOSPC and EDQUOT.
-var noSpace = []string{"No space left on device", "ENOSPC", "Disk quota exceeded", "no space left on device"}
-
-// diskFull says whether one of the folders has no room left.
-func diskFull(paths ...string) bool {
-	for _, path := range paths {
-		var st syscall.Statfs_t
-		if syscall.Statfs(path, &st) == nil && st.Blocks > 0 &&
-			(st.Bavail*uint64(st.Bsize) < fullBytes || (st.Files > 0 && st.Ffree == 0)) {
-			return true
-		}
-	}
-	return false
 }

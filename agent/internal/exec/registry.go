@@ -51,8 +51,7 @@ type Exec struct {
 	started time.Time
 	ring    *ring
 	begun   chan struct{} // closed when it runs, or has ended without running
-	// A disk was full before it began.
-	foundFull bool
+	disks   disksBefore
 
 	mu        sync.Mutex
 	pid       int
@@ -86,6 +85,7 @@ type Registry struct {
 	env      map[string]string
 	maxExecs int
 	running  int
+	starts   uint64
 	nextTag  uint32
 	execs    map[string]*Exec
 	done     *list.List // finished ones, oldest first
@@ -158,7 +158,7 @@ func (r *Registry) Start(q Request) (e *Exec, existing bool, err error) {
 	}
 	e = &Exec{
 		request: q, sum: sum, shown: q.shown(), started: time.Now(), ring: newRing(q.OutputLimit, &r.rings),
-		begun: make(chan struct{}), foundFull: diskFull(r.setup.Workspace, "/tmp"),
+		begun: make(chan struct{}), disks: r.lookAtDisks(),
 	}
 	if q.OnLimit == "kill" { // there is no end to keep: the limit is where the command is ended
 		e.ring.head = q.OutputLimit
@@ -345,10 +345,7 @@ func (r *Registry) finish(e *Exec, exit *Exit, began time.Time, oomBefore int64)
 	if stdin != nil && stdin != io.WriteCloser(terminal) {
 		stdin.Close()
 	}
-	if exit.Code != 0 && diskFull(r.setup.Workspace, "/tmp") {
-		// A disk that was full already is not why a command failed that says nothing of it.
-		exit.DiskFull = !e.foundFull || e.ring.mentions(noSpace...)
-	}
+	exit.DiskFull = exit.Code != 0 && r.metFullDisk(e)
 	r.ended(e) // first: who reads the exit may at once start another, or forget this one
 	e.ring.finish(exit)
 }

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"bytes"
 	"sync"
 	"sync/atomic"
 )
@@ -122,16 +121,22 @@ func (r *ring) append(channel byte, p []byte) {
 	r.changed.Broadcast()
 }
 
-// mentions says whether the output that is held contains one of the texts.
-func (r *ring) mentions(texts ...string) bool {
+// last is a copy of the last bytes of the output: size of them, or as many as are held in one piece.
+func (r *ring) last(size int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, text := range texts {
-		if bytes.Contains(r.data, []byte(text)) || bytes.Contains(r.seam(len(text)), []byte(text)) {
-			return true
-		}
+	if !r.full || r.tailRoom() == 0 {
+		return append([]byte(nil), r.data[max(0, len(r.data)-size):]...)
 	}
-	return false
+	offset := max(r.tail.from, r.tail.end-min(uint64(size), r.tail.end))
+	var last []byte
+	for offset < r.tail.end {
+		piece := r.data[r.place(offset):]
+		piece = piece[:min(uint64(len(piece)), r.tail.end-offset)]
+		last = append(last, piece...)
+		offset += uint64(len(piece))
+	}
+	return last
 }
 
 // count settles with the budget what the ring takes now.

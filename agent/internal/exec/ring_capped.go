@@ -114,13 +114,3 @@ func (r *ring) readTail(offset uint64, buf *[]byte) (channel byte, at uint64) {
 	*buf = (*buf)[:copy(*buf, r.data[from:to])]
 	return channel, offset
 }
-
-// seam is what stands around the place where the tail goes round in data, as it was written: size bytes on each side.
-func (r *ring) seam(size int) []byte {
-	if !r.full || r.tailRoom() == 0 {
-		return nil
-	}
-	before := r.data[max(r.head, len(r.data)-size):]
-	after := r.data[r.head:min(len(r.data), r.head+size)]
-	return append(append([]byte(nil), before...), after...)
-}

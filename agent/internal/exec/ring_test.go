@@ -186,13 +186,27 @@ func TestRingThatGetsNoMoreRoomKeepsBothEndsOfWhatItHas(t *testing.T) {
 	}
 }
 
-func TestTextIsFoundWhereTheTailGoesRound(t *testing.T) {
-	for shift := range 60 {
-		r := newRing(100, roomy())
-		r.write(1, bytes.Repeat([]byte("x"), 100+shift))
-		r.write(2, []byte("No space left"))
-		if !r.mentions("No space left") {
-			t.Fatalf("not found after %d", shift)
+func TestLastBytesAreReadWhereverTheTailGoesRound(t *testing.T) {
+	for _, limit := range []int{0, 1, 2, 3, 100} {
+		for _, size := range []int{1, 13, 50, 200} {
+			for shift := range 120 {
+				r := newRing(limit, roomy())
+				all := bytes.Repeat([]byte("x"), shift)
+				r.write(1, all)
+				for i := range 20 {
+					word := []byte{byte('a' + i), '.'}
+					r.write(2, word)
+					all = append(all, word...)
+				}
+				got := r.last(size)
+				held := size
+				if limit > 0 && len(all) > limit {
+					held = min(size, limit/2)
+				}
+				if want := all[max(0, len(all)-held):]; limit != 1 && !bytes.Equal(got, want) {
+					t.Fatalf("limit %d, size %d, shift %d: %q is not %q", limit, size, shift, got, want)
+				}
+			}
 		}
 	}
 }

@@ -43,7 +43,9 @@ from sandlot.api.v1 import (
 )
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1 import webhooks as webhook_routes
+from sandlot.api.v1.artifacts import routes as artifact_routes
 from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.api.v1.workspaces import session_files, snapshots
 from sandlot.domain.callers.limits import no_allowances
 from sandlot.domain.callers.rates import Rates, RatesInMemory
 from sandlot.domain.capacity.budget import ByteBudget
@@ -177,6 +179,9 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         execs,
         attach,
         files,
+        session_files,
+        snapshots,
+        artifact_routes,
         ports,
         threads,
         network,

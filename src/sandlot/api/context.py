@@ -12,6 +12,7 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Access, SandboxHost, SandboxService
 from sandlot.domain.session import Session
+from sandlot.domain.text.suggestions import did_you_mean
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -54,6 +55,16 @@ def principal_of(connection: HTTPConnection) -> Principal:
     principal = connection.scope["state"]["principal"]
     assert isinstance(principal, Principal)
     return principal
+
+
+def check_parameters(connection: HTTPConnection, known: tuple[str, ...]) -> None:
+    """Refuse unknown parameters: a filter with a typing error would show everything."""
+    for name in connection.query_params:
+        if name not in known:
+            raise InvalidRequest(
+                f"Unknown parameter {name!r:.80}.{did_you_mean(name[:80], known)} Parameters are: "
+                f"{', '.join(known)}."
+            )
 
 
 def check_range(name: str, value: int, low: int, high: int) -> int:

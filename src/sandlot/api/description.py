@@ -36,6 +36,14 @@ _TAGS: dict[str, str] = {
         Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
     """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
+    "workspaces": """
+        A workspace is what a session has in `/workspace`. It outlives the session's sandboxes. A snapshot is
+        a workspace at one moment. It never changes, and outlives its session until it is deleted or too old.
+    """,
+    "artifacts": """
+        An artifact is one file that stays after its session has ended. It never changes, and stays until it is
+        deleted, too old, or one of too many.
+    """,
     "network": """
         What a session's sandbox may connect to. A sandbox has no network of its own: the server makes its
         connections, by the session's policy.

@@ -20,11 +20,13 @@ from sandlot.cli import (
     serve,
     sessions,
 )
+from sandlot.cli.artifacts import artifacts
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
-from sandlot.cli.operators import fleet, keys, members, secrets, tenants, webhooks
+from sandlot.cli.operators import fleet, keys, members, secrets, storage, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
+from sandlot.cli.workspaces import snapshots
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
 from sandlot.domain.text.printable import escape_unprintable
@@ -46,7 +48,7 @@ _ADVICE: tuple[tuple[type[SandlotError], str], ...] = (
     ),
     (
         errors.SandboxLost,
-        "Run `sandlot sessions recreate SESSION` to give the session a new, empty sandbox. Without a "
+        "Run `sandlot sessions recreate SESSION` to give the session a new sandbox. Without a "
         "server, use another --thread.",
     ),
     (
@@ -116,6 +118,8 @@ for name, group in (
     ("worker", members.worker_app),
     ("fleet", fleet.app),
     ("sessions", sessions.app),
+    ("snapshots", snapshots.app),
+    ("artifacts", artifacts.app),
     ("network", network.app),
     ("keys", keys.app),
     ("tenants", tenants.app),
@@ -125,6 +129,7 @@ for name, group in (
     ("env", catalogue.env_app),
     ("registry", catalogue.registry_app),
     ("images", images.app),
+    ("storage", storage.app),
 ):
     app.add_typer(group, name=name)
 

@@ -1,4 +1,4 @@
-"""``sessions list|show|delete|extend|recreate``: lists and manages sessions."""
+"""``sessions list|show|delete|extend|recreate|fork|promote|hibernate``: lists and manages sessions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandlot.cli.chosen import find_session, parse_time
+from sandlot.cli.chosen import find_session, parse_time, parse_variables
 from sandlot.cli.connection import with_client
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
     from sandlot.domain.session import Session
+    from sandlot.domain.workspaces.snapshots import Restored
 
 app = typer.Typer(help="List and manage sessions.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -119,13 +120,93 @@ def extend(
 def recreate(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> None:
     """Replace a session's lost or unresponsive sandbox.
 
-    The new sandbox is empty.
+    The files in /workspace stay, unless the server has lost them. `sandlot sessions show` says so.
     """
 
     async def work(client: AsyncClient) -> AsyncSession:
         session = await client.get(session_id)
         await session.recreate()
         return session
+
+    _show(with_client(ctx, work), as_json)
+
+
+@app.command()
+def fork(
+    ctx: typer.Context,
+    session_id: SessionId,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="How many.")] = 1,
+    threads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--thread",
+            metavar="THREAD",
+            help="Make one for this thread (your id for a conversation). Can be repeated.",
+        ),
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME=VALUE",
+            help="A variable for the new sessions. Those of the parent are not copied. Can be repeated.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make new sessions with a session's files.
+
+    Each has a copy of the files as they are now, and prints its id. Either all are made or none.
+    """
+    from sandlot.client.workspaces.forks import ForkOptions
+
+    options = ForkOptions(env=parse_variables(variables))
+    if threads:
+        options["threads"] = threads
+
+    async def work(client: AsyncClient) -> list[Session]:
+        parent = await client.get(session_id)
+        return [each.info for each in await parent.fork(count, **options)]
+
+    forks = with_client(ctx, work)
+    if as_json:
+        from sandlot.cli.terminal import display
+        from sandlot.wire.http_bodies import SessionBody
+
+        display.print_json([SessionBody.of(each) for each in forks])
+        return
+    for each in forks:
+        print(each.id)
+
+
+@app.command()
+def promote(
+    ctx: typer.Context,
+    session_id: SessionId,
+    fork_id: Annotated[str, typer.Argument(metavar="FORK", help="The id of the session with the files.")],
+    as_json: Json = False,
+) -> None:
+    """Give a session the files of one of its forks.
+
+    Every process of the session ends, and it gets a new sandbox. The fork stays as it is.
+    """
+    from sandlot.cli.workspaces.snapshots import print_restored
+
+    async def work(client: AsyncClient) -> Restored:
+        return await (await client.get(session_id)).promote(fork_id)
+
+    print_restored(with_client(ctx, work), as_json)
+
+
+@app.command()
+def hibernate(ctx: typer.Context, session_id: SessionId, as_json: Json = False) -> None:
+    """Give up a session's sandbox, but keep its files.
+
+    Its processes end. Its next use gives it a new sandbox with its files.
+    """
+
+    async def work(client: AsyncClient) -> AsyncSession:
+        return await (await client.get(session_id)).hibernate()
 
     _show(with_client(ctx, work), as_json)
 

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Self, Unpack
 
+from sandlot.client.artifacts.async_artifacts import AsyncArtifacts
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.events import event_query, iterate_events
 from sandlot.client.extras import import_extra
@@ -27,11 +28,13 @@ from sandlot.client.options import (
     thread_key,
 )
 from sandlot.client.result import Result
+from sandlot.client.workspaces.async_workspace import SnapshotOrId, iterate_snapshots, snapshot_id
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.history.events import Event
 from sandlot.domain.service import Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import CreateSession, IfDifferent
+from sandlot.domain.workspaces.snapshots import Snapshot
 
 RUN_IN_THREAD_ARGUMENTS: Final = (
     "environment",
@@ -55,6 +58,8 @@ class AsyncClient:
     that recovers by itself, such as a fleet whose directory was restarted; 0 means no waiting.
 
     ``service``: use this service instead of a URL. The caller closes it, not the client.
+
+    ``artifacts``: the files that your sessions have kept.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class AsyncClient:
             service = HttpService(settings.url, settings.api_key, patience_s=patience_s)
         self._service = service
         self._open_lock = asyncio.Lock()
+        self.artifacts = AsyncArtifacts(self)
 
     @classmethod
     def local(cls, **options: Any) -> Self:
@@ -205,6 +211,18 @@ class AsyncClient:
             if page.next is None:
                 return
             after = page.next
+
+    async def snapshots(self, session: str | None = None) -> AsyncGenerator[Snapshot, None]:
+        """Iterate over your snapshots, oldest first; pages are fetched as needed.
+
+        ``session``: only those of this session's id, which may have ended.
+        """
+        async for snapshot in iterate_snapshots(await self.opened(), session):
+            yield snapshot
+
+    async def delete_snapshot(self, snapshot: SnapshotOrId) -> None:
+        """Delete a snapshot. Sessions that began from it keep their files. Deleting twice is no error."""
+        await (await self.opened()).delete_snapshot(snapshot_id(snapshot))
 
     async def events(
         self,

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, Self, Unpack
 
+from sandlot.client.artifacts.async_artifacts import AsyncSessionArtifacts
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.async_network import AsyncNetwork
@@ -18,6 +19,8 @@ from sandlot.client.events import event_query, iterate_events
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
 from sandlot.client.session_ports import AsyncSessionPorts
+from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
+from sandlot.client.workspaces.session_forks import AsyncSessionForks
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
@@ -45,15 +48,16 @@ class ServiceClient(Protocol):
         ...
 
 
-class AsyncSession(AsyncSessionPorts):
+class AsyncSession(AsyncSessionPorts, AsyncSessionForks):
     """One sandbox and its state: run commands, keep shells open, read and write files.
 
     You get one from ``AsyncClient.create``, ``thread`` or ``get``.
 
     ``info``: the session as the server last described it; ``refresh`` updates it. ``files``: the
-    session's files. ``network``: what its sandbox may connect to. ``created``: whether the call that
-    returned this object created the session. ``owned``: whether leaving the ``async with`` block
-    deletes the session. This is the case for sessions that ``create`` made without a thread.
+    session's files. ``workspace``: its files as a whole, and their snapshots. ``artifacts``: its files that
+    stay after its end. ``network``: what its sandbox may connect to. ``created``: whether the call that
+    returned this object created the session. ``owned``: whether leaving the ``async with`` block deletes
+    the session. This is the case for sessions that ``create`` and ``fork`` made without a thread.
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class AsyncSession(AsyncSessionPorts):
         self.created = created
         self.files = AsyncFiles(service.files(info.id))
         self.network = AsyncNetwork(service, info.id)
+        self.workspace = AsyncSessionWorkspace(self, service)
+        self.artifacts = AsyncSessionArtifacts(service, info.id)
         self._service = service
         self._id = info.id
         self._owned = owned
@@ -273,7 +279,7 @@ class AsyncSession(AsyncSessionPorts):
     ) -> Self:
         """Change when the session ends, or its metadata; None leaves a value as it is.
 
-        ``lifetime_s`` counts from the session's creation.
+        ``lifetime_s`` counts from the session's creation, or from when it last woke from hibernation.
         """
         change = SessionChange(idle_timeout_s, lifetime_s, metadata)
         self.info = await self._service.update_session(self._id, change)
@@ -288,21 +294,27 @@ class AsyncSession(AsyncSessionPorts):
         idle_s = self.info.idle_timeout_s
         enough_s = max(0.0, now - self.info.last_active_at) + seconds
         return await self.update(
-            lifetime_s=max(0.0, now - self.info.created_at) + seconds,
+            lifetime_s=max(0.0, now - self.info.lifetime_from) + seconds,
             idle_timeout_s=enough_s if idle_s is not None and idle_s < enough_s else None,
         )
 
     async def recreate(self) -> Self:
-        """Give the session a new, empty sandbox in place of its lost or unresponsive one."""
+        """Give the session a new sandbox in place of its lost or unresponsive one, with its files.
+
+        ``info.loss`` says what was lost.
+        """
         self.info = await self._service.recreate_session(self._id)
         return self
 
     async def delete(self) -> None:
-        """Delete the session with its sandbox and files.
+        """Delete the session with its sandbox and files. Its snapshots stay.
 
         When this returns, no process of the session runs any more. Deleting twice is no error.
         """
         await self._service.delete_session(self._id)
+
+    def _forked(self, info: Session) -> Self:
+        return type(self)(self.client, self._service, info, created=True, owned=info.thread is None)
 
     async def __aenter__(self) -> Self:
         return self

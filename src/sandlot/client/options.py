@@ -8,11 +8,13 @@ from typing import Final, Literal, TypedDict
 
 from sandlot.client.async_network import NetworkPolicy, network_policy
 from sandlot.client.keywords import COMMAND_HINTS, SESSION_HINTS, check_keywords, resolve_timeout
+from sandlot.client.workspaces.async_workspace import SnapshotOrId, snapshot_id
+from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
 from sandlot.domain.ids import is_thread, new_exec_id
-from sandlot.domain.session import CreateSession, IfDifferent, Timeout
+from sandlot.domain.session import CreateSession, IfDifferent, OnIdle, Timeout
 
 Command = str | Sequence[str]
 
@@ -67,6 +69,11 @@ class SessionOptions(TypedDict, total=False):
     network: what the sandbox may connect to, in place of what the environment allows. It is "none",
         "public", a host or preset such as "pypi", a list of them, or a mapping with "allow", "deny" and
         "caps".
+    on_idle: "hibernate" keeps the files of a session that nobody uses, and "end" does not. It defaults to
+        what the server is set up for.
+    snapshot: the snapshot, or its id, whose files a new session begins with.
+    artifacts: files in /workspace that are kept when the session ends or hibernates, as paths or patterns
+        such as "out/*.png"; see ``Session.artifacts``.
     """
 
     env: Mapping[str, str]
@@ -79,6 +86,9 @@ class SessionOptions(TypedDict, total=False):
     if_different: IfDifferent
     record: bool
     network: NetworkPolicy | None
+    on_idle: OnIdle | Literal["hibernate", "end"] | None
+    snapshot: SnapshotOrId | None
+    artifacts: Sequence[str]
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -142,7 +152,16 @@ def create_request(
         if_different=options.get("if_different", "error"),
         record=options.get("record", False),
         network=network_policy(options.get("network")),
+        on_idle=parse_on_idle(options.get("on_idle")),
+        snapshot=None if (snapshot := options.get("snapshot")) is None else snapshot_id(snapshot),
+        artifacts=check_patterns(options.get("artifacts") or ()),
     )
+
+
+def parse_on_idle(given: str | None) -> OnIdle | None:
+    if given is not None and given not in OnIdle.__members__.values():
+        raise InvalidRequest(f"on_idle must be 'hibernate' or 'end', not {given!r:.80}.")
+    return None if given is None else OnIdle(given)
 
 
 def thread_key(thread: object) -> str:

@@ -16,9 +16,9 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from sandlot.config.data_folder import default_data_dir
-from sandlot.config.package_settings import PackageSettings
 from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.config.variable_names import PREFIX
+from sandlot.config.workspaces.object_settings import ObjectSettings
 from sandlot.domain.capacity.pool import (
     DEFAULT_MAX_POOL_SIZE,
     DEFAULT_MIN_POOL_SIZE,
@@ -34,7 +34,7 @@ MIN_KEY_CHARACTERS = 16
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
-class ServerSettings(PackageSettings):
+class ServerSettings(ObjectSettings):
     # Whether an address other than loopback needs an API key. A fleet's workers use signed tokens.
     needs_key: ClassVar[bool] = True
 

@@ -14,6 +14,8 @@ from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.secrets.gateways import Gateway
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
 from sandlot.domain.text.suggestions import closest_match
+from sandlot.domain.workspaces.setup import Setup
+from sandlot.domain.workspaces.workspace import check_snapshot_id
 
 
 class Tier(StrEnum):
@@ -29,10 +31,26 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
+    """What its sandboxes are made from.
+
+    New workspaces have the image's files, or what the script ``setup`` left, or the files of the snapshot
+    ``seed``.
+    """
+
     name: str
     image: str
     tier: Tier = Tier.RUNC
     limits: Limits = field(default_factory=Limits)
+    setup: Setup | None = None
+    seed: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.setup is not None and self.seed is not None:
+            raise InvalidRequest(
+                "setup and seed cannot both be given: new workspaces start from one of them."
+            )
+        if self.seed is not None:
+            check_snapshot_id(self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,8 @@ class Recipe:
     A timeout of None means never. ``ceilings``: the most that a session may ask for instead of the
     environment's own limits. ``policy``: what commands must pass before they run. ``record``: whether all
     its sessions are recorded. ``network``: what its sandboxes may connect to. ``gateways``: upstreams to
-    which the worker adds secrets. ``inject``: secrets that it adds by reading TLS.
+    which the worker adds secrets. ``inject``: secrets that it adds by reading TLS. ``artifacts``: the files
+    that are kept when a session ends.
     """
 
     environment: Environment
@@ -57,6 +76,7 @@ class Recipe:
     network: EgressPolicy = field(default_factory=EgressPolicy)
     gateways: tuple[Gateway, ...] = ()
     inject: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,8 +276,9 @@ class SandboxLost(SandlotError):
 
     ``details["loss"]`` is the loss report: why, what was lost, and what is kept.
 
-    What to do: call ``session.recreate()`` to continue with a new, empty sandbox in the same session. With
-    ``recreate_lost=True``, ``create`` and ``thread`` do so at once.
+    What to do: call ``session.recreate()`` to continue with a new sandbox in the same session. It has the
+    session's files in /workspace, unless the report says that they are lost. With ``recreate_lost=True``,
+    ``create`` and ``thread`` do so at once.
     """
 
     code = "sandbox_lost"

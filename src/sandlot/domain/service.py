@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sandlot.domain.artifacts.artifact import ArtifactService
 from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
@@ -33,6 +34,7 @@ from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
+from sandlot.domain.workspaces.snapshots import SnapshotService
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +215,8 @@ class ServiceHealth:
         )
 
 
-class SandboxService(Protocol):
-    # sessions
+class SandboxService(SnapshotService, ArtifactService, Protocol):
+    # sessions; ``SnapshotService`` has their workspaces, ``ArtifactService`` the files that outlive them
 
     async def create_session(self, request: CreateSession) -> Opened: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.callers.principal import DEFAULT_TENANT
 from sandlot.domain.capacity.limits import LimitChange, Limits
 from sandlot.domain.errors import (
@@ -16,12 +17,15 @@ from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.ports import Exposure
 from sandlot.domain.text.variables import check_env, check_strings
+from sandlot.domain.workspaces.workspace import Workspace, check_snapshot_id
 
 DEFAULT_ENVIRONMENT = "base"
 # The reason in a worker's refusal of a create that the fleet must place anew.
 ENDED_MEANWHILE = "ended_meanwhile"
 DEFAULT_IDLE_TIMEOUT_S = 30 * 60.0
 DEFAULT_LIFETIME_S = 60 * 60.0
+# How long a hibernated session is kept without use.
+DEFAULT_HIBERNATION_S = 30 * 24 * 3600.0
 # The longest timeout, in seconds, that a request may ask for, apart from "never": a year.
 MAX_TIMEOUT_S = 366 * 24 * 3600.0
 MAX_METADATA_BYTES = 16 * 1024
@@ -31,11 +35,13 @@ MAX_IDEMPOTENCY_KEY = 200
 LOST_WITH_A_SANDBOX = (
     "running commands",
     "shells",
-    "files in /workspace and /tmp",
+    "files in /tmp",
     "results of earlier execs",
 )
 KEPT_VARIABLES = "environment variables"
+KEPT_FILES = "files in /workspace"
 KEPT_WITHOUT_A_SANDBOX = (
+    KEPT_FILES,
     "the session's id and thread",
     "metadata",
     KEPT_VARIABLES,
@@ -46,6 +52,7 @@ KEPT_WITHOUT_A_SANDBOX = (
 # worker.
 LOST_WITH_A_WORKER = (
     *LOST_WITH_A_SANDBOX,
+    KEPT_FILES,
     "environment variables that the session was created with",
     "network grants and forwards",
 )
@@ -58,6 +65,7 @@ class SessionState(StrEnum):
     active: it has its sandbox.
     unresponsive: it has its sandbox, which does not answer now; it becomes active again by itself.
     lost: its sandbox is gone; ``recreate`` gives it a new one.
+    hibernated: it has its files and no sandbox; its next use gives it one.
     ended: it was deleted or has expired. This is final.
     """
 
@@ -66,14 +74,26 @@ class SessionState(StrEnum):
     ACTIVE = "active"
     UNRESPONSIVE = "unresponsive"
     LOST = "lost"
+    HIBERNATED = "hibernated"
     ENDED = "ended"
+
+
+class OnIdle(StrEnum):
+    """What becomes of a session at its idle timeout, or at the end of its lifetime.
+
+    hibernate: its files stay, and its next use gives it a new sandbox with them.
+    end: it ends, and its files go with it.
+    """
+
+    HIBERNATE = "hibernate"
+    END = "end"
 
 
 class EndReason(StrEnum):
     """Why a session ended.
 
     deleted: somebody deleted it.
-    idle: it was not used for its idle timeout.
+    idle: it was not used for its idle timeout or, hibernated, for longer than the server keeps it.
     lifetime: its lifetime was over.
     """
 
@@ -142,8 +162,9 @@ class Session:
     state: where it is in its life.
     generation: 1 for the first sandbox; one more each time the session gets a new one.
     sandbox_id: the id of its sandbox, while it has one.
-    idle_timeout_s: seconds without use after which it ends; ``None``: never.
-    lifetime_s: seconds from its creation after which it ends; ``None``: never.
+    idle_timeout_s: seconds without use after which it ends or hibernates; ``None``: never.
+    lifetime_s: seconds from its creation, or from the last time that it woke from hibernation, after
+        which it ends or hibernates; ``None``: never.
     limits: what its sandbox may use.
     metadata: the caller's own names and values.
     loss: the loss report, if it lost a sandbox.
@@ -153,6 +174,11 @@ class Session:
     record: whether what its commands write is recorded.
     network: the network policy that it asked for; ``None``: its environment's.
     exposed: the ports that have previews. Clients list them with ``session.previews()``.
+    workspace: its files; ``None`` from an older server, and once it has ended.
+    on_idle: whether it ends or hibernates at its idle timeout or the end of its lifetime.
+    hibernation_s: seconds without use after which it ends while it hibernates.
+    woken_at: when it last got a sandbox after hibernation.
+    artifacts: the files that are kept as artifacts when it ends or hibernates, as paths or patterns.
     """
 
     id: str
@@ -178,16 +204,35 @@ class Session:
     record: bool = False
     network: EgressPolicy | None = None
     exposed: tuple[Exposure, ...] = ()
+    workspace: Workspace | None = None
+    on_idle: OnIdle = OnIdle.END
+    hibernation_s: float = DEFAULT_HIBERNATION_S
+    woken_at: float | None = None
+    artifacts: tuple[str, ...] = ()
+
+    @property
+    def lifetime_from(self) -> float:
+        """When its lifetime began."""
+        return self.created_at if self.woken_at is None else self.woken_at
 
     @property
     def expires_at(self) -> float | None:
-        """When the session ends if nobody uses it until then; ``None``: never."""
+        """When the session ends or hibernates if nobody uses it until then; ``None``: never."""
+        if self.keeps_files_unused:
+            return self.last_active_at + self.hibernation_s
         ends = []
         if self.idle_timeout_s is not None:
             ends.append(self.last_active_at + self.idle_timeout_s)
         if self.lifetime_s is not None:
-            ends.append(self.created_at + self.lifetime_s)
+            ends.append(self.lifetime_from + self.lifetime_s)
         return min(ends, default=None)
+
+    @property
+    def keeps_files_unused(self) -> bool:
+        """Whether its files wait for its next use, because it hibernates or would if it had a sandbox."""
+        if self.state is SessionState.LOST:
+            return self.on_idle is OnIdle.HIBERNATE and self.workspace is not None
+        return self.state is SessionState.HIBERNATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +249,10 @@ class CreateSession:
     ("keep").
     ``record``: record what commands write. An environment may record all its sessions.
     ``network``: what the sandbox may connect to, in place of what the environment allows.
+    ``snapshot``: the snapshot whose files a new session begins with.
+    ``artifacts``: files in ``/workspace`` that are kept when the session ends or hibernates, beside those
+    that the environment names.
+    ``on_idle``: whether the session ends or hibernates when it is idle; None means as the server is set up.
     """
 
     environment: str | None = None
@@ -217,6 +266,9 @@ class CreateSession:
     recreate_lost: bool = False
     record: bool = False
     network: EgressPolicy | None = None
+    snapshot: str | None = None
+    on_idle: OnIdle | None = None
+    artifacts: tuple[str, ...] = ()
     # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 
@@ -229,6 +281,9 @@ class CreateSession:
             raise InvalidRequest("A thread's id must be 1-200 printable ASCII characters without spaces.")
         if self.idempotency_key is not None and not 0 < _bytes(self.idempotency_key) <= MAX_IDEMPOTENCY_KEY:
             raise InvalidRequest(f"An idempotency key must have 1 to {MAX_IDEMPOTENCY_KEY} bytes.")
+        if self.snapshot is not None:
+            check_snapshot_id(self.snapshot)
+        check_patterns(self.artifacts)
         check_env(self.env)
         if _size(self.env) > MAX_ENV_BYTES:
             raise InvalidRequest(f"The environment variables exceed {MAX_ENV_BYTES} bytes.")
@@ -260,7 +315,8 @@ class Assignment:
 class SessionChange:
     """Changes to a session; None leaves a value as it is.
 
-    ``lifetime_s`` counts from the session's creation and may extend or shorten its life.
+    ``lifetime_s`` counts from the session's creation, or from when it last woke from hibernation, and may
+    extend or shorten its life.
     """
 
     idle_timeout_s: Timeout | None = None

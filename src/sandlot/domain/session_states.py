@@ -4,8 +4,10 @@ Pure: functions take the session and the time, and return the new session or a d
 
     active ◄──► unresponsive                    only shown: its sandbox does not answer now
     active ──lose──► lost ──recreate──► active (generation + 1)
+    active, lost or hibernated ──restored──► active (generation + 1), with the files of a snapshot
+    active ──hibernate──► hibernated ──wake──► active (generation + 1)
       │                │
-      └──end───────────┴──end──► ended          ended is final
+      └──end───────────┴──end──► ended          ended is final, and reached from hibernated too
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from sandlot.domain.errors import (
     SessionEnded,
 )
 from sandlot.domain.session import (
+    KEPT_FILES,
     KEPT_WITHOUT_A_SANDBOX,
     KEPT_WITHOUT_A_WORKER,
     LOST_WITH_A_SANDBOX,
@@ -40,7 +43,8 @@ def touch(session: Session, now: float) -> Session:
 
     A clock that went backwards shortens nothing.
     """
-    if session.state is not SessionState.ACTIVE or now <= session.last_active_at:
+    used = session.state in (SessionState.ACTIVE, SessionState.HIBERNATED)
+    if not used or now <= session.last_active_at:
         return session
     return replace(session, last_active_at=now)
 
@@ -81,11 +85,48 @@ def recreate(session: Session, sandbox_id: str, now: float) -> Session:
     )
 
 
+def hibernate(session: Session, report: LossReport) -> Session:
+    """The session without its sandbox, and with its files."""
+    return replace(session, state=SessionState.HIBERNATED, sandbox_id=None, loss=report)
+
+
+def wake(session: Session, sandbox_id: str, now: float) -> Session:
+    """Give a hibernated session a new sandbox. Its lifetime begins again."""
+    return replace(
+        session,
+        state=SessionState.ACTIVE,
+        generation=session.generation + 1,
+        sandbox_id=sandbox_id,
+        last_active_at=max(now, session.last_active_at),
+        woken_at=now,
+    )
+
+
+def restored(session: Session, sandbox_id: str, report: LossReport, now: float) -> Session:
+    """The session with a new sandbox in place of its own, which ``report`` is about."""
+    return replace(
+        session,
+        state=SessionState.ACTIVE,
+        generation=session.generation + 1,
+        sandbox_id=sandbox_id,
+        loss=report,
+        last_active_at=max(now, session.last_active_at),
+        woken_at=now if session.state is SessionState.HIBERNATED else session.woken_at,
+    )
+
+
 def end(session: Session, reason: EndReason, now: float) -> Session:
     """End the session. A session that has already ended keeps its first reason."""
     if session.state is SessionState.ENDED:
         return session
-    return replace(session, state=SessionState.ENDED, sandbox_id=None, end_reason=reason, ended_at=now)
+    return replace(
+        session,
+        state=SessionState.ENDED,
+        sandbox_id=None,
+        workspace=None,
+        end_reason=reason,
+        ended_at=now,
+    )
 
 
 def no_session_error(session_id: str) -> NotFound:
@@ -124,13 +165,44 @@ def loss_report(session: Session, reason: str, now: float) -> LossReport:
     return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
 
 
+def restore_report(session: Session, snapshot_id: str, now: float) -> LossReport:
+    """Report what a restore took from the session, with its sandbox."""
+    kept = tuple(thing for thing in KEPT_WITHOUT_A_SANDBOX if thing != KEPT_FILES)
+    return LossReport(
+        session.generation,
+        now,
+        f"its files were replaced by those of snapshot {snapshot_id}",
+        (*LOST_WITH_A_SANDBOX, f"changes in /workspace that are not in snapshot {snapshot_id}"),
+        kept,
+    )
+
+
+def hibernation_report(session: Session, reason: EndReason | None, now: float) -> LossReport:
+    """Report what a session lost when it hibernated. ``reason``: why; None if somebody asked for it."""
+    why = {
+        EndReason.IDLE: "it hibernated after its idle timeout",
+        EndReason.LIFETIME: "it hibernated at the end of its lifetime",
+    }.get(reason or EndReason.DELETED, "it hibernated on request")
+    return LossReport(session.generation, now, why, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
+
+
+def without_files(report: LossReport) -> LossReport:
+    """The report of a loss after which the session's files turned out to be gone too."""
+    return replace(
+        report,
+        reason=f"{report.reason.removesuffix('.')}; its files are gone too",
+        lost=(*report.lost, KEPT_FILES),
+        kept=tuple(thing for thing in report.kept if thing != KEPT_FILES),
+    )
+
+
 def worker_loss_report(session: Session, now: float, worker_id: str | None = None) -> LossReport:
     """Report that the session's worker is gone, whether its sandbox was lost before or with the
     worker.
     """
     gone = "its worker is gone" if worker_id is None else f"its worker {worker_id} is gone"
     at = now
-    if session.state is SessionState.LOST and session.loss is not None:
+    if session.state in (SessionState.LOST, SessionState.HIBERNATED) and session.loss is not None:
         if session.loss.kept == KEPT_WITHOUT_A_WORKER:
             return session.loss  # reported already
         gone, at = f"{session.loss.reason.removesuffix('.')}; then {gone}", session.loss.at
@@ -142,15 +214,19 @@ def mark_worker_lost(session: Session, now: float, worker_id: str | None = None)
     if session.state is SessionState.ENDED:
         return session
     loss = worker_loss_report(session, now, worker_id)
-    return replace(session, state=SessionState.LOST, sandbox_id=None, loss=loss)
+    return replace(session, state=SessionState.LOST, sandbox_id=None, workspace=None, loss=loss)
 
 
 def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
     loss = session.loss
     assert loss is not None, "a session without a sandbox has lost it"
+    files = "its files" if KEPT_FILES in loss.kept else "an empty workspace"
+    advice = {
+        SessionState.ACTIVE: "It has a new sandbox by now.",
+        SessionState.HIBERNATED: f"Its next use gives it {files} in a new sandbox.",
+    }.get(session.state, f"Recreate the session to continue with {files} in a new sandbox.")
     return SandboxLost(
-        f"The sandbox of session {session.id} is lost: {loss.reason.removesuffix('.')}. Recreate the "
-        "session to continue with an empty sandbox.",
+        f"The sandbox of session {session.id} is lost: {loss.reason.removesuffix('.')}. {advice}",
         may_have_executed=may_have_executed,
         details={
             "loss": {
@@ -179,7 +255,7 @@ def unresponsive_error(session_id: str, problem: str, *, may_have_executed: bool
     how = " with the same exec id" if may_have_executed else ""
     return SandboxUnresponsive(
         f"The sandbox of session {session_id} {problem}. It may be frozen or overloaded. Retry "
-        f"later{how}, or recreate the session to continue with an empty sandbox.",
+        f"later{how}, or recreate the session to continue with its files in a new sandbox.",
         may_have_executed=may_have_executed,
         retry_after_s=5.0,
         details={"session_id": session_id},
@@ -196,7 +272,9 @@ def expiry_reason(session: Session, now: float) -> EndReason | None:
     """
     if session.state is SessionState.ENDED:
         return None
-    if session.lifetime_s is not None and now >= session.created_at + session.lifetime_s:
+    if session.keeps_files_unused:
+        return EndReason.IDLE if now >= session.last_active_at + session.hibernation_s else None
+    if session.lifetime_s is not None and now >= session.lifetime_from + session.lifetime_s:
         return EndReason.LIFETIME
     if session.idle_timeout_s is not None and now >= session.last_active_at + session.idle_timeout_s:
         return EndReason.IDLE

@@ -13,7 +13,7 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Catalogue
-from sandlot.domain.session import EndReason, Session, SessionState
+from sandlot.domain.session import KEPT_FILES, EndReason, Session, SessionState
 
 DEFAULT_CHARACTERS: Final = 30_000
 MAX_SHOWN_DENIALS: Final = 5
@@ -174,8 +174,8 @@ def format_sandbox_lost(error: errors.SandboxLost) -> str:
     reason = loss.get("reason") or error.message
     return (
         f"[sandbox_lost: the sandbox of this conversation is gone: {reason}]\nLost: {lost}. Kept: "
-        f"{kept}.\nIt is not replaced automatically. Tell the user what was lost, then ask for a new, "
-        "empty sandbox."
+        f"{kept}.\nIt is not replaced automatically. Tell the user what was lost, then ask for a new "
+        "sandbox."
     )
 
 
@@ -189,9 +189,38 @@ async def new_sandbox_note(session: AsyncSession) -> str | None:
     why = _replacement_reason(session.info)
     if why is None or (not session.created and await _has_execs(session)):
         return None
+    info = session.info
+    if began_from_snapshot(info):
+        return (
+            "[this is a new sandbox. Its files in /workspace are those of a snapshot. The variables and "
+            "processes of the previous sandbox are gone]"
+        )
+    if has_kept_files(info):
+        return (
+            f"[this is a new sandbox. The previous one {why}: its files in /workspace are still here, its "
+            "variables and processes are gone]"
+        )
     return (
         f"[this is a new, empty sandbox. The previous one {why}: its files, variables and processes are gone]"
     )
+
+
+def recreated_note(info: Session) -> str:
+    """A note for the model that the conversation's lost sandbox was replaced, because it asked for that."""
+    if has_kept_files(info):
+        return "[this is a new sandbox with the files in /workspace; everything else in the lost one is gone]"
+    return "[this is a new, empty sandbox; everything in the lost one is gone]"
+
+
+def has_kept_files(info: Session) -> bool:
+    """Whether the session's sandbox was replaced by one with the same files."""
+    return info.loss is not None and KEPT_FILES in info.loss.kept
+
+
+def began_from_snapshot(info: Session) -> bool:
+    """Whether the files are those of a snapshot, since the session's first sandbox or its last loss."""
+    snapshot = None if info.workspace is None else info.workspace.snapshot
+    return snapshot is not None and (info.loss is None or snapshot in info.loss.reason)
 
 
 async def mark_new_sandbox_reported(session: AsyncSession) -> None:

@@ -57,16 +57,16 @@ class Sandboxes:
             )
         self.client = client if client is not None else Client()
         self._environment = environment
-        self._name = name
+        self.name = name
         self._options = options
 
     def thread_key(self, thread: str) -> str:
         """The thread's key in the service. Without a name, ``client.thread`` uses the same key."""
-        if self._name is None:
+        if self.name is None:
             return thread_key(thread)
         # The hash tells apart thread "a/b" with name "c" and thread "a" with name "b/c".
-        combined = f"{len(thread)}:{thread}/{self._name}".encode("utf-8", "replace")
-        return thread_key(f"{thread}/{self._name}~{hashlib.sha256(combined).hexdigest()[:12]}")
+        combined = f"{len(thread)}:{thread}/{self.name}".encode("utf-8", "replace")
+        return thread_key(f"{thread}/{self.name}~{hashlib.sha256(combined).hexdigest()[:12]}")
 
     def blocking_client(self) -> Client:
         if not isinstance(self.client, Client):
@@ -75,16 +75,24 @@ class Sandboxes:
             )
         return self.client
 
-    def run(self, thread: str, work: Work[T]) -> T:
-        """Run ``work`` with the thread's session, on the client's loop, and block until it ends."""
-        return self.blocking_client().call(lambda client: self._in_session(client, thread, work))
+    def run(self, thread: str, work: Work[T], *, snapshot: str | None = None) -> T:
+        """Run ``work`` with the thread's session, on the client's loop, and block until it ends.
 
-    async def arun(self, thread: str, work: Work[T]) -> T:
+        ``snapshot``: what the session begins with if there is none yet.
+        """
+        return self.blocking_client().call(lambda client: self._in_session(client, thread, work, snapshot))
+
+    async def arun(self, thread: str, work: Work[T], *, snapshot: str | None = None) -> T:
         """Like ``run``, without blocking the calling loop."""
-        return await run_on_client(self.client, lambda client: self._in_session(client, thread, work))
+        return await run_on_client(
+            self.client, lambda client: self._in_session(client, thread, work, snapshot)
+        )
 
-    async def _in_session(self, client: AsyncClient, thread: str, work: Work[T]) -> T:
-        return await work(await client.thread(self.thread_key(thread), self._environment, **self._options))
+    async def _in_session(self, client: AsyncClient, thread: str, work: Work[T], snapshot: str | None) -> T:
+        options = self._options
+        if snapshot is not None:
+            options = {**options, "snapshot": snapshot}
+        return await work(await client.thread(self.thread_key(thread), self._environment, **options))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} environment={self._environment!r}, name={self._name!r}>"
+        return f"<{type(self).__name__} environment={self._environment!r}, name={self.name!r}>"

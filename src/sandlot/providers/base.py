@@ -6,7 +6,7 @@ A failed command is a result. A failed sandbox raises an exception from ``sandlo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from sandlot.domain.computer import ByteStream as ByteStream
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult, Output, Started
+from sandlot.providers.workspaces import WorkspaceStore
 
 
 class PortListener(Protocol):
@@ -141,11 +142,14 @@ class Sandbox(Protocol):
 class SandboxSpec:
     """What a provider needs to make one sandbox.
 
-    ``labels`` are the caller's own. They help the caller find the sandbox again.
+    ``labels`` are the caller's own. They help the caller find the sandbox again. ``workspace``: the
+    existing workspace that it gets, which no other sandbox has. It may have the id of the sandbox's first
+    one, if the caller has made it. It stays if the create fails. Without one it gets a new one.
     """
 
     id: str
     environment: Environment
+    workspace: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -162,6 +166,9 @@ class FoundSandbox:
 
 
 class Provider(Protocol):
+    @property
+    def workspaces(self) -> WorkspaceStore: ...
+
     async def open(self) -> None:
         """Starts the provider; other calls do this implicitly.
 
@@ -171,6 +178,13 @@ class Provider(Protocol):
 
     async def prepare(self, environment: Environment) -> None:
         """Does the work needed once per environment: checks the tier and prepares the image."""
+        ...
+
+    async def image_of(self, environment: Environment) -> str:
+        """What identifies the image that sandboxes of the environment are made from, until it is forgotten.
+
+        Does what ``prepare`` does if that was not done yet.
+        """
         ...
 
     async def forget_rebuilt_images(self) -> Collection[str]:
@@ -188,8 +202,11 @@ class Provider(Protocol):
         """Takes over a sandbox that is already running, for example after a restart."""
         ...
 
-    async def destroy(self, sandbox_id: str) -> None:
-        """Removes the sandbox and its storage. Succeeds if the sandbox is already gone."""
+    async def destroy(self, sandbox_id: str, *, keep: Container[str] = ()) -> None:
+        """Removes the sandbox, and its workspace unless the workspace's id is in ``keep``.
+
+        Succeeds if the sandbox is already gone.
+        """
         ...
 
     async def list(self) -> Sequence[FoundSandbox]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import sandlot
 from sandlot.client.options import ExecOptions, SessionOptions
+from sandlot.client.workspaces.forks import ForkOptions
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.reference.classes import annotations_of, class_section, pair_section
@@ -28,9 +29,13 @@ from sandlot.reference.values import (
     values_within,
 )
 
-PAIRS: Final = ("Client", "Session", "Shell", "Exec", "Files")
+PAIRS: Final = ("Client", "Session", "Shell", "Exec", "Files", "SessionWorkspace", "Artifacts", "SessionArtifacts")
 RESULTS: Final = ("Result", "CommandFailed")
-OPTIONS: Final[dict[str, type]] = {"ExecOptions": ExecOptions, "SessionOptions": SessionOptions}
+OPTIONS: Final[dict[str, type]] = {
+    "ExecOptions": ExecOptions,
+    "SessionOptions": SessionOptions,
+    "ForkOptions": ForkOptions,
+}
 CLASSIC: Final = ("SandboxClient", "BatchSandboxClient", "Lifecycle")
 
 _HEAD = f"""What `import sandlot` offers. {GENERATED}

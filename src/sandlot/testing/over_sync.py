@@ -12,14 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from sandlot.client.artifacts.async_artifacts import AsyncArtifacts, AsyncSessionArtifacts
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.async_session import AsyncSession, AsyncShell
 from sandlot.client.opening import Opening
+from sandlot.client.sync.artifacts import Artifacts, SessionArtifacts
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Exec, Files, Network, Session, Shell
+from sandlot.client.sync.workspace import SessionWorkspace
+from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
 
 # Each blocked call occupies a thread. The suite has up to this many calls at once.
 THREADS: Final = 100
@@ -30,6 +34,9 @@ _ASYNC: Final[dict[type, type]] = {
     Shell: AsyncShell,
     Files: AsyncFiles,
     Network: AsyncNetwork,
+    Artifacts: AsyncArtifacts,
+    SessionArtifacts: AsyncSessionArtifacts,
+    SessionWorkspace: AsyncSessionWorkspace,
 }
 _OPENING: Final = (AsyncClient.create, AsyncClient.thread)
 _RENAMED: Final = {"aclose": "close"}
@@ -63,6 +70,8 @@ class AsyncOverSync:
     def _wrap(self, value: object) -> object:
         if type(value) in _ASYNC:
             return AsyncOverSync(value, self._threads)
+        if isinstance(value, list) and value and type(value[0]) in _ASYNC:
+            return [AsyncOverSync(item, self._threads) for item in value]
         if isinstance(value, Iterator):
             return self._as_async_iterator(value)
         if isinstance(value, AbstractContextManager):

@@ -15,18 +15,21 @@ from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.status import parse_network
 from sandlot.domain.service import Access, SessionPage
 from sandlot.domain.session import (
+    DEFAULT_HIBERNATION_S,
     NEVER,
     CreateSession,
     EndReason,
     IfDifferent,
     LossReport,
     Never,
+    OnIdle,
     Predecessor,
     Session,
     SessionChange,
     SessionState,
     Timeout,
 )
+from sandlot.domain.workspaces.workspace import Workspace
 
 TimeoutBody = float | Literal["never"] | None
 # ``none``, ``public``, a list of what to allow, or a mapping with ``allow``, ``deny`` and ``caps``.
@@ -88,6 +91,10 @@ class CreateSessionBody:
     network: what the sandbox may connect to, in place of what the environment allows: ``"none"``,
         ``"public"``, a list of hosts and presets, or an object with ``allow``, ``deny`` and ``caps``. Needs
         the scope ``network``.
+    snapshot: the id of the snapshot whose files a new session begins with.
+    on_idle: whether the session ends or hibernates at its idle timeout or the end of its lifetime: ``"end"``,
+        ``"hibernate"``, or null for what the server is set up for.
+    artifacts: files in ``/workspace`` to keep when the session ends or hibernates, as paths or patterns.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -103,6 +110,9 @@ class CreateSessionBody:
     if_different: IfDifferent = "error"
     record: bool = False
     network: PolicyBody | None = None
+    snapshot: str | None = None
+    on_idle: OnIdle | None = None
+    artifacts: tuple[str, ...] = ()
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -118,6 +128,9 @@ class CreateSessionBody:
             if_different=self.if_different,
             record=self.record,
             network=policy_of(self.network),
+            snapshot=self.snapshot,
+            on_idle=self.on_idle,
+            artifacts=self.artifacts,
         )
 
     @classmethod
@@ -135,10 +148,13 @@ class CreateSessionBody:
             if_different=request.if_different,
             record=request.record,
             network=policy_body(request.network),
+            snapshot=request.snapshot,
+            on_idle=request.on_idle,
+            artifacts=tuple(request.artifacts),
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "if_different", "record", "network")
+        return wire_fields(self, "if_different", "record", "network", "snapshot", "on_idle", "artifacts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +194,13 @@ class SessionBody:
     generation: 1 for the first sandbox; one more each time the session gets a new one.
     created_at: when it was created.
     last_active_at: when it was last used.
-    expires_at: when it ends if nobody uses it until then; null: never.
+    expires_at: when it ends or hibernates if nobody uses it until then; null: never.
     limits: what its sandbox may use.
     thread: the conversation that it belongs to, if any.
     sandbox_id: the id of its sandbox, while it has one.
-    idle_timeout_s: seconds without use after which it ends; null: never.
-    lifetime_s: seconds from its creation after which it ends; null: never.
+    idle_timeout_s: seconds without use after which it ends or hibernates; null: never.
+    lifetime_s: seconds from its creation, or from the last time that it woke from hibernation, after which it
+        ends or hibernates; null: never.
     metadata: your own names and values.
     loss: the loss report, if it lost a sandbox.
     predecessor: the session that its thread had before, if any.
@@ -193,6 +210,11 @@ class SessionBody:
     created_by: the id of the key that it was created with; empty for the server's own key.
     record: whether what its commands write is recorded.
     network: the network policy that it asked for; null: its environment's.
+    workspace: its files in ``/workspace``; null once it has ended.
+    on_idle: whether it ends or hibernates at its idle timeout or the end of its lifetime.
+    hibernation_s: seconds without use after which it ends while it hibernates.
+    woken_at: when it last got a sandbox after hibernation.
+    artifacts: the files that are kept as artifacts when it ends or hibernates.
     access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
@@ -217,6 +239,11 @@ class SessionBody:
     created_by: str = ""
     record: bool = False
     network: EgressPolicy | None = None
+    workspace: Workspace | None = None
+    on_idle: OnIdle = OnIdle.END
+    hibernation_s: float = DEFAULT_HIBERNATION_S
+    woken_at: float | None = None
+    artifacts: tuple[str, ...] = ()
     access: Access | None = None
 
     @classmethod
@@ -243,6 +270,11 @@ class SessionBody:
             created_by=session.created_by,
             record=session.record,
             network=session.network,
+            workspace=session.workspace,
+            on_idle=session.on_idle,
+            hibernation_s=session.hibernation_s,
+            woken_at=session.woken_at,
+            artifacts=session.artifacts,
             access=access,
         )
 
@@ -268,6 +300,11 @@ class SessionBody:
             created_by=self.created_by,
             record=self.record,
             network=self.network,
+            workspace=self.workspace,
+            on_idle=self.on_idle,
+            artifacts=self.artifacts,
+            hibernation_s=self.hibernation_s,
+            woken_at=self.woken_at,
         )
 
 

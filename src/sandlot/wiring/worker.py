@@ -20,14 +20,17 @@ from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_p
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
+from sandlot.providers.docker.workspaces.choosing import choose_store
 from sandlot.wiring.brokers import build_brokers, build_vault
 from sandlot.wiring.machine import this_machine
+from sandlot.worker.artifacts.options import ArtifactOptions
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
 from sandlot.worker.network.options import NetworkOptions, ProxyOptions
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.options import RecordingOptions
 from sandlot.worker.store.database import owner_of
+from sandlot.worker.workspaces.options import WorkspaceOptions
 
 # Seconds to wait for the engine to say where it stores its sandboxes.
 ENGINE_WITHIN_S = 5.0
@@ -64,9 +67,25 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
     engine = Engine(settings.docker_host)
     users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
     vault = build_vault(settings)
+    try:
+        workspaces = await choose_store(
+            settings.workspace_store,
+            settings.storage_dir,
+            engine=engine,
+            owner=settings.worker_id,
+            quota_bytes=settings.workspace_quota,
+            data_dir=data_dir,
+        )
+    except BaseException:
+        await engine.close()
+        raise
     return {
         "provider": DockerProvider(
-            owner=settings.worker_id, data_dir=provider_dir(data_dir), engine=engine, users=users
+            owner=settings.worker_id,
+            data_dir=provider_dir(data_dir),
+            engine=engine,
+            workspaces=workspaces,
+            users=users,
         ),
         "database": database_in(data_dir),
         "recipes": registry.recipes,
@@ -135,6 +154,8 @@ def worker_options(
         network=NetworkOptions(
             ceiling=settings.egress_ceiling_policy, proxy=ProxyOptions(allowed=settings.egress_networks)
         ),
+        workspaces=workspace_options(settings),
+        artifacts=artifact_options(settings),
     )
 
 
@@ -148,6 +169,26 @@ def history_options(settings: ServerSettings, masked: Collection[str] = ()) -> H
         export_max_bytes=settings.history_export_max_bytes,
         export_files=settings.history_export_files,
         secrets=masked,
+    )
+
+
+def workspace_options(settings: ServerSettings) -> WorkspaceOptions:
+    return WorkspaceOptions(
+        quota_bytes=settings.workspace_quota,
+        max_snapshots=settings.snapshots_per_session,
+        max_age_s=settings.snapshot_max_age,
+        on_idle=settings.on_idle,
+        hibernation_s=settings.hibernated_max_age,
+    )
+
+
+def artifact_options(settings: ServerSettings) -> ArtifactOptions:
+    return ArtifactOptions(
+        max_file_bytes=settings.artifact_max_bytes,
+        max_session_bytes=settings.artifact_max_session_bytes,
+        max_tenant_bytes=settings.artifact_max_tenant_bytes,
+        max_count=settings.artifact_max_count,
+        max_age_s=settings.artifact_max_age,
     )
 
 

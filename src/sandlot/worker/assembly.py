@@ -12,6 +12,7 @@ from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.environment import Recipe
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.providers.base import Provider
+from sandlot.worker.artifacts.artifacts import Artifacts
 from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
 from sandlot.worker.disk import Disk
@@ -37,6 +38,11 @@ from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
 from sandlot.worker.webhooks.options import WebhookOptions
 from sandlot.worker.webhooks.webhooks import WorkerWebhooks
+from sandlot.worker.workspaces.records import SnapshotRecords
+from sandlot.worker.workspaces.seeds import Seeds
+from sandlot.worker.workspaces.setup_scripts import SetupScripts
+from sandlot.worker.workspaces.snapshots import Snapshots
+from sandlot.worker.workspaces.workspaces import OwnedWorkspaces, Workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,9 @@ class WorkerParts:
     quotas: Quotas
     reaper: Reaper
     networks: Networks
+    snapshots: Snapshots
+    seeds: Seeds
+    artifacts: Artifacts
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -74,22 +83,32 @@ def assemble(
 ) -> WorkerParts:
     """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets."""
     store = Store(database, options.worker_id)
+    owned = OwnedWorkspaces()
+    workspaces = Workspaces(provider.workspaces, SnapshotRecords(database.parent), options.workspaces, owned)
     sandboxes = Sandboxes(
-        provider, store, concurrency=options.create_concurrency, orphan_grace_s=options.orphan_grace_s
+        provider,
+        store,
+        concurrency=options.create_concurrency,
+        orphan_grace_s=options.orphan_grace_s,
+        keep=owned,
     )
+    # Looked up when a script runs or the sweep comes: both are made below, and need what this makes.
+    scripts = SetupScripts(sandboxes, lambda: networks, options)
+    seeds = Seeds(provider, sandboxes, workspaces, scripts, lambda: environments.recipes, options.worker_id)
     environments = Environments(
         recipes,
         partial(
             WarmPool,
             options=options,
-            make=sandboxes.make,
+            make=seeds.make,
+            prepare=seeds.prepare,
             discard=sandboxes.discard,
             slots=sandboxes.slots,
         ),
     )
     pools = environments.pools
-    one_off = OneOffSandboxes(options, make=sandboxes.make, slots=sandboxes.slots)
-    removals, transitions = Removals(sandboxes), Transitions(store)
+    one_off = OneOffSandboxes(options, make=seeds.make, prepare=seeds.prepare, slots=sandboxes.slots)
+    removals, transitions = Removals(sandboxes, workspaces), Transitions(store)
     recordings = Recordings(database.parent, options.recordings)
     history = History(database.parent, options.worker_id, options.history, recordings, slots)
     sessions = SessionLifecycle(
@@ -100,6 +119,7 @@ def assemble(
         registrar=registrar,
         history=history,
     )
+    owned.has = sessions.table.has_workspace
     disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
     networks = Networks(
@@ -109,7 +129,7 @@ def assemble(
     opening = Opening(
         sessions,
         provisioning=Provisioning(
-            store, sandboxes, pools, one_off, options, removals, transitions, networks.variables
+            store, sandboxes, pools, one_off, options, removals, transitions, networks.variables, workspaces
         ),
         transitions=transitions,
         sandboxes=sandboxes,
@@ -118,6 +138,15 @@ def assemble(
         quotas=quotas,
         registrar=registrar,
         networks=networks,
+        workspaces=workspaces,
+    )
+    snapshots = Snapshots(workspaces, opening, options.worker_id)
+    artifacts = Artifacts(
+        database.parent,
+        options.artifacts,
+        sessions,
+        worker_id=options.worker_id,
+        min_free_bytes=options.min_free_bytes,
     )
     return WorkerParts(
         store=store,
@@ -133,8 +162,11 @@ def assemble(
         disk=disk,
         capacity=capacity,
         quotas=quotas,
-        reaper=Reaper(sessions, sandboxes, pools, store, options, disk),
+        reaper=Reaper(sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts),
         networks=networks,
+        snapshots=snapshots,
+        seeds=seeds,
+        artifacts=artifacts,
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled

@@ -45,7 +45,7 @@ class Capacity:
     def _allocated_limits(self) -> Iterator[Limits]:
         """The limits of all sandboxes.
 
-        A lost session has none; recreating it reserves room again.
+        A lost or hibernated session has none; giving it one reserves room again.
         """
         yield from self._reserved.values()
         for live_session in self._table:
@@ -54,7 +54,8 @@ class Capacity:
 
     @property
     def _free_sessions(self) -> int:
-        return max(0, self._options.max_sessions - len(self._table) - len(self._table.opening))
+        in_use = len(self._table) - self._table.hibernated + len(self._table.opening)
+        return max(0, self._options.max_sessions - in_use)
 
     def room(
         self, pools: Mapping[str, WarmPool], recipes: Mapping[str, Recipe]

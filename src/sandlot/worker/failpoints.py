@@ -19,6 +19,19 @@ class Step(StrEnum):
     END_RECORDED = "end recorded"
     SANDBOX_REMOVED = "sandbox removed"
     ADOPTED = "adopted"
+    SNAPSHOT_STORED = "snapshot stored"
+    SNAPSHOT_RECORDED = "snapshot recorded"
+    SNAPSHOT_FORGOTTEN = "snapshot forgotten"
+    SNAPSHOT_CLONED = "snapshot cloned"
+    WORKSPACE_ATTACHED = "workspace attached"
+    SEED_STORED = "seed stored"
+    SEED_RECORDED = "seed recorded"
+    SEED_CLONED = "seed cloned"
+    HIBERNATION_RECORDED = "hibernation recorded"
+    FILES_REPLACED = "files replaced"
+    ARTIFACT_STORED = "artifact stored"
+    ARTIFACT_RECORDED = "artifact recorded"
+    ARTIFACT_FORGOTTEN = "artifact forgotten"
 
 
 hook: Callable[[Step], None] | None = None

@@ -121,6 +121,8 @@ class WorkerHost:
         await self._policies.open()
         await self._provider.open()
         await self._store.open()
+        await self._parts.snapshots.records.open()
+        await self._parts.artifacts.open()
         await self._parts.history.open()
         await self._parts.networks.open()
         if self._parts.webhooks is not None:
@@ -174,6 +176,8 @@ class WorkerHost:
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
+            steps.push_async_callback(self._parts.snapshots.records.close)
+            steps.push_async_callback(self._parts.artifacts.close)
             if (webhooks := self._parts.webhooks) is not None:
                 steps.push_async_callback(webhooks.close)
             steps.push_async_callback(self._parts.history.close)
@@ -184,6 +188,7 @@ class WorkerHost:
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)
             steps.push_async_callback(self._environments.close)
+            steps.push_async_callback(self._parts.seeds.close)
             steps.push_async_callback(self._reaper.close)
 
     @property

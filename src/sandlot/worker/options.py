@@ -10,9 +10,11 @@ from pathlib import Path
 from sandlot.domain.capacity.machine import Machine, Overcommit
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
+from sandlot.worker.artifacts.options import ArtifactOptions
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.network.options import NetworkOptions
 from sandlot.worker.recordings.options import RecordingOptions
+from sandlot.worker.workspaces.options import WorkspaceOptions
 
 # Seconds after a command's timeout. From then on, a single unanswered probe of its sandbox ends the
 # wait for the command. A sandbox that is silent at the timeout has missed a probe 9 s later
@@ -59,6 +61,8 @@ class WorkerOptions:
     history: HistoryOptions = field(default_factory=HistoryOptions)
     recordings: RecordingOptions = field(default_factory=RecordingOptions)
     network: NetworkOptions = field(default_factory=NetworkOptions)
+    workspaces: WorkspaceOptions = field(default_factory=WorkspaceOptions)
+    artifacts: ArtifactOptions = field(default_factory=ArtifactOptions)
 
     def with_bounded_timeout(self, request: ExecRequest) -> ExecRequest:
         """The request with a timeout that this worker allows. Every exec has a timeout, so an

@@ -20,7 +20,17 @@ from sandlot.domain.paging import page_of
 from sandlot.domain.recordings.reports import no_recording_error
 from sandlot.domain.service import Catalogue, ExecStatus, Opened, ServiceHealth, SessionPage, ThreadRun
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session, SessionChange
+from sandlot.domain.workspaces.snapshots import (
+    Difference,
+    Restored,
+    RestoreSnapshot,
+    Snapshot,
+    SnapshotPage,
+    TakeSnapshot,
+)
+from sandlot.domain.workspaces.workspace import WorkspaceStatus
 from sandlot.providers.base import OnStart, Sandbox
+from sandlot.worker.artifacts.calls import ArtifactCalls
 from sandlot.worker.assembly import WorkerParts
 from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
@@ -33,7 +43,7 @@ from sandlot.worker.sessions.ports import SessionPorts
 from sandlot.worker.status import WorkerStatus
 
 
-class WorkerService:
+class WorkerService(ArtifactCalls):
     """Implements ``SandboxService`` for one caller. ``WorkerHost.acting_for`` makes it."""
 
     def __init__(
@@ -57,6 +67,8 @@ class WorkerService:
         self._history = parts.history
         self._recordings = parts.history.recordings
         self._ports = SessionPorts(parts.sessions, principal)
+        self._snapshots = parts.snapshots
+        self._artifacts = parts.artifacts
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -228,6 +240,35 @@ class WorkerService:
 
     def files(self, session_id: str) -> Files:
         return SessionFiles(self._sessions, self._principal, session_id)
+
+    # --- workspaces ---------------------------------------------------------------------------
+
+    async def get_workspace(self, session_id: str) -> WorkspaceStatus:
+        return await self._snapshots.status(self._tenant, session_id)
+
+    async def hibernate_session(self, session_id: str) -> Session:
+        live_session = self._sessions.table.get(self._tenant, session_id)
+        with called_by(self._principal):
+            await self._sessions.hibernate(live_session)
+        await self._sessions.finish_removal(session_id)  # then none of its processes is left
+        return live_session.session
+
+    async def take_snapshot(self, session_id: str, request: TakeSnapshot) -> Snapshot:
+        return await self._snapshots.take(self._tenant, session_id, request)
+
+    async def list_snapshots(
+        self, *, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SnapshotPage:
+        return await self._snapshots.page(self._tenant, session_id, after, limit)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await self._snapshots.delete(self._tenant, snapshot_id)
+
+    async def compare_snapshot(self, snapshot_id: str, *, to: str | None = None) -> Difference:
+        return await self._snapshots.compare(self._tenant, snapshot_id, to)
+
+    async def restore_snapshot(self, session_id: str, request: RestoreSnapshot) -> Restored:
+        return await self._snapshots.restore(self._principal, session_id, request)
 
     # --- network ------------------------------------------------------------------------------
 

@@ -44,6 +44,12 @@ class Server:
         session_id: str = created.json()["id"]
         return session_id
 
+    def snapshot(self) -> str:
+        path = f"{self.url}/v1/sessions/{self.session()}/snapshots"
+        taken = requests.post(path, headers=HEADERS, timeout=60)
+        snapshot_id: str = taken.json()["id"]
+        return snapshot_id
+
     def key(self) -> str:
         created = requests.post(f"{self.url}/v1/keys", json={"name": "x"}, headers=HEADERS, timeout=60)
         key_id: str = created.json()["key"]["id"]
@@ -112,6 +118,9 @@ def test_every_answer_is_documented(case: schemathesis.Case, server: Server) -> 
     for part in (case.path_parameters, case.query, case.body):
         if isinstance(part, dict) and "session_id" in part:
             part["session_id"] = server.session()
+            aimed = True
+        elif isinstance(part, dict) and "snapshot_id" in part:
+            part["snapshot_id"] = server.snapshot()
             aimed = True
         elif isinstance(part, dict) and "key_id" in part:
             part["key_id"] = server.key()

@@ -98,6 +98,32 @@ async def test_api_session(live: Live, provider: str, environment: str) -> None:
     assert (await live.client.get(path)).status_code == 404
 
 
+async def test_api_code_generates_artifacts(live: Live) -> None:
+    """What a program leaves in `artifacts` is listed, and stays after the session."""
+    session_id = (await live.client.post("/api/sessions")).json()["session_id"]
+
+    async def run(code: str) -> list[dict[str, object]]:
+        body = {"session_id": session_id, "code": code, "language": "bash"}
+        ran = await live.client.post("/api/e2b/execute", json=body)
+        assert (ran.status_code, ran.json()["exit_code"]) == (200, 0), ran.text
+        artifacts: list[dict[str, object]] = ran.json()["artifacts"]
+        return artifacts
+
+    assert await run("echo nothing > elsewhere") == []
+    [plot] = await run("mkdir artifacts; echo -n pixels > 'artifacts/plot[1].png'")
+    assert (plot["path"], plot["size"], plot["media_type"]) == ("artifacts/plot[1].png", 6, "image/png")
+    assert await run("true") == []
+    [table] = await run("echo -n 1,2 > artifacts/table.csv")
+    assert table["path"] == "artifacts/table.csv"
+    await live.client.put(
+        f"/v1/sessions/{session_id}/files/content", params={"path": "artifacts/late"}, content=b"x"
+    )
+    assert (await live.client.delete(f"/api/sessions/{session_id}")).status_code == 200
+    assert (await live.client.get(str(plot["url"]))).content == b"pixels"
+    listed = (await live.client.get("/v1/artifacts", params={"session": session_id})).json()
+    assert [one["path"] for one in listed["artifacts"]] == [plot["path"], table["path"], "artifacts/late"]
+
+
 async def test_api_code_and_files(live: Live) -> None:
     session_id = (await live.client.post("/api/sessions")).json()["session_id"]
     live.service.scripts.add("python3 -", lambda call: Reply(stdout=call.stdin + b"|42\n"))

@@ -12,7 +12,7 @@ import pytest
 from sandlot.client.http import HttpService
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.session import Assignment, CreateSession
+from sandlot.domain.session import Assignment, CreateSession, OnIdle
 from sandlot.wire.fleet_bodies import AssignedCreateBody
 
 OF_OLD = {
@@ -64,6 +64,15 @@ async def test_it_meets_no_member_that_was_not_asked_for() -> None:
     made, ran, in_thread = await sent_bodies(ExecRequest(command="true"), create)
     assert set(ran) == set(in_thread["exec"]) == OF_OLD
     assert set(made) == set(in_thread["session"]) == set(assigned(create)["create"]) == SESSION_OF_OLD
+
+
+async def test_a_snapshot_and_an_end_that_were_asked_for_are_named() -> None:
+    snapshot = "snp_" + "0" * 32
+    create = CreateSession(thread="t", snapshot=snapshot, on_idle=OnIdle.END)
+    made, _, in_thread = await sent_bodies(ExecRequest(command="true"), create)
+    for body in (made, in_thread["session"], assigned(create)["create"]):
+        assert set(body) == {*SESSION_OF_OLD, "snapshot", "on_idle"}
+        assert (body["snapshot"], body["on_idle"]) == (snapshot, "end")
 
 
 async def test_one_that_was_asked_for_is_named() -> None:

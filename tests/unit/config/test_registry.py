@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.policy.policy import Ruling
+from sandlot.domain.workspaces.setup import Setup
 
 SHIPPED = {"base", "slim", "gvisor", "python", "data-science", "node"}
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
@@ -261,3 +263,28 @@ def test_any_text_is_a_value_or_our_error(text: str) -> None:
             convert(text)
         except SandlotError:
             continue
+
+
+def test_what_new_workspaces_start_from(tmp_path: Path) -> None:
+    start = "name: mine\ndescription: d\nimage: i\n"
+    seed = "snp_" + "0" * 32
+    for text, wanted in {
+        "": (None, None),
+        "setup: |\n  echo one\n  echo two\n": (Setup("echo one\necho two\n", 600), None),
+        "setup: 'true'\nsetup_timeout_s: 5": (Setup("true", 5), None),
+        f"seed: {seed}": (None, seed),
+    }.items():
+        declare(tmp_path, "environments", start + text)
+        environment = load_registry(tmp_path, defaults=DEFAULTS).recipes["mine"].environment
+        assert (environment.setup, environment.seed) == wanted
+    for text, why in {
+        f"seed: {seed}\nsetup: 'true'": "cannot both be given",
+        "setup_timeout_s: 5": "no meaning without setup",
+        "setup: ' '": "must be a script for bash",
+        "setup: [a]": "setup: .* is not of type 'string'",
+        "setup: 'true'\nsetup_timeout_s: 0": "setup_timeout_s",
+        "seed: latest": "seed: 'latest' does not match",
+        "set_up: 'true'": "Did you mean 'setup'",
+    }.items():
+        declare(tmp_path, "environments", start + text)
+        assert re.search(why, complaint(tmp_path)), (text, complaint(tmp_path))

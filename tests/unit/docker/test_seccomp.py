@@ -169,14 +169,34 @@ def test_socket_pairs_are_unix() -> None:
     assert answer("socketpair", 30, 1, 0) == EPERM
 
 
-@given(st.integers(0, 2**64 - 1))
-def test_every_ioctl_but_typing_into_terminals(request: int) -> None:
-    assert answer("ioctl", 0, request) == (EPERM if request & 0xFFFFFFFF == 0x5412 else ALLOW)
+CLONES = {0x40049409, 0x4020940D, 0xC0189436}  # copies of files that share blocks
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_high_bits_do_not_let_typing_through(high: int) -> None:
+def may_ask(request: int) -> bool:
+    low = request & 0xFFFFFFFF
+    return low in CLONES or (low != 0x5412 and low & 0xFF00 != 0x9400)
+
+
+@given(st.integers(0, 2**64 - 1) | st.integers(0, 2**16).map(lambda low: 0x50000000 | low))
+def test_every_ioctl_but_typing_into_terminals_and_subvolumes(request: int) -> None:
+    assert answer("ioctl", 0, request) == (ALLOW if may_ask(request) else EPERM)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 255))
+def test_high_bits_let_no_ioctl_through(high: int, number: int) -> None:
     assert answer("ioctl", 0, (high << 32) | 0x5412) == EPERM
+    assert answer("ioctl", 0, (high << 32) | 0x50009400 | number) == EPERM
+
+
+@pytest.mark.parametrize("request_number", [0x5000940E, 0x50009401, 0x50009417, 0x50009418, 0x4008941A])
+def test_no_subvolumes(request_number: int) -> None:
+    assert answer("ioctl", 0, request_number) == EPERM
+
+
+@pytest.mark.parametrize("request_number", sorted(CLONES))
+def test_copies_that_share_blocks(request_number: int) -> None:
+    assert answer("ioctl", 0, request_number) == ALLOW
+    assert answer("ioctl", 0, 0xFFFFFFFF << 32 | request_number) == ALLOW  # C libraries extend the sign
 
 
 def test_personality() -> None:

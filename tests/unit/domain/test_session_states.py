@@ -8,8 +8,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sandlot.domain.errors import Conflict, SessionEnded
-from sandlot.domain.session import EndReason, LossReport, Session, SessionState
-from sandlot.domain.session_states import end, lose, recreate, touch
+from sandlot.domain.session import EndReason, LossReport, OnIdle, Session, SessionState
+from sandlot.domain.session_states import (
+    end,
+    expiry_reason,
+    hibernate,
+    hibernation_report,
+    lose,
+    recreate,
+    restore_report,
+    restored,
+    touch,
+    wake,
+)
+from sandlot.domain.workspaces.workspace import Workspace
 
 TIMEOUTS = st.none() | st.floats(0.5, 10_000)
 
@@ -17,8 +29,8 @@ TIMEOUTS = st.none() | st.floats(0.5, 10_000)
 class SessionStates(RuleBasedStateMachine):
     """Time is what the machine says, and goes back now and then."""
 
-    @initialize(idle=TIMEOUTS, lifetime=TIMEOUTS)
-    def begin(self, idle: float | None, lifetime: float | None) -> None:
+    @initialize(idle=TIMEOUTS, lifetime=TIMEOUTS, on_idle=st.sampled_from(OnIdle))
+    def begin(self, idle: float | None, lifetime: float | None, on_idle: OnIdle) -> None:
         self.now = 1_000_000.0
         self.session = Session(
             id="ses_1",
@@ -29,6 +41,8 @@ class SessionStates(RuleBasedStateMachine):
             idle_timeout_s=idle,
             lifetime_s=lifetime,
             metadata={"kept": "yes"},
+            on_idle=on_idle,
+            workspace=Workspace("wsp_1"),
         )
         self.recreated = 0
         self.ended: Session | None = None
@@ -84,6 +98,32 @@ class SessionStates(RuleBasedStateMachine):
             with pytest.raises(refusal):
                 recreate(before, sandbox_id, self.now)
 
+    @rule(reason=st.sampled_from([None, EndReason.IDLE, EndReason.LIFETIME]))
+    def hibernates(self, reason: EndReason | None) -> None:
+        before = self.session
+        if before.state is SessionState.ACTIVE:
+            self.session = hibernate(before, hibernation_report(before, reason, self.now))
+            assert self.session.loss is not None
+            assert self.session.loss.generation == before.generation
+
+    @rule()
+    def wakes(self) -> None:
+        before = self.session
+        if before.state is SessionState.HIBERNATED:
+            self.session = wake(before, f"sbx_{before.generation + 1}", self.now)
+            self.recreated += 1
+            if before.lifetime_s is not None:
+                assert self.session.lifetime_from == self.now
+
+    @rule()
+    def is_restored(self) -> None:
+        before = self.session
+        if before.state is not SessionState.ENDED:
+            report = restore_report(before, "snp_1", self.now)
+            self.session = restored(before, f"sbx_{before.generation + 1}", report, self.now)
+            self.recreated += 1
+            assert self.session.loss == report
+
     @rule(reason=st.sampled_from(EndReason))
     def is_ended(self, reason: EndReason) -> None:
         self.session = end(self.session, reason, self.now)
@@ -103,6 +143,19 @@ class SessionStates(RuleBasedStateMachine):
     @invariant()
     def sandbox_exactly_while_active(self) -> None:
         assert (self.session.sandbox_id is not None) == (self.session.state is SessionState.ACTIVE)
+
+    @invariant()
+    def files_stay_until_the_end(self) -> None:
+        assert (self.session.workspace is None) == (self.session.state is SessionState.ENDED)
+
+    @invariant()
+    def expires_when_it_says(self) -> None:
+        ends = self.session.expires_at
+        if self.session.state is not SessionState.ENDED:
+            assert (expiry_reason(self.session, self.now) is not None) == (
+                ends is not None and self.now >= ends
+            )
+            assert ends is not None or not self.session.keeps_files_unused
 
     @invariant()
     def identity_is_never_touched(self) -> None:

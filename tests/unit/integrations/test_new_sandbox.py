@@ -53,6 +53,31 @@ async def test_u4_each_predecessor_is_told_of(client: AsyncClient) -> None:
         await session.delete()
 
 
+async def test_after_a_loss_the_model_reads_that_its_files_are_kept() -> None:
+    service = FakeService()
+    client = AsyncClient(service=service)
+    session = await client.thread("t")
+    await toolbox.write_file(session, "note", "kept")
+    service.lose(session.id)
+    lost = await toolbox.bash(await client.thread("t"), "cat note")
+    assert lost.failed
+    assert "Kept: files in /workspace" in lost.text
+    again = await toolbox.restart(await client.thread("t"))
+    assert "new sandbox with the files in /workspace" in again.text
+    assert SAID not in again.text
+    assert (await toolbox.bash(await client.thread("t"), "cat note")).text == "kept"
+
+
+async def test_what_replaced_a_lost_sandbox_is_said_once() -> None:
+    service = FakeService()
+    client = AsyncClient(service=service)
+    await toolbox.write_file(await client.thread("t"), "note", "kept")
+    service.lose((await client.thread("t")).id)
+    first = await toolbox.read_file(await client.thread("t", recreate_lost=True), "note")
+    assert "its files in /workspace are still here" in first.text
+    assert "still here" not in (await toolbox.read_file(await client.thread("t"), "note")).text
+
+
 def test_u4_what_has_no_place_for_it_is_not_taken_for_told() -> None:
     assert add_note(WriteResult(path="/note"), "a word") is False
     failed = WriteResult(error="permission_denied")

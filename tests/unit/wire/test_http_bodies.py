@@ -25,6 +25,7 @@ from sandlot.domain.execution import (
     Verdict,
     verdict_of,
 )
+from sandlot.domain.ids import new_snapshot_id, new_workspace_id
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.service import ExecStatus, Opened, SessionPage, ThreadRun
 from sandlot.domain.session import (
@@ -33,10 +34,20 @@ from sandlot.domain.session import (
     CreateSession,
     EndReason,
     LossReport,
+    OnIdle,
     Session,
     SessionChange,
     SessionState,
 )
+from sandlot.domain.workspaces.snapshots import (
+    Difference,
+    Restored,
+    RestoreSnapshot,
+    Snapshot,
+    SnapshotPage,
+    TakeSnapshot,
+)
+from sandlot.domain.workspaces.workspace import StoreKind, Workspace, WorkspaceStatus
 from sandlot.wire.event_bodies import EVENT_BODIES, event_body, event_of
 from sandlot.wire.exec_bodies import (
     ExecBody,
@@ -58,6 +69,7 @@ from sandlot.wire.packed import (
     PackedThreadRun,
     ResultDecoder,
 )
+from sandlot.wire.workspaces.snapshot_bodies import RestoreBody, RestoredBody, TakeSnapshotBody
 
 T = TypeVar("T")
 # Values with dozens of parts: fewer of them, so that the test stays quick.
@@ -86,6 +98,13 @@ LOSSES = st.builds(
     lost=st.lists(TEXT, max_size=2).map(tuple),
     kept=st.lists(TEXT, max_size=2).map(tuple),
 )
+SNAPSHOT_IDS = st.builds(new_snapshot_id, st.just("0a1b2c3d"))
+WORKSPACES = st.builds(
+    Workspace,
+    st.builds(new_workspace_id),
+    st.none() | st.integers(1, 2**50),
+    st.none() | SNAPSHOT_IDS,
+)
 SESSIONS = st.builds(
     Session,
     id=NAMES,
@@ -104,6 +123,10 @@ SESSIONS = st.builds(
     loss=st.none() | LOSSES,
     end_reason=st.none() | st.sampled_from(EndReason),
     ended_at=st.none() | TIMES,
+    workspace=st.none() | WORKSPACES,
+    on_idle=st.sampled_from(OnIdle),
+    hibernation_s=SECONDS,
+    woken_at=st.none() | TIMES,
 )
 CREATES = st.builds(
     CreateSession,
@@ -115,6 +138,8 @@ CREATES = st.builds(
     lifetime_s=ASKED,
     metadata=METADATA,
     recreate_lost=st.booleans(),
+    snapshot=st.none() | SNAPSHOT_IDS,
+    on_idle=st.none() | st.sampled_from(OnIdle),
 )
 EXITS = st.builds(
     Exited,
@@ -260,6 +285,69 @@ def test_event(event: Any) -> None:
     assert event_of(back) == event
     if isinstance(event, Exited):
         assert back.verdict is verdict_for_sdk(verdict_of(event))
+
+
+LABELS = st.dictionaries(TEXT, TEXT, max_size=3)
+PRINTABLE = TEXT.filter(str.isprintable)
+
+
+@given(st.builds(TakeSnapshot, PRINTABLE, LABELS, PRINTABLE))
+def test_take_snapshot(request: TakeSnapshot) -> None:
+    assert over_the_wire(TakeSnapshotBody.of(request), TakeSnapshotBody).to_domain() == request
+
+
+@given(
+    st.builds(RestoreSnapshot, SNAPSHOT_IDS, PRINTABLE)
+    | st.builds(RestoreSnapshot, st.none(), PRINTABLE.filter(bool))
+)
+def test_restore_snapshot(request: RestoreSnapshot) -> None:
+    assert over_the_wire(RestoreBody.of(request), RestoreBody).to_domain() == request
+
+
+@LARGE
+@given(
+    st.builds(
+        Restored,
+        SESSIONS,
+        st.booleans(),
+        SNAPSHOT_IDS,
+        st.lists(TEXT, max_size=2).map(tuple),
+        st.lists(TEXT, max_size=2).map(tuple),
+    )
+)
+def test_restored(restored: Restored) -> None:
+    assert over_the_wire(RestoredBody.of(restored), RestoredBody).to_domain() == restored
+
+
+@given(
+    st.builds(
+        Snapshot,
+        SNAPSHOT_IDS,
+        NAMES,
+        TIMES,
+        NAMES,
+        NAMES,
+        thread=st.none() | NAMES,
+        name=PRINTABLE,
+        labels=LABELS,
+        parent=st.none() | SNAPSHOT_IDS,
+        unique_bytes=st.none() | st.integers(0, 2**50),
+    )
+)
+def test_values_of_workspaces_are_json_as_they_are(snapshot: Snapshot) -> None:
+    page = SnapshotPage((snapshot,), "next", ("w1",))
+    assert over_the_wire(page, SnapshotPage) == page
+    status = WorkspaceStatus(Workspace("wsp_1", 5), StoreKind.BTRFS, 3, 2, snapshot.name)
+    assert over_the_wire(status, WorkspaceStatus) == status
+    difference = Difference((snapshot.name,), truncated=True)
+    assert over_the_wire(difference, Difference) == difference
+
+
+def test_a_session_of_an_older_server_ends_when_it_is_idle() -> None:
+    old = b'{"id":"s","environment":"base","state":"active","generation":1,"created_at":1,"last_active_at":1,'
+    body = msgspec.json.decode(old + b'"expires_at":null,"limits":{}}', type=SessionBody)
+    session = body.to_domain()
+    assert (session.workspace, session.on_idle, session.woken_at) == (None, OnIdle.END, None)
 
 
 # --- bytes ------------------------------------------------------------------------------------

@@ -19,11 +19,13 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue
+from sandlot.domain.session import OnIdle
 from sandlot.worker.network.broker.brokers import Brokers
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.upkeep import reaper, startup
 from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.workspaces.options import WorkspaceOptions
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
 
@@ -51,6 +53,7 @@ class Scene:
     def worker(
         self,
         *,
+        environment: Environment = ENVIRONMENT,
         pool: PoolPolicy | None = None,
         recipe: dict[str, Any] | None = None,
         registrar: Registrar | None = None,
@@ -60,7 +63,9 @@ class Scene:
         brokers: Brokers | None = None,
         **options: Any,
     ) -> OwnWorker:
-        made = Recipe(ENVIRONMENT, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
+        # Most tests are about sessions that end.
+        options.setdefault("workspaces", WorkspaceOptions(on_idle=OnIdle.END))
+        made = Recipe(environment, pool=pool or PoolPolicy(size=0, min=0), **(recipe or {}))
         worker = OwnWorker(
             self.engine.provider(),
             database=self.database,

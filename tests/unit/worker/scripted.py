@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+
+from tests.unit.worker.scripted_store import ScriptedStore
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ByteStream, ExecSummary
@@ -66,14 +68,24 @@ class Switch:
 class ScriptedExec:
     """A command: ``sleep N`` takes as long, ``wait`` runs until it is told to finish, any other ends at once.
 
-    It belongs to the sandbox: no reader keeps it from going on. Its output is what the command was.
+    It belongs to the sandbox: no reader keeps it from going on. Its output is what the command was. The last
+    argument of an ``argv`` is a script. Each of its lines may also be ``write NAME TEXT`` or ``exit CODE``.
     """
 
-    def __init__(self, request: ExecRequest) -> None:
+    def __init__(self, request: ExecRequest, files: dict[str, str]) -> None:
         self.request = request
         self.runs = 1
         self.done = asyncio.Event()
+        self.exit_code = 0
         command = request.command or ""
+        for line in request.argv[-1].splitlines() if request.argv else ():
+            if line.startswith("write "):
+                _, name, text = line.split(" ", 2)
+                files[name] = text
+            elif line.startswith("exit "):
+                self.exit_code = int(line.split()[1])
+            elif line == "wait":
+                command = line
         if command.startswith("sleep "):
             asyncio.get_running_loop().call_later(float(command.split()[1]), self.done.set)
         elif command != "wait":
@@ -92,9 +104,10 @@ class ScriptedExecution:
     async def events(self) -> AsyncIterator[ExecEvent]:
         yield Started(1, existing=False)
         await self._sandbox.unless_lost(self._run.done.wait())
-        data = (self._run.request.command or "").encode()
+        request = self._run.request
+        data = (request.command or (request.argv or ("",))[-1]).encode()
         yield Output(Channel.STDOUT, 0, data)
-        yield Exited(0, 0, "exited", output_bytes=len(data))
+        yield Exited(self._run.exit_code, 0, "exited", output_bytes=len(data))
 
     async def result(self) -> ExecResult:
         fold = ResultFold(self.exec_id)
@@ -227,7 +240,9 @@ class ScriptedSandbox:
     ) -> ScriptedExecution:
         await self.unless_lost(asyncio.sleep(0))
         existing = request.exec_id in self.execs
-        run = self.execs.setdefault(request.exec_id, ScriptedExec(request))
+        if request.argv and not existing:
+            self._engine.scripts.append(request.argv[-1])
+        run = self.execs.setdefault(request.exec_id, ScriptedExec(request, self._engine.store.files(self.id)))
         if on_start is not None:
             on_start(Started(1, existing=existing))
         return ScriptedExecution(self, run)
@@ -293,14 +308,17 @@ class Engine:
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, ScriptedSandbox] = {}
+        self.store = ScriptedStore()
         self.created_at: dict[str, float] = {}
         self.states: dict[str, str] = {}
         self.made: list[str] = []
         self.destroyed: list[str] = []
+        self.scripts: list[str] = []  # that were started, in order
         self.creating, self.destroying, self.updating, self.adopting, self.listing = (
             Switch() for _ in range(5)
         )
         self.rebuilt_images: list[str] = []
+        self.builds = 0  # of all images; another number is another image
         self.listen_error: SandlotError | None = None  # of sandboxes that are made from now on
         self.binding, self.asking = Switch(), Switch()  # the agents' own calls
 
@@ -326,11 +344,15 @@ class Engine:
 class ScriptedProvider:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.workspaces = engine.store
         self.closed = False
 
     async def open(self) -> None: ...
 
     async def prepare(self, environment: Environment) -> None: ...
+
+    async def image_of(self, environment: Environment) -> str:
+        return f"{environment.image} {self.engine.builds}"
 
     async def forget_rebuilt_images(self) -> Sequence[str]:
         rebuilt, self.engine.rebuilt_images = self.engine.rebuilt_images, []
@@ -339,6 +361,7 @@ class ScriptedProvider:
     async def create(self, spec: SandboxSpec) -> ScriptedSandbox:
         await self.engine.creating.passed()
         self.engine.made.append(spec.id)
+        self.engine.store.prepare(spec.id, spec.workspace)
         return self.engine.put(spec.id, limits=spec.environment.limits)
 
     async def adopt(self, sandbox_id: str) -> ScriptedSandbox:
@@ -347,10 +370,11 @@ class ScriptedProvider:
             raise NotFound(f"there is no sandbox {sandbox_id}")
         return self.engine.sandboxes[sandbox_id]
 
-    async def destroy(self, sandbox_id: str) -> None:
+    async def destroy(self, sandbox_id: str, *, keep: Container[str] = ()) -> None:
         assert not self.closed
         await self.engine.destroying.passed()
         self.engine.remove(sandbox_id)
+        self.engine.store.release(sandbox_id, keep)
 
     async def list(self) -> Sequence[FoundSandbox]:
         await self.engine.listing.passed()

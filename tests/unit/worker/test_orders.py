@@ -37,7 +37,7 @@ async def test_r5_tenants_take_turns() -> None:
     order: list[str] = []
     gate = asyncio.Event()
 
-    async def make(environment: Environment) -> object:
+    async def make(environment: Environment, workspace: str | None) -> object:
         await gate.wait()
         return object()
 
@@ -64,7 +64,7 @@ async def test_r5_the_line_moves_on_after_failures_and_those_who_left(scene: Sce
     assert all(isinstance(answer, Unavailable) for answer in answers)
     scene.engine.creating.release()
     scene.engine.creating.error = EngineProblem("no", retryable=True)
-    with pytest.raises(Unavailable, match="with these limits"):
+    with pytest.raises(Unavailable, match="for this session"):
         await worker.create_session(OWN)
     scene.engine.creating.error = None
     await worker.create_session(OWN)

@@ -289,9 +289,18 @@ async def test_session_of_a_worker_that_is_gone_gets_a_sandbox_here(scene: Scene
     )
     session = opened.session
     assert not opened.created, "it was there before"
-    assert replace(
-        session, generation=3, sandbox_id=lost.sandbox_id, last_active_at=lost.last_active_at, loss=None
-    ) == replace(lost)
+    assert session.workspace is not None, "with new files"
+    assert (
+        replace(
+            session,
+            generation=3,
+            sandbox_id=lost.sandbox_id,
+            last_active_at=lost.last_active_at,
+            loss=None,
+            workspace=None,
+        )
+        == lost
+    )
     assert session.generation == 4
     assert session.last_active_at >= time.time() - 10
     assert session.loss is not None

@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.responses.lists import entries_response, list_within_budget
+from sandlot.domain.artifacts.artifact import Artifact
+from sandlot.domain.artifacts.generated import FOLDER
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
@@ -198,14 +200,45 @@ class ApiCodeBody:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiArtifactBody:
+    """A file that a program generated. It stays after the session's end.
+
+    id: the artifact's id.
+    path: its path, relative to ``/workspace``.
+    size: its size in bytes.
+    media_type: what its name says that it contains.
+    url: where to download it, relative to the server's address.
+    """
+
+    id: str
+    path: str
+    size: int
+    media_type: str
+    url: str
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> ApiArtifactBody:
+        return cls(
+            artifact.id,
+            artifact.path,
+            artifact.size,
+            artifact.media_type,
+            f"/v1/artifacts/{artifact.id}/content",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ApiResultBody:
-    """The result of a program. ``results`` and ``artifacts`` are always empty."""
+    """The result of a program. ``results`` is always empty.
+
+    artifacts: the files that the program left in ``/workspace/artifacts``, which are kept.
+    """
 
     stdout: str
     stderr: str
     exit_code: int
     results: list[Any] = field(default_factory=list)
-    artifacts: list[Any] = field(default_factory=list)
+    artifacts: list[ApiArtifactBody] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +322,10 @@ async def classic_session(service: SandboxService, environment: str | None, thre
     """
     known = {found.name: found.tier for found in (await service.catalogue()).environments}
     request = CreateSession(
-        environment=resolve_environment(environment, known), thread=thread, recreate_lost=thread is not None
+        environment=resolve_environment(environment, known),
+        thread=thread,
+        recreate_lost=thread is not None,
+        artifacts=(FOLDER,),
     )
     opened = await service.create_session(request)
     return opened.session

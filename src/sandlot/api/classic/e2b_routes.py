@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import structlog
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,11 +30,16 @@ from sandlot.api.classic.file_contents import code_result_response, file_content
 from sandlot.api.context import Service
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
+from sandlot.domain.artifacts.artifact import MAX_FILES, Artifact
+from sandlot.domain.artifacts.generated import FOLDER, generated
 from sandlot.domain.capacity.budget import hold_at_least
-from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.errors import FileProblem, Forbidden, InvalidRequest, SandlotError
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.files import FileType
+from sandlot.domain.files import FileEntry, FileType
+from sandlot.domain.service import SandboxService
 from sandlot.domain.session import Session
+
+log = structlog.get_logger("sandlot.api")
 
 PROVIDER: Final = "docker"
 MAX_READ_BYTES: Final = 16 * 1024 * 1024
@@ -89,15 +95,39 @@ async def api_delete_session(service: Service, session_id: str) -> Response:
 
 @router.post("/e2b/execute", response_model=ApiResultBody, openapi_extra=body_schema(ApiCodeBody))
 async def api_execute_code(service: Service, request: Request) -> Response:
-    """Run a program and wait for its result."""
+    """Run a program and wait for its result.
+
+    Files that it leaves in `/workspace/artifacts` are kept, and stay after the session's end. The result
+    lists them, if the caller may use files.
+    """
     body = await read_body(request, ApiCodeBody)
     argv = _LANGUAGES.get(body.language.lower())
     if argv is None:
         raise InvalidRequest(f"language must be one of {', '.join(sorted(_LANGUAGES))}.")
     exec_request = ExecRequest(argv=argv, stdin=True, timeout_s=body.timeout)
+    before = await _files_to_keep(service, body.session_id)
     result = await service.execute(body.session_id, exec_request, body.code.encode())
     hold_at_least(len(result.stdout) + len(result.stderr))
-    return code_result_response(result)
+    return code_result_response(result, await _kept(service, body.session_id, before))
+
+
+async def _files_to_keep(service: SandboxService, session_id: str) -> tuple[FileEntry, ...]:
+    try:
+        return (await service.files(session_id).walk(FOLDER, limit=MAX_FILES)).entries
+    except (FileProblem, Forbidden):  # there is no such folder, or the caller may not look
+        return ()
+
+
+async def _kept(
+    service: SandboxService, session_id: str, before: tuple[FileEntry, ...]
+) -> tuple[Artifact, ...]:
+    try:
+        new = generated(before, await _files_to_keep(service, session_id))
+        return (await service.keep_artifacts(session_id, new)).kept if new else ()
+    except SandlotError as error:
+        # The program has run, and its result must not be lost.
+        log.warning("a program's artifacts were not kept", session=session_id, error=error.message)
+        return ()
 
 
 @router.get("/e2b/files/{session_id}", response_model=FilesBody | ApiFileBody)

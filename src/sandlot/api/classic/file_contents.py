@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from starlette.responses import Response
 
-from sandlot.api.classic.bodies import ApiFileBody, ApiResultBody
+from sandlot.api.classic.bodies import ApiArtifactBody, ApiFileBody, ApiResultBody
 from sandlot.api.responses.json import JSON, encode_json, json_response
 from sandlot.api.responses.large_results import base64_pieces, in_flight_bytes, is_text, text_pieces
 from sandlot.api.responses.streams import StreamedResponse
+from sandlot.domain.artifacts.artifact import Artifact
 from sandlot.domain.capacity.budget import hold
 from sandlot.domain.execution import ExecResult
 from sandlot.wire.exec_bodies import ResultBody
@@ -43,10 +44,11 @@ def file_content_response(path: str, data: bytes) -> Response:
     return StreamedResponse(pieces(), replay=pieces, media_type=JSON, timeout_s=SEND_TIMEOUT_S)
 
 
-def code_result_response(result: ExecResult) -> Response:
+def code_result_response(result: ExecResult, artifacts: Sequence[Artifact]) -> Response:
+    listed = [ApiArtifactBody.of(artifact) for artifact in artifacts]
     if len(result.stdout) + len(result.stderr) <= SMALL_BYTES:
         body = ResultBody.of(result)
-        return json_response(ApiResultBody(body.stdout, body.stderr, body.exit_code))
+        return json_response(ApiResultBody(body.stdout, body.stderr, body.exit_code, [], listed))
     hold(in_flight_bytes(len(result.output)))
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -55,7 +57,7 @@ def code_result_response(result: ExecResult) -> Response:
             for piece in text_pieces(data):
                 yield piece
                 await asyncio.sleep(0)
-        rest = encode_json(ApiResultBody("", "", result.exit_code))
+        rest = encode_json(ApiResultBody("", "", result.exit_code, [], listed))
         yield b'"' + rest.removeprefix(b'{"stdout":"","stderr":""')
 
     return StreamedResponse(pieces(), replay=pieces, media_type=JSON, timeout_s=SEND_TIMEOUT_S)

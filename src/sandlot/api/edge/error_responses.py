@@ -8,10 +8,10 @@ to change. An unexpected error is ``internal`` and reveals nothing about this se
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -22,11 +22,15 @@ from starlette.types import Scope
 
 from sandlot.api.responses.json import encode_json, replace_surrogates
 from sandlot.domain.errors import FileProblem, InvalidRequest, NotFound, SandlotError, TooLarge, Unauthorized
+from sandlot.domain.text.suggestions import did_you_mean
 from sandlot.wire.error_codes import FILE_STATUS, STATUS, problem_of
 
 PROBLEM_TYPE: Final = "application/problem+json"
 MAX_REPORTED_PLACES: Final = 20
 MAX_TEXT: Final = 200  # characters of client input that one field of a response repeats
+
+# How Pydantic says so of a model, and of a dataclass.
+_UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 _BY_STATUS: Final[dict[int, type[SandlotError]]] = {401: Unauthorized, 404: NotFound, 413: TooLarge}
 
@@ -121,7 +125,7 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     places = [
         {
             "place": replace_surrogates(".".join(str(part)[:80] for part in found["loc"]))[:MAX_TEXT],
-            "problem": _problem_text(found["type"], str(found["msg"])),
+            "problem": _problem_text(request, found),
         }
         for found in error.errors()[:MAX_REPORTED_PLACES]
     ]
@@ -132,8 +136,25 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     return problem_response(InvalidRequest(detail, details={"places": places}), request.state.request_id)
 
 
-def _problem_text(kind: str, message: str) -> str:
+def _problem_text(request: Request, found: Mapping[str, Any]) -> str:
     """Pydantic's message, in plainer words for an unknown field."""
-    if kind == "extra_forbidden":
-        return "Unknown field"
-    return replace_surrogates(message)[:MAX_TEXT]
+    if found["type"] in _UNKNOWN_FIELD:
+        *place, name = found["loc"]
+        known = _fields_at(request, place)
+        return replace_surrogates(f"Unknown field.{did_you_mean(str(name)[:80], known)}".removesuffix("."))
+    return replace_surrogates(str(found["msg"]))[:MAX_TEXT]
+
+
+def _fields_at(request: Request, place: Sequence[object]) -> list[str]:
+    """The names that a place in the route's body knows; none if it is not a body of ours."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    kind: object = None if body is None else body.field_info.annotation
+    for name in place[1:]:
+        hints = get_type_hints(kind) if is_dataclass(kind) else {}
+        kind = next((part for part in _parts(hints.get(str(name))) if is_dataclass(part)), None)
+    return [known.name for known in fields(kind)] if is_dataclass(kind) else []
+
+
+def _parts(hint: object) -> tuple[object, ...]:
+    """The types of a union, or the type itself."""
+    return get_args(hint) or (hint,)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.context import Service
+from sandlot.api.context import Service, check_parameters
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import JSON, encode_json
@@ -26,7 +26,6 @@ from sandlot.domain.ids import is_session_id
 from sandlot.domain.recordings.cast import MEDIA_TYPE
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session_states import no_session_error
-from sandlot.domain.text.suggestions import did_you_mean
 from sandlot.wire.error_codes import problem_of
 
 # How long one look for new events waits. Pings go to the client more often.
@@ -102,14 +101,14 @@ async def list_events(
     ] = False,
 ) -> Response:
     """Return the events of your tenant, oldest first."""
-    _check_names(request, (*_NAMES, "session", "thread", "server"))
+    check_parameters(request, (*_NAMES, "session", "thread", "server"))
     return await _answer(service, request, replace(query, session_id=session, thread=thread, server=server))
 
 
 @router.get("/sessions/{session_id}/history", response_model=EventPage, responses=_FORMATS)
 async def session_history(service: Service, request: Request, query: Filters, session_id: str) -> Response:
     """Return a session's events, oldest first. They stay after the session's end."""
-    _check_names(request, _NAMES)
+    check_parameters(request, _NAMES)
     if not is_session_id(session_id):
         raise no_session_error(session_id)
     query = replace(query, session_id=session_id)
@@ -164,13 +163,3 @@ async def _followed(
 
 async def _nothing() -> None:
     """Nothing is held open for a follower between two pages."""
-
-
-def _check_names(request: Request, known: tuple[str, ...]) -> None:
-    """Refuse unknown parameters: a filter with a typing error would show everything."""
-    for name in request.query_params:
-        if name not in known:
-            raise InvalidRequest(
-                f"Unknown parameter {name!r:.80}.{did_you_mean(name[:80], known)} Parameters are: "
-                f"{', '.join(known)}."
-            )

@@ -1,4 +1,4 @@
-"""Sessions: create, get, change, recreate, delete."""
+"""Sessions: create, get, change, recreate, hibernate, delete."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def list_sessions(
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries per page.")] = 100,
 ) -> Response:
-    """List active and lost sessions, oldest first."""
+    """List sessions that have not ended, oldest first."""
     page = await service.list_sessions(thread=thread, after=after, limit=limit)
     return json_response(SessionPageBody.of(page))
 
@@ -65,15 +65,30 @@ async def update_session(
 
 @router.delete("/{session_id}", status_code=204)
 async def delete_session(service: Service, session_id: str) -> Response:
-    """Delete a session, its sandbox and its files. After the answer, no process is left."""
+    """Delete a session, its sandbox and its files. After the answer, no process is left.
+
+    Its snapshots stay.
+    """
     await service.delete_session(session_id)
     return Response(status_code=204)
 
 
 @router.post("/{session_id}/recreate", response_model=SessionBody)
 async def recreate_session(service: Service, request: Request, session_id: str) -> Response:
-    """Replace a lost or unresponsive sandbox with a new, empty one."""
+    """Replace a lost or unresponsive sandbox with a new one.
+
+    It has the session's files. If they are gone too, the loss report says so.
+    """
     return _session_response(request, await service.recreate_session(session_id))
+
+
+@router.post("/{session_id}/hibernate", response_model=SessionBody)
+async def hibernate_session(service: Service, request: Request, session_id: str) -> Response:
+    """Remove the session's sandbox and keep its files. The session's next use gives it a new sandbox.
+
+    Running commands and shells end first. A session that hibernates already stays as it is.
+    """
+    return _session_response(request, await service.hibernate_session(session_id))
 
 
 def _session_response(

@@ -15,6 +15,7 @@ from sandlot.cli.terminal.display import size
 from sandlot.domain.capacity.machine import Machine, Overcommit, allocatable
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.domain.workspaces.workspace import StoreKind
 
 GIB = 1024**3
 FREE_DISK_WANTED = 10 * GIB  # for images, their prepared copies and some workspaces
@@ -229,3 +230,20 @@ def check_port(address: str, *, free: bool, worker: str | None) -> Check:
         f"{address} is in use by another program",
         "Stop it, or choose another port with SANDLOT_PORT.",
     )
+
+
+def check_workspaces(
+    store: str, why: str, fix: str, problems: Sequence[str], free: int | None, low: int
+) -> list[Check]:
+    """Check what keeps workspaces. ``problems``: of the storage. ``low``: free bytes below which to warn."""
+    if store != StoreKind.BTRFS:
+        message = f"in Docker volumes, without quotas, snapshots and forks, because {why}"
+        return [warn("workspaces", message, fix or "See docs/howto/workspaces.md.")]
+    found = [warn("workspaces", why, fix) if fix else ok("workspaces", why)]
+    if free is not None and free < low:
+        more = "Run `sudo sandlot storage init --size SIZE` with a larger size, or delete snapshots."
+        found.append(warn("storage", f"{size(free)} free; one workspace may grow by {size(low)}", more))
+    for problem in problems:
+        what, _, remedy = problem.partition(". ")
+        found.append(warn("storage", what, remedy))
+    return found

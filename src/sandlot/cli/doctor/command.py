@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandlot.cli.connection import server_module
-from sandlot.domain.errors import ImageMissing, InvalidRequest, NotFound, SandlotError
+from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound, SandlotError
 
 if TYPE_CHECKING:
     from sandlot.cli.doctor.checks import Check
@@ -101,6 +101,24 @@ def _settings() -> ServerSettings:
     return settings
 
 
+async def _check_workspaces(settings: ServerSettings, engine: Engine) -> list[Check]:
+    from sandlot.cli.doctor import checks
+    from sandlot.providers.docker.workspaces import choosing
+    from sandlot.providers.docker.workspaces.storage.status import examine
+
+    findings = await choosing.look_with(engine, settings.storage_dir)
+    used_before = choosing.StoreMemory(settings.data_dir.absolute()).folder
+    try:
+        choice = choosing.decide(settings.workspace_store, findings, used_before)
+    except EngineProblem as error:
+        what, _, fix = error.message.partition(". ")
+        return [checks.fail("workspaces", what, fix)]
+    storage = examine(findings.folder)
+    return checks.check_workspaces(
+        choice.kind, choice.why, choice.fix, storage.problems, storage.free, settings.workspace_quota
+    )
+
+
 def _check_users(settings: ServerSettings, info: Mapping[str, Any]) -> Check:
     from sandlot.cli.doctor import checks
     from sandlot.providers.docker.host import users
@@ -141,6 +159,7 @@ async def _examine_engine(settings: ServerSettings, registry: Registry) -> list[
         overcommit = Overcommit(settings.overcommit_memory, settings.overcommit_cpus)
         found.append(checks.check_capacity(this_machine(), overcommit, recipe, settings.max_sessions))
         found.append(_check_users(settings, info))
+        found += await _check_workspaces(settings, engine)
         images = sorted({r.environment.image for r in registry.recipes.values()})
         present = {image: await _image_id(engine, image) for image in images}
         return found + checks.check_images(present, registry.recipes)

@@ -8,12 +8,21 @@ on the HTTP routes of that time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Session
+from sandlot.domain.artifacts.artifact import MAX_FILES
+from sandlot.domain.artifacts.generated import FOLDER, generated
+from sandlot.domain.artifacts.patterns import path_inside
 from sandlot.domain.environment import Tier
+from sandlot.domain.errors import FileProblem
+from sandlot.domain.files import FileEntry
 from sandlot.wire.former_names import resolve_environment
+from sandlot.wire.http_bodies import SessionBody
 
 PROVIDER = "docker"
 
@@ -30,19 +39,50 @@ class SandboxManager:
 
         ``session_id`` is used as the thread's id, so asking twice returns the same sandbox.
         """
-        session = self._client.thread(session_id, self._environment(environment))
+        session = self._client.thread(session_id, self._environment(environment), artifacts=[FOLDER])
         return _description(session, session_id)
 
     def execute_code(self, session_id: str, code: str) -> dict[str, Any]:
-        """Run Python code in the sandbox."""
-        result = self._session(session_id).run(["python3", "-c", code])
+        """Run Python code in the sandbox.
+
+        Files that it leaves in ``/workspace/artifacts`` are kept, and stay after the sandbox. ``artifacts``
+        in the result lists them; ``Client.artifacts`` downloads them.
+        """
+        session = self._session(session_id)
+        before = _files_to_keep(session)
+        result = session.run(["python3", "-c", code])
+        new = generated(before, _files_to_keep(session))
+        kept = session.artifacts.keep(*new).kept if new else ()
         return {
             "stdout": result.stdout,
             "stderr": result.stderr,
             "exit_code": result.exit_code,
             "results": [],
-            "artifacts": [],
+            "artifacts": [
+                {
+                    "id": artifact.id,
+                    "path": artifact.path,
+                    "size": artifact.size,
+                    "media_type": artifact.media_type,
+                }
+                for artifact in kept
+            ],
         }
+
+    def store(self, session_id: str, folder: Path) -> None:
+        """Copy the sandbox's artifacts and a description of its session to a folder on this machine."""
+        session = self._session(session_id)
+        kept = folder / "artifacts" / session.id
+        for artifact in session.artifacts.list():
+            # The path was chosen in the sandbox, and may not lead out of the folder.
+            path = path_inside(f"/workspace/{artifact.path}") or artifact.id
+            try:
+                session.artifacts.download(artifact, kept / path)
+            except (FileExistsError, NotADirectoryError):  # a file was kept where later a folder was
+                session.artifacts.download(artifact, kept / artifact.id)
+        described = folder / "sessions" / f"{session.id}.json"
+        described.parent.mkdir(parents=True, exist_ok=True)
+        described.write_bytes(msgspec.json.format(msgspec.json.encode(SessionBody.of(session.info))) + b"\n")
 
     def stop_sandbox(self, session_id: str) -> None:
         """Delete the sandbox."""
@@ -60,15 +100,17 @@ class SandboxManager:
     def create(self, environment: str | None, agent_config: Mapping[str, Any]) -> dict[str, Any]:
         """Create a new sandbox. ``agent_config`` is kept as the session's metadata."""
         metadata = {f"agent.{name}": str(value) for name, value in agent_config.items()}
-        session = self._client.create(self._environment(environment), metadata=metadata)
+        session = self._client.create(self._environment(environment), metadata=metadata, artifacts=[FOLDER])
         return _description(session, session.id)
 
 
 class Lifecycle:
     """Starts and stops sandboxes, with the interface of the system's second specification.
 
-    ``storage_path``, ``runtime_path`` and ``e2b_api_key`` are accepted and ignored: the server
-    keeps its own records. ``Client`` is the current interface.
+    ``storage_path``: a folder on this machine. ``stop`` copies what a sandbox has kept to
+    ``artifacts/<session id>`` in it, and writes what the server knew of the session to
+    ``sessions/<session id>.json``. ``runtime_path`` and ``e2b_api_key`` are accepted and ignored. ``Client``
+    is the current interface.
     """
 
     def __init__(
@@ -81,6 +123,7 @@ class Lifecycle:
         api_key: str | None = None,
     ) -> None:
         self._client = Client(server_url, api_key=api_key)
+        self._storage = None if storage_path is None else Path(storage_path)
         self.sandbox_mgr = SandboxManager(self._client)
 
     def start(
@@ -93,12 +136,21 @@ class Lifecycle:
         return self.sandbox_mgr.create(environment, agent_config or {})
 
     def stop(self, session_id: str, sandbox_id: str | None = None) -> None:
-        """Delete a sandbox."""
+        """Delete a sandbox. What it has kept goes to ``storage_path``, if there is one."""
+        if self._storage is not None:
+            self.sandbox_mgr.store(session_id, self._storage)
         self.sandbox_mgr.stop_sandbox(session_id)
 
     def close(self) -> None:
         """Close the connection. Sandboxes stay."""
         self._client.close()
+
+
+def _files_to_keep(session: Session) -> tuple[FileEntry, ...]:
+    try:
+        return session.files.walk(FOLDER, limit=MAX_FILES).entries
+    except FileProblem:  # there is no such folder
+        return ()
 
 
 def _description(session: Session, session_id: str) -> dict[str, Any]:

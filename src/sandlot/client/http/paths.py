@@ -14,6 +14,10 @@ def session_path(session_id: str) -> str:
     return "/v1/sessions/" + segment(session_id)
 
 
+def snapshot_path(snapshot_id: str) -> str:
+    return "/v1/snapshots/" + segment(snapshot_id)
+
+
 def exec_path(session_id: str, exec_id: str) -> str:
     return f"/v1/sessions/{segment(session_id)}/execs/{segment(exec_id)}"
 

@@ -7,12 +7,14 @@ from typing import Final
 
 import msgspec
 
+from sandlot.client.http.artifacts import ArtifactOperations
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.network import NetworkOperations
 from sandlot.client.http.paths import events_path, session_path
 from sandlot.client.http.ports import PortOperations
 from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
+from sandlot.client.http.workspaces import WorkspaceOperations
 from sandlot.domain.computer import Files, ShellSummary
 from sandlot.domain.errors import NotFound, Unsupported
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -25,7 +27,7 @@ _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
 
-class HttpService(PortOperations, NetworkOperations):
+class HttpService(PortOperations, NetworkOperations, WorkspaceOperations, ArtifactOperations):
     """Implements ``SandboxService`` by calling a server."""
 
     # shells and files

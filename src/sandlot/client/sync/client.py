@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import PATIENCE_S
+from sandlot.client.sync.artifacts import Artifacts
 from sandlot.client.sync.background import BackgroundLoop
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, iterating
 from sandlot.client.sync.session import Session
@@ -56,6 +58,11 @@ class Client(Facade[AsyncClient]):
         """
         return cls(_wrapped=AsyncClient.local(**options))
 
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """The files that your sessions have kept."""
+        return Artifacts(self._wrapped.artifacts, self._loop)
+
     @property
     def service(self) -> SandboxService:
         """The service behind this client. A local client has none until it is opened."""
@@ -65,6 +72,8 @@ class Client(Facade[AsyncClient]):
     thread = blocking_as(Session, AsyncClient.thread)
     run_in_thread = blocking(AsyncClient.run_in_thread)
     get = blocking_as(Session, AsyncClient.get)
+    snapshots = iterating(AsyncClient.snapshots)
+    delete_snapshot = blocking(AsyncClient.delete_snapshot)
     events = iterating(AsyncClient.events)
     recording = iterating(AsyncClient.recording)
     catalogue = blocking(AsyncClient.catalogue)

@@ -14,9 +14,13 @@ from sandlot.client.async_session import RUN_ARGUMENTS, AsyncSession, AsyncShell
 from sandlot.client.callbacks import OnText, OutputDispatcher
 from sandlot.client.options import Command, ExecOptions, exec_request
 from sandlot.client.result import Result
+from sandlot.client.sync.artifacts import SessionArtifacts
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, blocking_self, entering, iterating
+from sandlot.client.sync.workspace import SessionWorkspace
+from sandlot.client.workspaces.forks import ForkOptions
 from sandlot.domain.session import Session as SessionInfo
 from sandlot.domain.session import SessionState
+from sandlot.domain.workspaces.snapshots import Restored
 
 
 class Exec(Facade[AsyncExec]):
@@ -114,7 +118,7 @@ class Session(Facade[AsyncSession]):
     """One sandbox and its state: run commands, keep shells open, read and write files.
 
     You get one from ``Client.create``, ``thread`` or ``get``. Leaving its ``with`` block deletes
-    the session if ``create`` made it without a thread.
+    the session if ``create`` or ``fork`` made it without a thread.
     """
 
     @property
@@ -158,9 +162,19 @@ class Session(Facade[AsyncSession]):
         return Files(self._wrapped.files, self._loop)
 
     @cached_property
+    def artifacts(self) -> SessionArtifacts:
+        """The files of the session that stay after its end."""
+        return SessionArtifacts(self._wrapped.artifacts, self._loop)
+
+    @cached_property
     def network(self) -> Network:
         """What the session's sandbox may connect to."""
         return Network(self._wrapped.network, self._loop)
+
+    @cached_property
+    def workspace(self) -> SessionWorkspace:
+        """The session's files as a whole, and their snapshots."""
+        return SessionWorkspace(self._wrapped.workspace, self._loop)
 
     def shell(self, name: str = "main") -> Shell:
         """Return a shell: a bash that keeps its folder, variables and functions between commands.
@@ -216,12 +230,35 @@ class Session(Facade[AsyncSession]):
     expose = blocking(AsyncSession.expose)
     unexpose = blocking(AsyncSession.unexpose)
     previews = blocking(AsyncSession.previews)
+
+    def fork(self, count: int = 1, **options: Unpack[ForkOptions]) -> list[Session]:
+        """Make new sessions whose files are this session's, as they are now.
+
+        They have the same environment, limits, metadata, timeouts and network policy, and no variables but
+        those in ``env``. Processes, shells and network grants are not copied. From then on each session has
+        files of its own. If one of them cannot be created, none is, and this raises the error.
+
+        ``with`` deletes a fork at the end, unless it belongs to a thread. For the options, see
+        ``ForkOptions``.
+        """
+        forks = self._loop.run(self._wrapped.fork(count, **options))
+        return [Session(fork, self._loop) for fork in forks]
+
+    def promote(self, fork: Session | str) -> Restored:
+        """Give this session the files of another one, such as the best of its forks.
+
+        ``fork``: the session or its id. It stays as it is. Every process of this session ends, and it gets a
+        new sandbox; the result says what was lost and what was kept.
+        """
+        return self._loop.run(self._wrapped.promote(fork if isinstance(fork, str) else fork.id))
+
     history = iterating(AsyncSession.history)
     recording = iterating(AsyncSession.recording)
     refresh = blocking_self(AsyncSession.refresh)
     update = blocking_self(AsyncSession.update)
     extend = blocking_self(AsyncSession.extend)
     recreate = blocking_self(AsyncSession.recreate)
+    hibernate = blocking_self(AsyncSession.hibernate)
     delete = blocking(AsyncSession.delete)
 
     def __enter__(self) -> Self:

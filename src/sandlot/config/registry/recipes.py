@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.environment import Environment, Recipe, Tier
@@ -23,6 +24,7 @@ from sandlot.domain.session import (
     DEFAULT_LIFETIME_S,
     check_timeout,
 )
+from sandlot.domain.workspaces.setup import DEFAULT_SETUP_TIMEOUT_S, Setup
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([smhd])")
@@ -57,6 +59,8 @@ def recipe_of(
             image=document["image"],
             tier=Tier(document.get("tier", Tier.RUNC)),
             limits=limits,
+            setup=_setup(document),
+            seed=document.get("seed"),
         ),
         description=document["description"],
         languages=tuple(document.get("languages", ())),
@@ -69,6 +73,7 @@ def recipe_of(
         network=parse_policy(document.get("network", NONE)),
         gateways=parse_gateways(document.get("gateways", {})),
         inject=parse_inject(document.get("inject", ())),
+        artifacts=check_patterns(document.get("artifacts", ())),
     )
 
 
@@ -99,6 +104,14 @@ def _timeout(document: Mapping[str, Any], key: str, default: float | None) -> fl
     seconds = seconds_of_duration(document[key])
     check_timeout(key, seconds)
     return seconds
+
+
+def _setup(document: Mapping[str, Any]) -> Setup | None:
+    if "setup" not in document:
+        if "setup_timeout_s" in document:
+            raise InvalidRequest("setup_timeout_s has no meaning without setup. Add a script, or remove it.")
+        return None
+    return Setup(document["setup"], float(document.get("setup_timeout_s", DEFAULT_SETUP_TIMEOUT_S)))
 
 
 def _limits(document: Mapping[str, Any], base: Limits) -> Limits:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
+from sandlot.domain.callers.scoped_artifacts import ScopedArtifacts
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -25,6 +26,15 @@ from sandlot.domain.service import (
     ThreadRun,
 )
 from sandlot.domain.session import CreateSession, Session, SessionChange
+from sandlot.domain.workspaces.snapshots import (
+    Difference,
+    Restored,
+    RestoreSnapshot,
+    Snapshot,
+    SnapshotPage,
+    TakeSnapshot,
+)
+from sandlot.domain.workspaces.workspace import WorkspaceStatus
 
 
 def scoped(service: SandboxService, principal: Principal) -> SandboxService:
@@ -32,7 +42,7 @@ def scoped(service: SandboxService, principal: Principal) -> SandboxService:
     return service if principal.scopes >= USER_SCOPES else ScopedService(service, principal)
 
 
-class ScopedService:
+class ScopedService(ScopedArtifacts):
     def __init__(self, service: SandboxService, principal: Principal) -> None:
         self._service = service
         self._principal = principal
@@ -125,6 +135,38 @@ class ScopedService:
     def files(self, session_id: str) -> Files:
         self._require(Scope.FILES)
         return self._service.files(session_id)
+
+    # workspaces
+
+    async def get_workspace(self, session_id: str) -> WorkspaceStatus:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.get_workspace(session_id)
+
+    async def hibernate_session(self, session_id: str) -> Session:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.hibernate_session(session_id)
+
+    async def take_snapshot(self, session_id: str, request: TakeSnapshot) -> Snapshot:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.take_snapshot(session_id, request)
+
+    async def list_snapshots(
+        self, *, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SnapshotPage:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.list_snapshots(session_id=session_id, after=after, limit=limit)
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        self._require(Scope.SESSIONS_WRITE)
+        await self._service.delete_snapshot(snapshot_id)
+
+    async def compare_snapshot(self, snapshot_id: str, *, to: str | None = None) -> Difference:
+        self._require(Scope.FILES)
+        return await self._service.compare_snapshot(snapshot_id, to=to)
+
+    async def restore_snapshot(self, session_id: str, request: RestoreSnapshot) -> Restored:
+        self._require(Scope.SESSIONS_WRITE)
+        return await self._service.restore_snapshot(session_id, request)
 
     # network
 

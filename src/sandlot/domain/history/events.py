@@ -18,8 +18,9 @@ class EventKind(StrEnum):
     """What happened.
 
     session.created: somebody created a session.
-    session.claimed: the session got a sandbox: its first one, or a new one in place of a lost one.
+    session.claimed: the session got a sandbox: its first one, or a new one in place of an earlier one.
     session.lost: the session lost its sandbox.
+    session.hibernated: the session gave up its sandbox and kept its files.
     session.ended: the session was deleted or has expired.
     exec.started: a command started.
     exec.ended: a command ended, or its end could not be seen.
@@ -38,6 +39,7 @@ class EventKind(StrEnum):
     SESSION_CREATED = "session.created"
     SESSION_CLAIMED = "session.claimed"
     SESSION_LOST = "session.lost"
+    SESSION_HIBERNATED = "session.hibernated"
     SESSION_ENDED = "session.ended"
     EXEC_STARTED = "exec.started"
     EXEC_ENDED = "exec.ended"

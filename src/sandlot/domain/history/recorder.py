@@ -113,6 +113,12 @@ class Recorder:
         details = {"sandbox_id": session.sandbox_id, "generation": session.generation}
         self.record(EventKind.SESSION_CLAIMED, Subject.of(session), details, caller=current_caller.get())
 
+    def session_hibernated(self, session: Session) -> None:
+        reason = None if session.loss is None else session.loss.reason
+        details = {"generation": session.generation, "reason": reason}
+        caller = current_caller.get()
+        self.record(EventKind.SESSION_HIBERNATED, Subject.of(session), details, caller=caller)
+
     def session_lost(self, session: Session) -> None:
         """No caller: whatever task notices a loss, it is nobody's doing."""
         reason = None if session.loss is None else masked(session.loss.reason, ())

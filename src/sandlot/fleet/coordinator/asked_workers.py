@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -11,7 +12,9 @@ import structlog
 
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.errors import SandlotError, Unavailable, Unsupported
+from sandlot.domain.history.positions import worker_tag
 from sandlot.fleet.coordinator.worker_links import WorkerLink, WorkerLinks
+from sandlot.fleet.directory import rules
 from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
 
 log = structlog.get_logger("sandlot.coordinator")
@@ -25,6 +28,15 @@ WORKER_WITHIN_S: Final = 3.0
 ALL_WITHIN_S: Final = 10.0
 # How long the list of workers is used.
 FRESH_S: Final = 1.0
+# Workers together return this many times as many entries as a page has, and at least so many each. Then a
+# page of a large fleet has fewer entries than asked for, but its memory is bounded.
+SURPLUS: Final = 4
+LEAST_EACH: Final = 10
+
+
+def share_of(limit: int, workers: Sequence[WorkerRef]) -> int:
+    """How many entries of a page each worker is asked for."""
+    return min(limit, max(LEAST_EACH, SURPLUS * limit // max(1, len(workers))))
 
 
 class AskedWorkers:
@@ -44,6 +56,32 @@ class AskedWorkers:
                     raise
             self._listed_at = time.monotonic()
         return self._workers
+
+    async def with_session(self, session_id: str) -> Sequence[WorkerRef]:
+        """The session's worker, and then those that may have had it before."""
+        found = None
+        with contextlib.suppress(Unavailable):
+            found = await self._directory.find(session_id)
+        # A session that still has its first sandbox has been on no other worker.
+        if found is not None and found.session.generation == 1:
+            return [found.worker]
+        workers = await self.all()
+        if found is None:
+            return workers
+        return [found.worker, *(worker for worker in workers if worker.id != found.worker.id)]
+
+    async def tagged(self, tag: str) -> WorkerRef | None:
+        """The worker with this tag (``worker_tag``). None: the fleet has none."""
+        for worker in await self.all():
+            if worker_tag(worker.id) == tag:
+                return worker
+        self._listed_at = float("-inf")  # it may have joined since
+        for worker in await self.all():
+            if worker_tag(worker.id) == tag:
+                return worker
+        if not (await self._directory.status()).settled:
+            raise rules.unsettled(1.0)
+        return None
 
     async def ask(
         self,

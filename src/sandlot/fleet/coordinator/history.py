@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -18,16 +17,12 @@ from sandlot.domain.history.merging import merged
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.ids import is_session_id
 from sandlot.domain.session_states import no_session_error
-from sandlot.fleet.coordinator.asked_workers import AskedWorkers
+from sandlot.fleet.coordinator.asked_workers import AskedWorkers, share_of
 from sandlot.fleet.coordinator.worker_links import WorkerLinks
-from sandlot.fleet.directory.contract import Directory, WorkerRef, WorkerState
+from sandlot.fleet.directory.contract import WorkerRef, WorkerState
 
 log = structlog.get_logger("sandlot.coordinator")
 
-# Workers together return this many times as many events as a page has, and at least so many each. Then a page
-# of a large fleet has fewer events than asked for, but its memory is bounded.
-SURPLUS: Final = 4
-LEAST_EACH: Final = 10
 # Seconds for a worker to begin to send a recording.
 RECORDING_WITHIN_S: Final = 10.0
 # A follower's look at the fleet costs one call for each worker. So it looks less often in a large fleet.
@@ -36,8 +31,7 @@ LOOKS_PER_S: Final = 50
 
 
 class FleetHistory:
-    def __init__(self, directory: Directory, links: WorkerLinks, asked: AskedWorkers) -> None:
-        self._directory = directory
+    def __init__(self, links: WorkerLinks, asked: AskedWorkers) -> None:
         self._links = links
         self._asked = asked
 
@@ -61,7 +55,7 @@ class FleetHistory:
         if not is_session_id(session_id):
             raise no_session_error(session_id)
         error: SandlotError = no_session_error(session_id)
-        for worker in await self._workers_with(session_id):
+        for worker in await self._asked.with_session(session_id):
             if worker.state is WorkerState.GONE:
                 error = _gone(worker)
                 continue
@@ -83,28 +77,14 @@ class FleetHistory:
                 return
         raise error
 
-    async def _workers_with(self, session_id: str) -> Sequence[WorkerRef]:
-        """The session's worker, and then those that may have had it before."""
-        found = None
-        with contextlib.suppress(Unavailable):
-            found = await self._directory.find(session_id)
-        # A session that still has its first sandbox has been on no other worker.
-        if found is not None and found.session.generation == 1:
-            return [found.worker]
-        workers = await self._asked.all()
-        if found is None:
-            return workers
-        return [found.worker, *(worker for worker in workers if worker.id != found.worker.id)]
-
     async def _workers_for(self, query: EventQuery) -> Sequence[WorkerRef]:
         """The workers that may have events that match."""
         if query.session_id is not None:
-            return await self._workers_with(query.session_id)
+            return await self._asked.with_session(query.session_id)
         return await self._asked.all()
 
     async def _ask(self, workers: Sequence[WorkerRef], principal: Principal, query: EventQuery) -> EventPage:
-        each = min(query.limit, max(LEAST_EACH, SURPLUS * query.limit // max(1, len(workers))))
-        asked = replace(query, limit=each)
+        asked = replace(query, limit=share_of(query.limit, workers))
         return merged(query, await self._asked.ask(workers, principal, lambda link: link.list_events(asked)))
 
 

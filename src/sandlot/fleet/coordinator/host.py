@@ -62,7 +62,8 @@ class CoordinatorHost:
             SessionLocations(directory, links),
             FleetHealth(directory, options.coordinator_id, options.expected, tokens.signed_with),
             allowances,
-            FleetHistory(directory, links, self.asked_workers),
+            FleetHistory(links, self.asked_workers),
+            self.asked_workers,
         )
         self.operations = FleetOperations(directory, links, tokens)
         self._background = BackgroundTasks()

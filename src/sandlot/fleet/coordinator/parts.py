@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
+from sandlot.fleet.coordinator.asked_workers import AskedWorkers
 from sandlot.fleet.coordinator.health import FleetHealth
 from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -27,6 +28,7 @@ class CoordinatorParts:
     fleet_health: FleetHealth
     allowances: AllowancesOf
     history: FleetHistory
+    asked: AskedWorkers
     calls: int = 0
 
     async def health(self) -> ServiceHealth:

@@ -47,6 +47,8 @@ def takeover_request(catalogue: Catalogue, request: PlacementRequest, lost: Sess
         request,
         takes_over=lost.id,
         environment=lost.environment,
+        # It gets new files, which any worker has.
+        only=None,
         # If no worker offers the environment any more, the directory reports that.
         units=1 if defaults is None else units(lost.limits, defaults),
     )

@@ -37,6 +37,7 @@ from sandlot.domain.errors import (
 from sandlot.domain.history.query import EventPage, EventQuery
 from sandlot.domain.service import Opened
 from sandlot.domain.session import Assignment, CreateSession, Session
+from sandlot.domain.workspaces.snapshots import SnapshotPage
 from sandlot.fleet.access import KEY_ENDED
 from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
 from sandlot.fleet.directory.contract import WorkerRef
@@ -62,6 +63,7 @@ LARGE_BYTES_AT_ONCE: Final = 80 * 1024 * 1024
 MAX_CALLERS: Final = 1024
 
 _EVENTS: Final = msgspec.json.Decoder(EventPage)
+_SNAPSHOTS: Final = msgspec.json.Decoder(SnapshotPage)
 _WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
 _REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
@@ -116,6 +118,18 @@ class WorkerLink(HttpService):
         except NotFound as error:
             raise Unsupported("This worker runs an older version of Sandlot, without a history.") from error
         page: EventPage = self._connection.decode(_EVENTS, body)
+        return page
+
+    async def list_snapshots(
+        self, *, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> SnapshotPage:
+        """Try once: a page names the workers that did not answer."""
+        path = "/v1/snapshots" + query(session=session_id, after=after, limit=limit)
+        try:
+            _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
+        except NotFound:
+            return SnapshotPage(())  # the worker runs an older version, which has no snapshots
+        page: SnapshotPage = self._connection.decode(_SNAPSHOTS, body)
         return page
 
     async def list_webhooks(self) -> list[WebhookBody]:

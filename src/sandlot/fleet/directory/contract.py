@@ -180,6 +180,7 @@ class PlacementRequest:
     ``takes_over`` is a session whose worker is gone. It gets a new sandbox on another worker.
     ``avoid`` lists the few workers that the caller has just failed to reach. Sessions that exist
     there do not move.
+    ``only`` is the worker that a new session must be placed on, because it alone has what the session needs.
     """
 
     tenant: str
@@ -191,6 +192,7 @@ class PlacementRequest:
     allowances: tuple[Allowance, ...] = ()
     takes_over: str | None = None
     avoid: tuple[str, ...] = ()
+    only: str | None = None
     units: int = 1
 
 
@@ -312,8 +314,8 @@ class Directory(Protocol):
         """Choose a worker for a create. Concurrent requests for one thread or key get one worker.
 
         Raises ``Busy`` at the end of an allowance, and ``NotFound`` for an unknown ``takes_over``.
-        Raises ``Unavailable`` while no worker has room, while the session's worker is late, and
-        while the directory is unsettled and cannot know the answer.
+        Raises ``Unavailable`` while no worker, or not the one of ``only``, has room, while the
+        session's worker is late, and while the directory is unsettled and cannot know the answer.
         """
         ...
 

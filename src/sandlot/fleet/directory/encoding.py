@@ -15,20 +15,31 @@ import msgspec
 from sandlot.domain.callers.limits import use_of
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.ids import is_sandbox_id, is_session_id
+from sandlot.domain.ids import is_sandbox_id, is_session_id, is_workspace_id
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.session import (
+    DEFAULT_HIBERNATION_S,
     DEFAULT_IDLE_TIMEOUT_S,
     DEFAULT_LIFETIME_S,
     EndReason,
     LossReport,
+    OnIdle,
     Predecessor,
     Session,
     SessionState,
 )
+from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.fleet.directory.contract import Room, SessionEntry, WorkerReport
 
 _DEFAULT_LIMITS = Limits()
+
+
+class _Workspace(msgspec.Struct, frozen=True, array_like=True):
+    id: bytes | None
+    quota_bytes: int | None = None
+    snapshot: str | None = None
+    # Set instead of ``id`` if the provider's ids have another format.
+    name: str | None = None
 
 
 class _Details(
@@ -52,6 +63,11 @@ class _Details(
         "ended_at": "z",
         "record": "v",
         "network": "n",
+        "workspace": "w",
+        "hibernated": "h",
+        "on_idle": "q",
+        "hibernation_s": "t",
+        "woken_at": "u",
     },
 ):
     environment: str
@@ -72,6 +88,13 @@ class _Details(
     ended_at: float | None = None
     record: bool = False
     network: EgressPolicy | None = None
+    workspace: _Workspace | None = None
+    # Set beside the state ``active``: members of earlier versions know no hibernation, and send the session's
+    # calls to its worker, which wakes it.
+    hibernated: bool = False
+    on_idle: OnIdle = OnIdle.END
+    hibernation_s: float = DEFAULT_HIBERNATION_S
+    woken_at: float | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -126,11 +149,13 @@ def unpack_id(raw: bytes) -> str:
 def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
     session = entry.session
     sandbox, use = session.sandbox_id, use_of(session.limits)
+    hibernated = session.state is SessionState.HIBERNATED
     details = _Details(
         environment=session.environment,
         created_at=session.created_at,
         last_active_at=session.last_active_at,
-        state=session.state,
+        state=SessionState.ACTIVE if hibernated else session.state,
+        hibernated=hibernated,
         sandbox=bytes.fromhex(sandbox[4:]) if sandbox is not None and is_sandbox_id(sandbox) else None,
         sandbox_name=sandbox if sandbox is not None and not is_sandbox_id(sandbox) else None,
         idle_timeout_s=session.idle_timeout_s,
@@ -143,6 +168,10 @@ def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
         ended_at=session.ended_at,
         record=session.record,
         network=session.network,
+        workspace=None if session.workspace is None else _pack_workspace(session.workspace),
+        on_idle=session.on_idle,
+        hibernation_s=session.hibernation_s,
+        woken_at=session.woken_at,
     )
     return _ENCODER.encode(
         _Entry(
@@ -169,7 +198,7 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         last_active_at=details.last_active_at,
         tenant=entry.tenant,
         thread=entry.thread,
-        state=details.state,
+        state=SessionState.HIBERNATED if details.hibernated else details.state,
         generation=entry.generation,
         sandbox_id=details.sandbox_name if details.sandbox is None else "sbx_" + details.sandbox.hex(),
         idle_timeout_s=details.idle_timeout_s,
@@ -183,7 +212,26 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         created_by="" if entry.counts is None else entry.counts[0],
         record=details.record,
         network=details.network,
+        workspace=None if details.workspace is None else _unpack_workspace(details.workspace),
+        on_idle=details.on_idle,
+        hibernation_s=details.hibernation_s,
+        woken_at=details.woken_at,
     )
+
+
+def _pack_workspace(workspace: Workspace) -> _Workspace:
+    whole = is_workspace_id(workspace.id)
+    return _Workspace(
+        bytes.fromhex(workspace.id[4:]) if whole else None,
+        workspace.quota_bytes,
+        workspace.snapshot,
+        None if whole else workspace.id,
+    )
+
+
+def _unpack_workspace(packed: _Workspace) -> Workspace:
+    name = packed.name or "" if packed.id is None else "wsp_" + packed.id.hex()
+    return Workspace(name, packed.quota_bytes, packed.snapshot)
 
 
 def _limits(values: tuple[float, ...] | None) -> Limits:

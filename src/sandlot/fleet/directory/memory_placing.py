@@ -111,6 +111,10 @@ def _join_reservation(state: State, now: float, reservation: str, request: Place
 
 def _reserve(state: State, now: float, request: PlacementRequest, lost: Session | None) -> Place:
     chosen = _choose_worker(state, now, request)
+    if chosen is None and request.only is not None:
+        at = state.at(request.only, now)
+        offered = at.state is WorkerState.ALIVE and request.environment in state.workers[request.only].room
+        raise rules.only_one(request.only, at.state, request.environment, offered=offered)
     if chosen is None:
         offered = any(request.environment in worker.room for worker in state.workers.values())
         raise rules.no_room(request.environment, offered=offered)
@@ -142,7 +146,7 @@ def _choose_worker(state: State, now: float, request: PlacementRequest) -> str |
 
     Prefer the first candidate with a warm sandbox. In a large fleet no candidate may have one: then
     take the worker with the most room among all that have a warm sandbox. If no worker has one,
-    take the first candidate with room, or else the worker with the most room.
+    take the first candidate with room, or else the worker with the most room. ``only`` leaves one candidate.
     """
     environment = request.environment
     for worker in state.workers.values():
@@ -156,7 +160,9 @@ def _choose_worker(state: State, now: float, request: PlacementRequest) -> str |
     fitting = {
         name: room
         for _, name in turns
-        if name not in request.avoid and (room := state.workers[name].room[environment]).free >= request.units
+        if name not in request.avoid
+        and request.only in (None, name)
+        and (room := state.workers[name].room[environment]).free >= request.units
     }
     candidates = [name for _, name in turns[: rules.MAX_CANDIDATES] if name in fitting]
     warm = {name for name, room in fitting.items() if room.warm > 0}

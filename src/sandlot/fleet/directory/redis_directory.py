@@ -181,6 +181,7 @@ class RedisDirectory:
             "key": want.idempotency_key,
             "allowances": [_pack_allowance(allowance) for allowance in want.allowances] or None,
             "avoid": want.avoid or None,
+            "only": want.only,
             "units": want.units if want.units > 1 else None,
             "takes_over": None if want.takes_over is None else as_text(pack_id(want.takes_over)),
         }
@@ -203,6 +204,10 @@ class RedisDirectory:
                 raise rules.opening()
             case b"full":
                 raise rules.no_room(want.environment, offered=answer[0] > 0)
+            case b"only":
+                assert want.only is not None
+                state, offered = WorkerState(answer[0].decode()), bool(answer[1])
+                raise rules.only_one(want.only, state, want.environment, offered=offered)
             case b"limit":
                 raise limit_reached(want.allowances[answer[0] - 1], answer[1].decode(), use)
             case b"rate":

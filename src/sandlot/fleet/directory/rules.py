@@ -124,6 +124,26 @@ def no_room(environment: str, *, offered: bool) -> Unavailable:
     )
 
 
+def only_one(worker_id: str, state: WorkerState, environment: str, *, offered: bool) -> Unavailable:
+    """The refusal of a create that only one worker can serve. ``offered``: whether it offers any room."""
+    if state is not WorkerState.ALIVE:
+        gone = state is WorkerState.GONE
+        return Unavailable(
+            f"Worker {worker_id}, which alone has what the session needs, "
+            + ("is gone. Once it is back, retry." if gone else "is not responding. Retry."),
+            # Waiting a little does not bring back a worker that has been away for so long.
+            retryable=not gone,
+            retry_after_s=None if gone else 1.0,
+            details={"reason": "worker_gone" if gone else "worker_late", "worker_id": worker_id},
+        )
+    what = "it is full" if offered else f"it is draining, or does not offer environment {environment}"
+    return Unavailable(
+        f"No capacity on worker {worker_id}, which alone has what the session needs: {what}. Retry later.",
+        retry_after_s=2.0,
+        details={"reason": "capacity", "worker_id": worker_id},
+    )
+
+
 def not_gone(session_id: str, worker_id: str) -> Conflict:
     return Conflict(
         f"Session {session_id} still belongs to worker {worker_id}, or is being taken over from it. Retry.",

@@ -87,7 +87,9 @@ class SandlotBackend(BaseSandbox):
     # --- for the application
 
     def recreate(self, thread: str | None = None) -> None:
-        """Replace a lost sandbox with a new, empty one. Outside a run, name the thread."""
+        """Replace a lost sandbox with a new one, which has the files that were kept. Outside a run, name the
+        thread.
+        """
         self._sandboxes.run(thread or self._current_thread(), _recreate)
 
     async def arecreate(self, thread: str | None = None) -> None:

@@ -5,13 +5,16 @@ from sandlot.integrations.langchain.middleware import SandboxMiddleware
 from sandlot.integrations.langchain.network_approval import NetworkApproval
 from sandlot.integrations.langchain.nodes import bash_node
 from sandlot.integrations.langchain.shell_policy import SandlotShellPolicy
+from sandlot.integrations.langchain.time_travel import SandboxState, snapshot_of
 from sandlot.integrations.langchain.tools import sandbox_tools
 
 __all__ = [
     "ApprovalPolicy",
     "NetworkApproval",
     "SandboxMiddleware",
+    "SandboxState",
     "SandlotShellPolicy",
     "bash_node",
     "sandbox_tools",
+    "snapshot_of",
 ]

@@ -22,7 +22,7 @@ Run a bash command in this conversation's sandbox, an isolated Linux computer th
   its head and tail; the result names a file under {OUTPUT_FOLDER} with all of it.
 - After timeout_s seconds, the command and everything it started are killed. You get the output so far.
 - Servers and long work: background=true. It returns a job at once; see read_output and stop.
-- restart=true starts a new shell. If the sandbox is lost, it creates a new, empty one; nothing else does."""
+- restart=true starts a new shell. If the sandbox is lost, it creates a new one; nothing else does."""
 
 
 class BashArguments(BaseModel):

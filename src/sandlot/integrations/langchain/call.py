@@ -15,6 +15,7 @@ from langchain_core.messages import ToolMessage
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
+from sandlot.integrations.langchain.time_travel import Step, ToolOutput, surrounding_step
 from sandlot.integrations.langgraph_thread import task_of, thread_of
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer, answer_or_raise
@@ -66,23 +67,57 @@ def call_id(config: Mapping[str, Any], id_within_task: str | None) -> str | None
     return json.dumps([thread_of(config), task, id_within_task, *again])
 
 
-def perform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:
+def perform(
+    sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation, step: Step | None = None
+) -> Answer:
     """Perform an operation and block until it ends.
 
-    Errors that a model can act on become answers. Other errors are raised.
+    Errors that a model can act on become answers. Other errors are raised. ``step``: begin it before, and
+    end it afterwards. Inside of another step, the operation is a part of that one.
     """
-    thread = thread_of(config)
+    work = _Work(sandboxes, thread_of(config), operation, step)
     try:
-        return sandboxes.run(thread, lambda session: _in_sandbox(session, operation))
+        return sandboxes.run(work.thread, work, snapshot=work.snapshot)
     except SandlotError as error:
-        return answer_or_raise(error)
+        return work.answer_or_raise(error)
 
 
-async def aperform(sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation) -> Answer:
-    thread = thread_of(config)
+async def aperform(
+    sandboxes: Sandboxes, config: Mapping[str, Any], operation: Operation, step: Step | None = None
+) -> Answer:
+    work = _Work(sandboxes, thread_of(config), operation, step)
     try:
-        return await sandboxes.arun(thread, lambda session: _in_sandbox(session, operation))
+        return await sandboxes.arun(work.thread, work, snapshot=work.snapshot)
     except SandlotError as error:
+        return work.answer_or_raise(error)
+
+
+class _Work:
+    """An operation as a part of a step, if there is one."""
+
+    def __init__(self, sandboxes: Sandboxes, thread: str, operation: Operation, step: Step | None) -> None:
+        self.thread = thread
+        self._operation = operation
+        # Found here, in the caller's context: the work itself runs in the client's.
+        surrounding = surrounding_step(sandboxes, thread)
+        self._step = surrounding or step
+        self._ends = step is not None and surrounding is None
+
+    @property
+    def snapshot(self) -> str | None:
+        return None if self._step is None else self._step.snapshot
+
+    async def __call__(self, session: AsyncSession) -> Answer:
+        if self._step is not None:
+            await self._step.begin(session)
+        answer = await _in_sandbox(session, self._operation)
+        if self._step is not None and self._ends:
+            await self._step.end(session)
+        return answer
+
+    def answer_or_raise(self, error: SandlotError) -> Answer:
+        if self._step is not None and self._step.must_raise(error):
+            raise error
         return answer_or_raise(error)
 
 
@@ -93,18 +128,24 @@ async def _in_sandbox(session: AsyncSession, operation: Operation) -> Answer:
 
 
 def to_tool_output(
-    answer: Answer, tool: str, runtime: Runtime | None
-) -> tuple[str | ToolMessage, dict[str, Any]]:
+    answer: Answer, tool: str, runtime: Runtime | None, step: Step | None = None
+) -> tuple[str | ToolOutput, dict[str, Any]]:
     """Content and artifact of a tool call.
 
-    A failure is returned as a complete message, because LangChain marks plain text as a success.
+    A failure is returned as a complete message, because LangChain marks plain text as a success. What
+    ``step`` adds to the graph's state comes with a complete message, too.
     """
-    if runtime is None or runtime.tool_call_id is None or not _is_error(answer):
+    updates = step is not None and bool(step.update)
+    if runtime is None or runtime.tool_call_id is None or not (updates or _is_error(answer)):
         return answer.text, answer.data
     message = ToolMessage(
-        answer.text, tool_call_id=runtime.tool_call_id, name=tool, artifact=answer.data, status="error"
+        answer.text,
+        tool_call_id=runtime.tool_call_id,
+        name=tool,
+        artifact=answer.data,
+        status="error" if _is_error(answer) else "success",
     )
-    return message, answer.data
+    return message if step is None else step.add_to(message), answer.data
 
 
 def _is_error(answer: Answer) -> bool:

@@ -6,10 +6,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal, Unpack
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import SystemMessage, ToolMessage
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    AgentState,
+    ModelRequest,
+    ModelResponse,
+    ToolCallRequest,
+)
+from langchain_core.messages import SystemMessage
 from langgraph.runtime import Runtime
-from langgraph.types import Command
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.options import SessionOptions, check_session_options
@@ -17,17 +22,35 @@ from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.integrations.langchain.approval import ApprovalPolicy
 from sandlot.integrations.langchain.network_approval import NetworkApproval
+from sandlot.integrations.langchain.time_travel import (
+    SandboxState,
+    Step,
+    ToolOutput,
+    inside,
+    surrounding_step,
+)
 from sandlot.integrations.langchain.tools import build_tools
-from sandlot.integrations.langgraph_thread import current_thread
+from sandlot.integrations.langgraph_thread import current_thread, thread_of
 from sandlot.integrations.model_text import sandbox_prompt
 from sandlot.integrations.sandboxes import Sandboxes, run_on_client
 from sandlot.integrations.toolbox import answer_or_raise
 
 Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
 AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-ToolOutput = ToolMessage | Command[Any]
+_PARAMETERS: Final = (
+    "client",
+    "environment",
+    "name",
+    "cleanup",
+    "prompt",
+    "approval",
+    "network_approval",
+    "time_travel",
+)
 
-_PARAMETERS: Final = ("client", "environment", "name", "cleanup", "prompt", "approval", "network_approval")
+
+class SandboxAgentState(AgentState[Any], SandboxState):
+    """What an agent remembers with ``time_travel``."""
 
 
 class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -39,6 +62,8 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     prompt: whether to append the server's prompt ``sandbox`` to the system prompt.
     approval: which commands need a person's approval. It requires a checkpointer.
     network_approval: ask a person when a command was denied a connection. It requires a checkpointer.
+    time_travel: files follow the conversation's checkpoints. A run that starts from an earlier one, and a
+    copied thread, find the files as they were then. It requires a checkpointer, and a server with snapshots.
     """
 
     def __init__(
@@ -51,6 +76,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         prompt: bool = True,
         approval: ApprovalPolicy | None = None,
         network_approval: NetworkApproval | None = None,
+        time_travel: bool = False,
         **options: Unpack[SessionOptions],
     ) -> None:
         check_session_options("SandboxMiddleware", options, _PARAMETERS)
@@ -64,6 +90,9 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         self._prompt_text: str | None = None
         self._approval = None if approval is None else approval.middleware()
         self._network_approval = network_approval
+        self._time_travel = time_travel
+        if time_travel:
+            self.state_schema = SandboxAgentState
 
     # --- prompt
 
@@ -86,9 +115,44 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
             return request
         return request.override(system_message=_appended(request.system_message, self._prompt_text))
 
-    # --- approval
+    # --- time travel, outside of approval: a person's decision does not end a step
 
     def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolOutput]
+    ) -> ToolOutput:
+        step = self._step_of(request)
+        if step is None:
+            return self._wrap_approved(request, handler)
+        with inside(step):
+            output = self._wrap_approved(request, handler)
+        if step.begun:
+            self._sandboxes.run(step.thread, step.end)
+        return step.add_to(output)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolOutput]]
+    ) -> ToolOutput:
+        step = self._step_of(request)
+        if step is None:
+            return await self._awrap_approved(request, handler)
+        with inside(step):
+            output = await self._awrap_approved(request, handler)
+        if step.begun:
+            await self._sandboxes.arun(step.thread, step.end)
+        return step.add_to(output)
+
+    def _step_of(self, request: ToolCallRequest) -> Step | None:
+        """The step that the call is, unless it is part of one: a subagent may share its parent's sandbox."""
+        if not self._time_travel:
+            return None
+        config = request.runtime.config
+        if surrounding_step(self._sandboxes, thread_of(config)) is not None:
+            return None
+        return Step.of(self._sandboxes, config, request.state, request.runtime.execution_info)
+
+    # --- approval
+
+    def _wrap_approved(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolOutput]
     ) -> ToolOutput:
         def run(final: ToolCallRequest) -> ToolOutput:
@@ -98,7 +162,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
 
         return run(request) if self._approval is None else self._approval.wrap_tool_call(request, run)
 
-    async def awrap_tool_call(
+    async def _awrap_approved(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolOutput]]
     ) -> ToolOutput:
         async def run(final: ToolCallRequest) -> ToolOutput:

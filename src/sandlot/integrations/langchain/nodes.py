@@ -15,11 +15,20 @@ from sandlot.client.sync.client import Client
 from sandlot.domain.errors import InvalidRequest
 from sandlot.integrations import toolbox
 from sandlot.integrations.langchain.call import Operation, aperform, call_id, perform
+from sandlot.integrations.langchain.time_travel import Step
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import TIMEOUT_S
 
-_PARAMETERS: Final = ("client", "command_key", "result_key", "timeout_s", "environment", "name")
+_PARAMETERS: Final = (
+    "client",
+    "command_key",
+    "result_key",
+    "timeout_s",
+    "environment",
+    "name",
+    "time_travel",
+)
 
 
 def bash_node(
@@ -30,6 +39,7 @@ def bash_node(
     timeout_s: float = TIMEOUT_S,
     environment: str | None = None,
     name: str | None = None,
+    time_travel: bool = False,
     **options: Unpack[SessionOptions],
 ) -> Runnable[Any, dict[str, Any]]:
     """A node that runs the state's command in the conversation's sandbox and stores the result.
@@ -37,7 +47,7 @@ def bash_node(
     The result is a dictionary with ``text`` as a model would read it, ``exit_code``, ``stdout``,
     ``stderr`` and so on, or with ``error`` if no sandbox was available. A node that is repeated
     after a crash does not run its command again. Two bash nodes inside one node of the graph are
-    distinguished by their keys and commands.
+    distinguished by their keys and commands. ``time_travel``: as for ``sandbox_tools``.
     """
     check_session_options("bash_node", options, _PARAMETERS)
     sandboxes = Sandboxes(client, environment=environment, name=name, **options)
@@ -50,11 +60,20 @@ def bash_node(
             session, command, timeout_s=timeout_s, call_id=node_call_id, merge_output=False
         )
 
+    def step_of(state: Any, config: RunnableConfig) -> Step | None:
+        if not time_travel:
+            return None
+        return Step.of(sandboxes, config, state, get_runtime().execution_info)
+
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        return {result_key: _result(perform(sandboxes, config, operation(state, config)))}
+        step = step_of(state, config)
+        answer = perform(sandboxes, config, operation(state, config), step)
+        return _update(result_key, answer, step)
 
     async def arun(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        return {result_key: _result(await aperform(sandboxes, config, operation(state, config)))}
+        step = step_of(state, config)
+        answer = await aperform(sandboxes, config, operation(state, config), step)
+        return _update(result_key, answer, step)
 
     return RunnableLambda(run, arun, name="bash")
 
@@ -72,5 +91,6 @@ def _command(state: Any, key: str) -> str:
     return command
 
 
-def _result(answer: Answer) -> dict[str, Any]:
-    return {"text": answer.text, **answer.data}
+def _update(result_key: str, answer: Answer, step: Step | None) -> dict[str, Any]:
+    result = {"text": answer.text, **answer.data}
+    return {result_key: result, **({} if step is None else step.update)}

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, Unpack
 
-from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from pydantic import BaseModel
@@ -18,13 +17,15 @@ from sandlot.client.sync.client import Client
 from sandlot.integrations import toolbox
 from sandlot.integrations.langchain import arguments
 from sandlot.integrations.langchain.call import Call, Runtime, aperform, perform, to_tool_output
+from sandlot.integrations.langchain.time_travel import Step, ToolOutput, surrounding_step
+from sandlot.integrations.langgraph_thread import thread_of
 from sandlot.integrations.sandboxes import Sandboxes
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import exec_id_for_call, job_id
 
 # LangGraph provides it. A tool that is called outside a graph has none.
 InjectedRuntime = Annotated[Runtime | None, InjectedToolArg]
-Output = tuple[str | ToolMessage, dict[str, Any]]
+Output = tuple[str | ToolOutput, dict[str, Any]]
 _Operation = Callable[..., Awaitable[Answer]]  # takes a session, a call and the model's arguments
 
 
@@ -33,6 +34,7 @@ def sandbox_tools(
     *,
     environment: str | None = None,
     name: str | None = None,
+    time_travel: bool = False,
     **options: Unpack[SessionOptions],
 ) -> list[BaseTool]:
     """Tools for one sandbox per conversation, which the run's ``thread_id`` selects.
@@ -41,29 +43,46 @@ def sandbox_tools(
     with ``ainvoke``. ``name`` selects a separate sandbox in the conversation, for a subagent that
     must not share its parent's.
 
+    ``time_travel``: files follow the conversation's checkpoints. A run that starts from an earlier one, and a
+    copied thread, find the files as they were then. It requires a checkpointer and ``SandboxState`` in the
+    graph's state, and a server with snapshots.
+
     Use ``stream_mode=["tools", "custom"]`` to receive the output of commands as they run. With
     "tools" alone LangGraph holds it back until the step ends.
     """
-    check_session_options("sandbox_tools", options, ("client", "environment", "name"))
-    return build_tools(Sandboxes(client, environment=environment, name=name, **options))
+    check_session_options("sandbox_tools", options, ("client", "environment", "name", "time_travel"))
+    sandboxes = Sandboxes(client, environment=environment, name=name, **options)
+    return build_tools(sandboxes, time_travel=time_travel)
 
 
-def build_tools(sandboxes: Sandboxes) -> list[BaseTool]:
-    return [_tool(sandboxes, *spec) for spec in _TOOLS]
+def build_tools(sandboxes: Sandboxes, *, time_travel: bool = False) -> list[BaseTool]:
+    """``time_travel``: each call is a step of its own, unless the middleware has made it part of one."""
+    return [_tool(sandboxes, time_travel, *spec) for spec in _TOOLS]
 
 
 def _tool(
-    sandboxes: Sandboxes, name: str, description: str, schema: type[BaseModel], operation: _Operation
+    sandboxes: Sandboxes,
+    time_travel: bool,
+    name: str,
+    description: str,
+    schema: type[BaseModel],
+    operation: _Operation,
 ) -> BaseTool:
+    def step_of(config: RunnableConfig, runtime: Runtime | None) -> Step | None:
+        if not time_travel or surrounding_step(sandboxes, thread_of(config)) is not None:
+            return None
+        state, info = (None, None) if runtime is None else (runtime.state, runtime.execution_info)
+        return Step.of(sandboxes, config, state, info)
+
     def run(config: RunnableConfig, runtime: InjectedRuntime = None, **given: Any) -> Output:
-        call = Call.from_runtime(config, runtime)
-        answer = perform(sandboxes, config, lambda session: operation(session, call, **given))
-        return to_tool_output(answer, name, runtime)
+        call, step = Call.from_runtime(config, runtime), step_of(config, runtime)
+        answer = perform(sandboxes, config, lambda session: operation(session, call, **given), step)
+        return to_tool_output(answer, name, runtime, step)
 
     async def arun(config: RunnableConfig, runtime: InjectedRuntime = None, **given: Any) -> Output:
-        call = Call.from_runtime(config, runtime, asyncio.get_running_loop())
-        answer = await aperform(sandboxes, config, lambda session: operation(session, call, **given))
-        return to_tool_output(answer, name, runtime)
+        call, step = Call.from_runtime(config, runtime, asyncio.get_running_loop()), step_of(config, runtime)
+        answer = await aperform(sandboxes, config, lambda session: operation(session, call, **given), step)
+        return to_tool_output(answer, name, runtime, step)
 
     return StructuredTool(
         name=name,

@@ -240,8 +240,8 @@ class _Tools:
         return tool_result_as(outputs.HandedFile, answer, notes)
 
     async def reset(self, ctx: Ctx) -> Annotated[CallToolResult, outputs.NewStart]:
-        """Start a new shell; files are unchanged. If the sandbox is lost or its session has ended, this
-        creates a new, empty sandbox with none of the old files."""
+        """Start a new shell; files are unchanged. If the sandbox is lost, this creates a new one with the
+        files that were kept. If its session has ended, this creates a new, empty one."""
         new = False
 
         async def work(session: AsyncSession) -> Answer:
@@ -272,7 +272,7 @@ class _Tools:
                 # In a longer conversation this note reveals that the earlier sandbox had expired.
                 notes.append(TextContent(text="[a new, empty sandbox was created for this call]"))
         if answer.data.get("error") in _SANDBOX_GONE_CODES:
-            notes.append(TextContent(text="[call the tool reset to get a new, empty sandbox]"))
+            notes.append(TextContent(text="[call the tool reset to get a new sandbox]"))
         return answer, notes
 
 

@@ -34,6 +34,7 @@ from sandlot.integrations.model_text import (
     format_output,
     format_result,
     head_and_tail,
+    recreated_note,
 )
 from sandlot.integrations.toolbox.answer import Answer, toolbox_operation
 from sandlot.integrations.toolbox.retention import write_and_prune
@@ -131,7 +132,7 @@ async def restart(session: AsyncSession, *, before_exec: str | None = None) -> A
     if session.state is SessionState.LOST:
         await session.recreate()
         data = {"session_id": session.id, "generation": session.generation}
-        answer = Answer("[this is a new, empty sandbox; everything in the lost one is gone]", data)
+        answer = Answer(recreated_note(session.info), data)
     else:
         with contextlib.suppress(NotFound):
             await session.close_shell(SHELL)

@@ -5,7 +5,7 @@ seccomp.py             the system calls that a sandbox may make, from the list i
 images/layer.py        the thin layer that makes an image usable, from the image's own files; pure
 images/preparing.py    prepares an image with that layer, once, without ever running it
 images/pinned.py       images that are named by digest
-host/workspace.py      where a sandbox's files live
+workspaces/            where sandboxes' files live: on btrfs, or in volumes
 host/folder.py         the worker's own folder: lock, epoch, secrets, sockets
 host/users.py          a user id for each sandbox
 engine_requirements.py  what the engine must have: runtimes, and versions without known escapes

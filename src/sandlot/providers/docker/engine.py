@@ -195,11 +195,12 @@ class Engine:
             return str(image["Id"])
 
     @asynccontextmanager
-    async def export(self, name: str) -> AsyncIterator[aiohttp.StreamReader]:
-        """Opens the container's file system as a tar stream."""
+    async def export(self, name: str, folder: str | None = None) -> AsyncIterator[aiohttp.StreamReader]:
+        """Opens the container's file system, or one folder of it, as a tar stream."""
+        path, parameters = ("export", None) if folder is None else ("archive", {"path": folder})
         async with (
             _engine_call(f"export container {name}", COPY_SECONDS),
-            self._request("GET", f"containers/{name}/export") as response,
+            self._request("GET", f"containers/{name}/{path}", parameters) as response,
         ):
             yield response.content
 

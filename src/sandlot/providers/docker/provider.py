@@ -2,15 +2,16 @@
 
 A sandbox has four parts, made in this order: a folder on the host with its secret, the socket that
 its agent dials, a workspace, and a container. If any step fails, the provider removes all of them
-again. ``destroy`` removes the same parts by the same names. So callers can repeat it, and it also
-finishes what a dead worker began.
+again. ``destroy`` removes the same parts by the same names, except a workspace that the caller keeps.
+So callers can repeat it, and it also finishes what a dead worker began.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Container, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ from sandlot.providers.docker.engine import Engine, run_to_completion, wait_shar
 from sandlot.providers.docker.host.errors import host_errors
 from sandlot.providers.docker.host.folder import HostFolder, SandboxFolder, make_folder
 from sandlot.providers.docker.host.users import DEFAULT_USERS, NAMESPACED_USERS, UserRange
-from sandlot.providers.docker.host.workspace import VolumeStore, WorkspaceStore
-from sandlot.providers.docker.images.preparing import ImagePreparer, PreparedImage
+from sandlot.providers.docker.images.preparing import ImagePreparer, PreparedImage, prepared_tag
 from sandlot.providers.docker.limit_changes import can_update, limit_change
 from sandlot.providers.docker.removals import Removals
 from sandlot.providers.docker.sandbox import DockerSandbox
@@ -39,6 +39,8 @@ from sandlot.providers.docker.spec import (
     container_name,
     container_spec,
 )
+from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore, ImageFiles
+from sandlot.providers.docker.workspaces.volumes import VolumeStore
 from sandlot.providers.link.link import AgentLink
 
 # Seconds from a container's start to its agent's handshake. 0.02 when idle, more when many start.
@@ -60,7 +62,7 @@ class DockerProvider:
         data_dir: Path,
         agent_path: Path | None = None,
         engine: Engine | None = None,
-        workspaces: WorkspaceStore | None = None,
+        workspaces: DockerWorkspaceStore | None = None,
         pull_images: bool = False,
         users: UserRange | None = None,
     ) -> None:
@@ -70,7 +72,7 @@ class DockerProvider:
         self._agents: dict[Tier, Path] = {}
         self._users = users
         self._engine = engine or Engine()
-        self._workspaces = workspaces or VolumeStore(self._engine, owner)
+        self.workspaces: DockerWorkspaceStore = workspaces or VolumeStore(self._engine, owner)
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
         self._images: dict[str, PreparedImage] = {}
         self._sandboxes: dict[str, DockerSandbox] = {}
@@ -95,6 +97,7 @@ class DockerProvider:
                 self._epoch = await run_to_completion(asyncio.to_thread(self._host.open))
                 self._agents = await asyncio.to_thread(self._install_agent)
                 await self._reach_engine()
+                await self.workspaces.open()
                 if self._users is None:
                     remapped = await self._engine.remaps_users()
                     self._users = NAMESPACED_USERS if remapped else DEFAULT_USERS
@@ -141,6 +144,7 @@ class DockerProvider:
             self._watch_task.cancel()
             await asyncio.gather(self._watch_task, return_exceptions=True)
             self._watch_task = None
+        await self.workspaces.close()
         await self._engine.close()
         self._host.close()
 
@@ -156,21 +160,29 @@ class DockerProvider:
         await engine_requirements.check_tier(self._engine, environment.tier)
         self._images[environment.image] = await self._preparer.prepare(environment.image)
 
+    async def image_of(self, environment: Environment) -> str:
+        await self.open()
+        return prepared_tag((await self._image(environment)).source_id)
+
+    async def _image(self, environment: Environment) -> PreparedImage:
+        image = self._images.get(environment.image)
+        if image is None:
+            await self.prepare(environment)
+            image = self._images[environment.image]
+        return image
+
     async def forget_rebuilt_images(self) -> Collection[str]:
         return await self._preparer.forget_rebuilt(self._images)
 
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         await self.open()
-        image = self._images.get(spec.environment.image)
-        if image is None:
-            await self.prepare(spec.environment)
-            image = self._images[spec.environment.image]
+        image = await self._image(spec.environment)
         finished = asyncio.get_running_loop().create_future()
         self._pending_creates.add(finished)
         self._being_created.add(spec.id)
         try:
             with host_errors(f"make sandbox {spec.id}"):
-                folder = await self._make_folder(spec.id, image)
+                folder = await self._make_folder(spec, image)
                 try:
                     return await self._create(spec, image, folder)
                 except BaseException as error:
@@ -178,7 +190,7 @@ class DockerProvider:
                     if isinstance(error, ImageMissing):
                         self._images.pop(spec.environment.image, None)
                     self._being_created.discard(spec.id)  # this create makes nothing more
-                    await _clean_up(self._undo(spec.id))
+                    await _clean_up(self._undo(spec))
                     raise
         finally:
             self._being_created.discard(spec.id)
@@ -227,25 +239,14 @@ class DockerProvider:
             raise
         return sandbox
 
-    async def destroy(self, sandbox_id: str) -> None:
+    async def destroy(self, sandbox_id: str, *, keep: Container[str] = ()) -> None:
         await self.open()
-        await self._removals.destroy(sandbox_id)
+        await self._removals.destroy(sandbox_id, keep)
 
     async def list(self) -> Sequence[FoundSandbox]:
-        """Also lists sandboxes that have only a workspace left (state ``removed``).
-
-        Callers still have to destroy those.
-        """
         await self.open()
         labels = {LABEL_OWNER: self._owner, LABEL_SANDBOX: None}
-        found = [parse_sandbox(container) for container in await self._engine.list(labels)]
-        with_container = {sandbox.id for sandbox in found}
-        found += [
-            FoundSandbox(sandbox_id, "removed", "", Tier.RUNC, 0.0)
-            for sandbox_id in await self._workspaces.list()
-            if sandbox_id not in with_container and sandbox_id not in self._sandboxes
-        ]
-        return found
+        return [parse_sandbox(container) for container in await self._engine.list(labels)]
 
     def can_update(self, environment: Environment, limits: Limits) -> bool:
         return can_update(environment, limits)
@@ -294,7 +295,8 @@ class DockerProvider:
         sandbox = DockerSandbox(spec.id, tier, link)
         self._sandboxes[spec.id] = sandbox
         await link.open()
-        await self._workspaces.create(spec.id)
+        files = ImageFiles(image.id, partial(self._preparer.read_sandbox_folder, image.id))
+        workspace = await self.workspaces.prepare(spec.id, folder.uid, files, spec.workspace)
         body = container_spec(
             spec,
             owner=self._owner,
@@ -304,7 +306,7 @@ class DockerProvider:
                 link=str(folder.link),
                 etc={path.name: str(path) for path in folder.etc.iterdir()},
             ),
-            workspace=self._workspaces.mount_for(spec.id),
+            workspace=workspace,
         )
         name = container_name(spec.id)
         try:
@@ -323,19 +325,20 @@ class DockerProvider:
             ) from error
         return sandbox
 
-    async def _make_folder(self, sandbox_id: str, image: PreparedImage) -> SandboxFolder:
+    async def _make_folder(self, spec: SandboxSpec, image: PreparedImage) -> SandboxFolder:
         accounts = {"passwd": image.passwd, "group": image.group}
         readable = {name: content for name, content in accounts.items() if content is not None}
         assert self._users is not None, "call open() first"
-        return await make_folder(self._host, sandbox_id, self._users, readable)
+        uid = None if spec.workspace is None else await self.workspaces.user_of(spec.workspace)
+        return await make_folder(self._host, spec.id, self._users, readable, uid)
 
-    async def _undo(self, sandbox_id: str) -> None:
+    async def _undo(self, spec: SandboxSpec) -> None:
         """Removes what a failed create made.
 
         A removal that began during the create may have missed some parts, so this starts a new one.
         """
-        await self._removals.wait(sandbox_id)
-        await self.destroy(sandbox_id)
+        await self._removals.wait(spec.id)
+        await self.destroy(spec.id, keep=() if spec.workspace is None else (spec.workspace,))
 
     async def _remove_stale_container(self, sandbox_id: str) -> None:
         """Removes a leftover container that has this sandbox's name.
@@ -358,11 +361,11 @@ class DockerProvider:
             sandbox.mark_lost("the sandbox was destroyed")
             await sandbox.close()
 
-    async def _remove(self, sandbox_id: str) -> None:
+    async def _remove(self, sandbox_id: str, keep: Container[str]) -> None:
         with contextlib.suppress(NotFound):
             await self._inspect(sandbox_id)
             await self._engine.remove(container_name(sandbox_id))
-        await self._workspaces.destroy(sandbox_id)
+        await self.workspaces.release(sandbox_id, keep)
         # The folder goes last: while it exists, a repeated destroy knows that parts may be left.
         with host_errors(f"remove the folder of sandbox {sandbox_id}"):
             await asyncio.to_thread(self._host.remove, sandbox_id)

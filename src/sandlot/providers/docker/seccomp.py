@@ -66,24 +66,47 @@ def seccomp_profile(machine: str) -> dict[str, Any]:
     }
 
 
-def _expand(alternative: Sequence[Mapping[str, int]]) -> Iterator[list[dict[str, Any]]]:
+def _expand(alternative: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Converts one alternative of ``when`` into the engine's argument lists.
 
     Any of them allows the call.
     """
-    plain = [_condition(condition) for condition in alternative if "low32_not" not in condition]
-    negated = [condition for condition in alternative if "low32_not" in condition]
+    plain = [_condition(condition) for condition in alternative if "low32_none_of" not in condition]
+    negated = [condition for condition in alternative if "low32_none_of" in condition]
     if not negated:
         yield plain
         return
     if len(negated) > 1:
-        raise ValueError("An alternative can have at most one low32_not.")
-    # libseccomp has "equal under a mask" but not "different under a mask". Two numbers differ
-    # exactly when at least one bit differs, so one rule for each bit means the same.
-    index, refused = negated[0]["arg"], negated[0]["low32_not"]
-    for bit in range(32):
-        mask = 1 << bit
-        yield [*plain, _masked(index, mask, ~refused & mask)]
+        raise ValueError("An alternative can have at most one low32_none_of.")
+    index = negated[0]["arg"]
+    for mask, value in _differing(negated[0]["low32_none_of"]):
+        yield [*plain, _masked(index, mask, value)]
+
+
+def _differing(refused: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Returns masks and values, of which a number has at least one exactly when it has none that is refused.
+
+    libseccomp has "equal under a mask" but not "different under a mask". Two numbers differ exactly
+    when at least one bit differs, so one rule for each bit means the same. For several refused
+    numbers, a rule needs a differing bit for each, and libseccomp compares an argument once in a rule.
+    """
+    found = {(0, 0)}
+    for mask, value in refused:
+        bits = [1 << bit for bit in range(32) if mask >> bit & 1]
+        found = {
+            (known | bit, wanted | (~value & bit))
+            for known, wanted in found
+            for bit in bits
+            if not known & bit or wanted & bit == ~value & bit
+        }
+    # A rule that another one includes adds nothing.
+    return sorted(
+        (mask, value)
+        for mask, value in found
+        if not any(
+            other != mask and other & mask == other and value & other == wanted for other, wanted in found
+        )
+    )
 
 
 def _condition(condition: Mapping[str, int]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ a new, empty directory for each case. Pytest then runs every case::
 from sandlot.testing.directory_suite.harness import DirectoryHarness
 from sandlot.testing.directory_suite.limits import LimitCases
 from sandlot.testing.directory_suite.losses import LossCases
+from sandlot.testing.directory_suite.only_workers import HibernationCases, OnlyWorkerCases
 from sandlot.testing.directory_suite.placing import PlacingCases
 from sandlot.testing.directory_suite.sessions import PageCases, SessionCases
 from sandlot.testing.directory_suite.settling import SettlingCases
@@ -21,6 +22,8 @@ from sandlot.testing.directory_suite.workers import WorkerCases
 class DirectorySuite(
     WorkerCases,
     PlacingCases,
+    OnlyWorkerCases,
+    HibernationCases,
     LimitCases,
     ThreadCases,
     SessionCases,

@@ -3,5 +3,6 @@
 from sandlot.testing.fake.sandlot import FakeSandlot
 from sandlot.testing.fake.scripts import Call, Invocation, Reply
 from sandlot.testing.fake.service import FakeService
+from sandlot.testing.fake.workspaces.store import FakeStore
 
-__all__ = ["Call", "FakeSandlot", "FakeService", "Invocation", "Reply"]
+__all__ = ["Call", "FakeSandlot", "FakeService", "FakeStore", "Invocation", "Reply"]

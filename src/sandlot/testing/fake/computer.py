@@ -17,7 +17,7 @@ from sandlot.testing.fake.network.ports import FakePorts
 from sandlot.testing.fake.pipes import BrokenPipe
 from sandlot.testing.fake.scripts import Scripts
 from sandlot.testing.fake.shell import ExitShell, Machine, Shell, State, Streams
-from sandlot.testing.fake.tree import WORKSPACE, Tree, absolute
+from sandlot.testing.fake.tree import WORKSPACE, Folder, Tree, absolute
 
 SIGKILL = 9
 # Signals that a process without a handler survives: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
@@ -54,9 +54,11 @@ class FakeComputer:
         on_output: OnOutput,
         on_exec_end: Callable[[FakeExec], None],
         connect: Callable[[Target], Denied | None],
+        files: Folder,
+        quota_bytes: int | None = None,
     ) -> None:
         self.id = new_sandbox_id()
-        self.tree = Tree()
+        self.tree = Tree(files, quota_bytes)
         self.ports = FakePorts()
         self._env = {
             "HOME": WORKSPACE,
@@ -205,6 +207,7 @@ class FakeComputer:
         programs = self._scripts.programs(running)
         machine = Machine(self.tree, programs.find, lambda: _size(running), self._connect)
         shell = Shell(machine, state)
+        refusals = self.tree.refusals
         try:
             if request.argv is not None:
                 if programs.find(request.argv) is None and "/" not in request.argv[0]:
@@ -222,6 +225,8 @@ class FakeComputer:
             raise
         except BrokenPipe:
             return 128 + 13
+        finally:
+            running.disk_full = running.disk_full or self.tree.refusals > refusals
 
     def _connect(self, target: Target) -> Denied | None:
         """A denial shows in the results of all commands that run now."""

@@ -54,7 +54,7 @@ class FakeFiles:
         _check_limit(limit, MAX_WALK)
         if depth < 0:
             raise InvalidRequest("depth must be 0 (all levels) or more.")
-        wanted = _glob(glob)
+        wanted = compile_glob(glob)
         with _reporting(path):
             full = absolute(path)
             found = list_of(self._tree().walk(full))
@@ -133,7 +133,7 @@ class FakeFiles:
             )
         except re.error as error:
             raise InvalidRequest(f"the pattern: {error}") from error
-        wanted, tree = _glob(glob), self._tree()
+        wanted, tree = compile_glob(glob), self._tree()
         with _reporting(path):
             full = absolute(path)
             node = tree.find(full)
@@ -251,7 +251,7 @@ def _check_limit(limit: int, maximum: int) -> None:
         raise InvalidRequest(f"limit must be between 1 and {maximum}.")
 
 
-def _glob(pattern: str | None) -> Callable[[str], bool]:
+def compile_glob(pattern: str | None) -> Callable[[str], bool]:
     """Compiles a glob: ``*`` and ``?`` stay in a name, ``[a-z]`` is a set, ``**`` spans folders."""
     if not pattern:
         return lambda name: True

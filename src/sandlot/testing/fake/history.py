@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -75,6 +76,16 @@ class FakeHistory:
     def lost(self, session: Session) -> None:
         self.recorder.session_lost(session)
         self._all_unseen(session, "the sandbox was lost")
+
+    def replaced(self, session: Session) -> None:
+        """The session's sandbox is about to be replaced on request."""
+        self._all_unseen(session, "the sandbox was replaced")
+
+    def hibernated(self, session: Session, caller: Principal | None) -> None:
+        """``caller``: who asked for it; None if its time was over."""
+        self._all_unseen(session, "the session hibernated")
+        with nullcontext() if caller is None else called_by(caller):
+            self.recorder.session_hibernated(session)
 
     def ended(self, session: Session, caller: Principal) -> None:
         self._all_unseen(session, "the session ended")

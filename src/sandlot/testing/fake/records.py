@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandlot.bash.reading import read_request
+from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.capacity.pool import PoolStats
@@ -18,6 +19,7 @@ from sandlot.domain.session import CreateSession, Predecessor, Session
 from sandlot.domain.session_states import as_unresponsive, resolve_timeout
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.network.session_network import FakeNetwork
+from sandlot.testing.fake.tree import Folder, new_workspace
 
 
 @dataclass
@@ -26,6 +28,7 @@ class Record:
     request: CreateSession
     computer: FakeComputer | None
     network: FakeNetwork
+    files: Folder = field(default_factory=new_workspace)  # of its /workspace, which outlive its computers
 
     @property
     def visible_session(self) -> Session:
@@ -64,6 +67,7 @@ def new_session(
         lifetime_s=lifetime_s,
         limits=grant_limits(request.limits, environment.limits, recipe.ceilings, environment.name),
         metadata=dict(request.metadata),
+        artifacts=check_patterns((*recipe.artifacts, *request.artifacts)),
         predecessor=predecessor,
     )
 

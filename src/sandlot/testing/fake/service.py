@@ -21,7 +21,6 @@ from sandlot.domain.environment import Environment, Recipe, unknown_environment_
 from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
-from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.paging import page_of
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import (
@@ -45,6 +44,8 @@ from sandlot.domain.session import (
     Timeout,
 )
 from sandlot.domain.thread_options import check_thread_options
+from sandlot.testing.fake.artifacts.calls import ArtifactCalls
+from sandlot.testing.fake.artifacts.store import FakeArtifacts
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
@@ -52,9 +53,11 @@ from sandlot.testing.fake.network.calls import NetworkCalls
 from sandlot.testing.fake.network.session_network import FakeNetwork
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
+from sandlot.testing.fake.workspaces.calls import WorkspaceCalls
+from sandlot.testing.fake.workspaces.store import FakeSnapshots, FakeStore
 
 
-class FakeService(NetworkCalls):
+class FakeService(ArtifactCalls, WorkspaceCalls, NetworkCalls):
     def __init__(
         self,
         *,
@@ -65,6 +68,7 @@ class FakeService(NetworkCalls):
         allowances: AllowancesOf = no_allowances,
         worker_id: str = "fake",
         tenant_policies: TenantPolicies | None = None,
+        store: FakeStore | None = None,
     ) -> None:
         self._principal = OWNER
         self.scripts = Scripts()
@@ -81,6 +85,8 @@ class FakeService(NetworkCalls):
         self._predecessors: dict[tuple[str, str], Predecessor] = {}
         self._worker_id = worker_id
         self._history = FakeHistory(worker_id, clock)
+        self._snapshots = FakeSnapshots(store or FakeStore(), worker_id, clock)
+        self._artifacts = FakeArtifacts(worker_id, clock)
         self._closed = False
 
     def acting_for(self, principal: Principal) -> SandboxService:
@@ -107,6 +113,7 @@ class FakeService(NetworkCalls):
             existing = self._threads.get((self._principal.tenant, request.thread))
             if existing is not None and not self._expire(existing):
                 check_thread_options(request, existing.session, existing.request.env)
+                self._wake(existing)
                 if existing.session.state is SessionState.LOST and request.recreate_lost:
                     self._recreate(existing)
                 self._touch(existing)
@@ -120,6 +127,9 @@ class FakeService(NetworkCalls):
             raise unknown_environment_error(
                 name, {name: recipe.environment.tier for name, recipe in self._recipes.items()}
             )
+        snapshot = None
+        if request.snapshot is not None:
+            snapshot = self._snapshots.get(self._principal.tenant, request.snapshot)
         session = new_session(
             self._principal,
             request,
@@ -131,8 +141,7 @@ class FakeService(NetworkCalls):
         for allowance in self._allowances(self._principal):
             check_room(allowance, self._use(allowance.holder), use_of(session.limits))
         record = Record(session, request, None, FakeNetwork(recipe, request, self._clock))
-        self._provision(record)
-        record.session = replace(session, sandbox_id=record.computer.id if record.computer else None)
+        self._give_first_computer(record, snapshot)
         self._records[session.id] = record
         if request.thread is not None:
             self._threads[session.tenant, request.thread] = record
@@ -140,25 +149,6 @@ class FakeService(NetworkCalls):
             self._keys[session.tenant, request.idempotency_key] = record
         self._history.opened(record.session, self._principal, created=True)
         return record
-
-    def _provision(self, record: Record) -> str:
-        def add_origin(result: ExecResult) -> ExecResult:
-            return replace(result, session_id=record.session.id, generation=generation)
-
-        record.network.report = lambda denied: self._history.recorder.network_denied(record.session, denied)
-        generation = record.session.generation
-        if record.session.state is SessionState.LOST:
-            generation += 1
-        record.computer = FakeComputer(
-            env=with_proxy(record.request.env),
-            max_execs=self._max_execs,
-            scripts=self.scripts,
-            add_origin=add_origin,
-            on_output=lambda *output: self._history.output(record.session, *output),
-            on_exec_end=lambda ended: self._exec_ended(record, ended),
-            connect=record.network.connect,
-        )
-        return record.computer.id
 
     async def get_session(self, session_id: str) -> Session:
         return self._record(session_id).visible_session
@@ -185,19 +175,6 @@ class FakeService(NetworkCalls):
         self._touch(record)
         return record.session
 
-    async def recreate_session(self, session_id: str) -> Session:
-        record = self._record(session_id)
-        if record.computer is not None and record.computer.frozen:
-            self.lose(session_id, "it did not answer, and was given up on request")
-        self._recreate(record)
-        return record.session
-
-    def _recreate(self, record: Record) -> None:
-        # Raises before anything changes if the session cannot be recreated.
-        states.recreate(record.session, "", self._clock())
-        record.session = states.recreate(record.session, self._provision(record), self._clock())
-        self._history.opened(record.session, self._principal, created=False)
-
     async def delete_session(self, session_id: str) -> None:
         record = self._records.get(session_id)
         if record is None or not self._owns(record):
@@ -207,26 +184,6 @@ class FakeService(NetworkCalls):
             self._end(record, EndReason.DELETED)
         if computer is not None:
             await computer.end(states.ended_error(record.session))
-
-    def lose(self, session_id: str, reason: str = "the test removed the sandbox") -> None:
-        """For tests: destroys the session's sandbox, as if the machine's engine had removed it."""
-        record = self._record(session_id)
-        report = states.loss_report(record.session, reason, self._clock())
-        record.session = states.lose(record.session, report)
-        computer, record.computer = record.computer, None
-        if computer is not None:
-            self._history.lost(record.session)
-            computer.abort(states.lost_error(record.session, may_have_executed=True))
-
-    def freeze(self, session_id: str) -> None:
-        """For tests: makes the session's sandbox stop answering, as a paused container does."""
-        computer = self._computer(session_id)
-        computer.freeze(states.unresponsive_error(session_id, "no longer answers", may_have_executed=True))
-
-    def thaw(self, session_id: str) -> None:
-        """For tests: makes a frozen sandbox answer again."""
-        if (computer := self._record(session_id).computer) is not None:
-            computer.freeze(None)
 
     # --- execs ------------------------------------------------------------------------------------
 
@@ -354,6 +311,7 @@ class FakeService(NetworkCalls):
     def _computer(self, session_id: str, *, starts_work: bool = False) -> FakeComputer:
         """``starts_work``: the call starts something new, which a session past its lifetime refuses."""
         record = self._record(session_id)
+        self._wake(record)
         if starts_work and states.expiry_reason(record.session, self._clock()) is EndReason.LIFETIME:
             error = states.ended_error(states.end(record.session, EndReason.LIFETIME, self._clock()))
             error.retryable, error.retry_after_s = record.session.thread is not None, 1.0
@@ -379,11 +337,16 @@ class FakeService(NetworkCalls):
             # Running commands may finish. A session past its lifetime starts nothing new.
             if reason is EndReason.IDLE:
                 self._touch(record)
+        elif reason is not None and self._hibernates(record):
+            self._hibernate(record, reason)
+            return self._expire(record)  # its time in hibernation may be over as well
         elif reason is not None:
             self._end(record, reason)
         return record.session.state is SessionState.ENDED
 
     def _end(self, record: Record, reason: EndReason) -> None:
+        self._keep_declared(record)
+        self._snapshots.forget_line(record.session)
         record.session = session = states.end(record.session, reason, self._clock())
         self._history.ended(session, self._principal)
         if session.thread is not None and self._threads.get((session.tenant, session.thread)) is record:

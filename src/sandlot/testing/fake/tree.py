@@ -101,8 +101,17 @@ def _elements(path: str) -> list[str]:
     return [element for element in path.split("/") if element not in ("", ".")]
 
 
+def new_workspace() -> Folder:
+    return Folder(0o755)
+
+
 class Tree:
-    def __init__(self) -> None:
+    """``workspace``: the folder that is its /workspace. ``quota_bytes``: how large that one may grow.
+
+    ``refusals``: how often there was no room for something.
+    """
+
+    def __init__(self, workspace: Folder | None = None, quota_bytes: int | None = None) -> None:
         shadow = Regular(0o600, 0, data=bytearray(b"root:*:\n"))
         passwd = Regular(0o644, 0, data=bytearray(b"root:x:0:0\nsandboxuser:x:1000:1000\n"))
         self._root = Folder(
@@ -112,9 +121,11 @@ class Tree:
                 "dev": Folder(0o755, 0, children={"null": NullDevice(0o666, 0)}),
                 "etc": Folder(0o755, 0, children={"passwd": passwd, "shadow": shadow}),
                 "tmp": Folder(0o777, 0),
-                WORKSPACE[1:]: Folder(0o755),
+                WORKSPACE[1:]: workspace or new_workspace(),
             },
         )
+        self._quota_bytes = quota_bytes
+        self.refusals = 0
         self.listeners: list[Callable[[FileChangeType, str], None]] = []
 
     # --- looking ----------------------------------------------------------------------------------
@@ -213,8 +224,7 @@ class Tree:
 
     def append(self, path: str, node: Node, data: bytes) -> None:
         if isinstance(node, Regular):
-            if len(node.data) + len(data) > MAX_FILE_BYTES:
-                raise problem("no_space", path)
+            self._check_room(self.locate(path).path, len(node.data), len(node.data) + len(data))
             node.data += data
             node.touch()
             self._notify(FileChangeType.WRITE, self.locate(path).path)
@@ -239,8 +249,7 @@ class Tree:
             raise problem("exists", path)
         if old is not None and not isinstance(old, Regular):
             raise problem("not_regular", path)
-        if len(data) > MAX_FILE_BYTES:
-            raise problem("no_space", path)
+        self._check_room(place.path, len(old.data) if old is not None else 0, len(data))
         new_mode = mode if mode is not None else old.mode if old is not None else 0o644
         node = Regular(new_mode & PERMISSIONS, data=bytearray(data))
         self._put(place, node)
@@ -277,6 +286,8 @@ class Tree:
             raise problem("not_empty", destination)
         self._check_writable(origin)
         self._check_writable(target)
+        if not _in_workspace(origin.path):
+            self._check_room(target.path, 0, _size(origin.node))
         del origin.folder.children[origin.name]
         self._notify(FileChangeType.RENAME, origin.path)
         self._put(target, origin.node)
@@ -322,6 +333,15 @@ class Tree:
         if place.folder.uid != USER_ID and not place.folder.mode & 0o002:
             raise problem("permission_denied", place.path)
 
+    def _check_room(self, path: str, old_bytes: int, new_bytes: int) -> None:
+        full = new_bytes > MAX_FILE_BYTES
+        if self._quota_bytes is not None and new_bytes > old_bytes and _in_workspace(path):
+            used = _size(self._root.children[WORKSPACE[1:]])
+            full = full or used + new_bytes - old_bytes > self._quota_bytes
+        if full:
+            self.refusals += 1
+            raise problem("no_space", path)
+
     def wake_listeners(self) -> None:
         """Wakes the listeners because the sandbox is gone, so that they check its state."""
         self._notify(FileChangeType.OVERFLOW, "")
@@ -329,6 +349,16 @@ class Tree:
     def _notify(self, change: FileChangeType, path: str) -> None:
         for listener in list(self.listeners):
             listener(change, path)
+
+
+def _in_workspace(path: str) -> bool:
+    return path.startswith(WORKSPACE + "/")
+
+
+def _size(node: Node) -> int:
+    if isinstance(node, Folder):
+        return sum(map(_size, node.children.values()))
+    return len(node.data) if isinstance(node, Regular) else 0
 
 
 _TYPES: dict[type[Node], FileType] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,14 @@ class DeathCases(Cases):
         assert (found.state, found.tier, found.labels["who"]) == ("running", spec.environment.tier, "me")
         await provider_harness.provider.destroy(spec.id)
         assert spec.id not in {f.id for f in await provider_harness.provider.list()}
+
+    async def test_an_image_is_the_same_for_all_who_ask(self, provider_harness: Harness) -> None:
+        provider, environment = provider_harness.provider, provider_harness.environment
+        image = await provider.image_of(environment)
+        assert image
+        assert await provider.image_of(replace(environment, name="another")) == image
+        provider = await provider_harness.reopen()
+        assert await provider.image_of(environment) == image
 
     async def test_destroy_twice(self, provider_harness: Harness) -> None:
         sandbox = await provider_harness.create()

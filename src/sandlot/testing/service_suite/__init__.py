@@ -12,6 +12,11 @@ The cases use only commands that bash and the fake's small shell run alike.
 """
 
 from sandlot.testing.over_sync import AsyncOverSync
+from sandlot.testing.service_suite.artifacts.keeping import (
+    ArtifactCases,
+    DeclaredArtifactCases,
+    ForeignArtifactCases,
+)
 from sandlot.testing.service_suite.commands.background import BackgroundCases, TerminalCases
 from sandlot.testing.service_suite.commands.execs import ExecCases
 from sandlot.testing.service_suite.commands.output import EndsCases, MergedOutputCases
@@ -31,6 +36,16 @@ from sandlot.testing.service_suite.tenants import TenantCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
 from sandlot.testing.service_suite.whole import ErrorCases, WholeCases
+from sandlot.testing.service_suite.workspaces.forks import ForkCases
+from sandlot.testing.service_suite.workspaces.hibernation import HibernationCases
+from sandlot.testing.service_suite.workspaces.kept_files import KeptFilesCases
+from sandlot.testing.service_suite.workspaces.refusals import (
+    ForeignSnapshotCases,
+    NoSnapshotCases,
+    SnapshotStrictnessCases,
+)
+from sandlot.testing.service_suite.workspaces.snapshots import SnapshotCases
+from sandlot.testing.service_suite.workspaces.steps import StepCases
 
 
 class ServiceSuite(
@@ -54,6 +69,17 @@ class ServiceSuite(
     PortCases,
     LossCases,
     SilenceCases,
+    KeptFilesCases,
+    SnapshotCases,
+    SnapshotStrictnessCases,
+    ForkCases,
+    ForeignSnapshotCases,
+    NoSnapshotCases,
+    StepCases,
+    HibernationCases,
+    ArtifactCases,
+    DeclaredArtifactCases,
+    ForeignArtifactCases,
     ExpiryCases,
     HistoryCases,
     RecordingCases,

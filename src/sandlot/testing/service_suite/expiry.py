@@ -33,26 +33,26 @@ class ExpiryCases(Cases):
         return service_harness.short_s
 
     async def test_idle(self, client: AsyncClient, short: float) -> None:
-        session = await client.create(idle_timeout_s=short, lifetime_s=600)
+        session = await client.create(idle_timeout_s=short, lifetime_s=600, on_idle="end")
         ended = await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         assert ended.details["reason"] == EndReason.IDLE
         assert ended.details["ended_at"] >= session.info.created_at + short
         assert "idle" in ended.message
 
     async def test_lifetime(self, client: AsyncClient, short: float) -> None:
-        session = await client.create(idle_timeout_s=600, lifetime_s=short)
+        session = await client.create(idle_timeout_s=600, lifetime_s=short, on_idle="end")
         ended = await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         assert ended.details["reason"] == EndReason.LIFETIME
         assert "lifetime" in ended.message
 
     async def test_lifetime_is_over_whatever_is_done(self, client: AsyncClient, short: float) -> None:
-        session = await client.create(lifetime_s=short)
+        session = await client.create(lifetime_s=short, on_idle="end")
         ended = await raises_within(lambda: session.run("true"), SessionEnded, short + LATE)
         assert ended.details["reason"] == EndReason.LIFETIME
 
     async def test_commands_extend_idle_time(self, client: AsyncClient, short: float) -> None:
         clock, idle = asyncio.get_running_loop().time, short + PAUSE
-        async with await client.create(idle_timeout_s=idle) as session:
+        async with await client.create(idle_timeout_s=idle, on_idle="end") as session:
             begin = clock()
             while clock() - begin < 1.3 * idle:
                 await asyncio.sleep(0.2)
@@ -60,7 +60,7 @@ class ExpiryCases(Cases):
 
     async def test_files_extend_idle_time(self, client: AsyncClient, short: float) -> None:
         clock, idle = asyncio.get_running_loop().time, short + PAUSE
-        async with await client.create(idle_timeout_s=idle) as session:
+        async with await client.create(idle_timeout_s=idle, on_idle="end") as session:
             begin = clock()
             while clock() - begin < 1.3 * idle:
                 await asyncio.sleep(0.2)
@@ -68,7 +68,7 @@ class ExpiryCases(Cases):
             assert await session.files.read("f") == b"kept"
 
     async def test_running_command_is_not_idle(self, client: AsyncClient, short: float) -> None:
-        async with await client.create() as session:
+        async with await client.create(on_idle="end") as session:
             running = asyncio.create_task(ok(session, f"sleep {short * 2 + 0.5}; echo done"))
 
             async def begun() -> bool:
@@ -80,7 +80,7 @@ class ExpiryCases(Cases):
             assert await running == "done\n"
 
     async def test_background_command_is_not_idle(self, client: AsyncClient, short: float) -> None:
-        async with await client.create() as session:
+        async with await client.create(on_idle="end") as session:
             running = await session.start("echo begun; sleep 60")
             await EventReader(running.events()).read_until(b"begun")
             await session.update(idle_timeout_s=short)
@@ -92,7 +92,7 @@ class ExpiryCases(Cases):
 
     async def test_running_command_outlives_the_lifetime(self, client: AsyncClient, short: float) -> None:
         """An accepted command finishes, the session refuses new ones, and then it ends."""
-        session = await client.create()
+        session = await client.create(on_idle="end")
         running = asyncio.create_task(ok(session, f"sleep {short * 2 + PAUSE}; echo done"))
 
         async def begun() -> bool:
@@ -111,13 +111,13 @@ class ExpiryCases(Cases):
         assert ended.details["reason"] == EndReason.LIFETIME
 
     async def test_extended_in_time(self, client: AsyncClient, short: float) -> None:
-        async with await client.create(lifetime_s=short + PAUSE) as session:
+        async with await client.create(lifetime_s=short + PAUSE, on_idle="end") as session:
             await session.extend(60)
             await asyncio.sleep(short + PAUSE + 0.5)
             assert await ok(session, "echo alive") == "alive\n"
 
     async def test_shortened(self, client: AsyncClient) -> None:
-        session = await client.create(lifetime_s=600)
+        session = await client.create(lifetime_s=600, on_idle="end")
         await asyncio.sleep(0.2)
         await session.update(lifetime_s=0.1)
         ended = await raises_within(lambda: client.get(session.id), SessionEnded, LATE)
@@ -125,7 +125,7 @@ class ExpiryCases(Cases):
 
     async def test_expired_session_is_not_listed(self, client: AsyncClient, short: float) -> None:
         thread = unique()
-        session = await client.thread(thread, idle_timeout_s=short)
+        session = await client.thread(thread, idle_timeout_s=short, on_idle="end")
         await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         assert [found.id async for found in client.sessions(thread=thread)] == []
         async with deleted_afterwards(client.thread(thread)) as following:
@@ -133,6 +133,6 @@ class ExpiryCases(Cases):
             assert following.id != session.id
 
     async def test_expired_session_can_be_deleted(self, client: AsyncClient, short: float) -> None:
-        session = await client.create(lifetime_s=short)
+        session = await client.create(lifetime_s=short, on_idle="end")
         await raises_within(lambda: client.get(session.id), SessionEnded, short + LATE)
         await session.delete()

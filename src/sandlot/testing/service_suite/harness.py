@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -16,7 +17,11 @@ from sandlot.client.result import Result
 from sandlot.domain.computer import ByteStream
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService
+from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.testing.eventually import eventually
+
+ONE_CALLER: Final = "this service has one caller in these tests"
+NEEDS_SNAPSHOTS: Final = pytest.mark.usefixtures("takes_snapshots")
 
 
 @dataclass
@@ -35,7 +40,8 @@ class ServiceHarness:
     about policies. ``give_policy`` gives the client's tenant a policy of the service's registry, which has
     ``policies.POLICY`` and the shipped ones; None takes it away. Without it, the suite skips the cases about
     policies of tenants. ``serve_port`` lets a function answer connections to a port of a session's sandbox;
-    without it, the suite runs a program there.
+    without it, the suite runs a program there. ``abilities`` says what the service's store of workspaces can
+    do; the suite skips the cases that need more.
     """
 
     client: AsyncClient
@@ -51,6 +57,7 @@ class ServiceHarness:
     policed: str | None = None
     give_policy: Callable[[str | None], None] | None = None
     serve_port: Callable[[str, int, Callable[[ByteStream], Awaitable[None]]], None] | None = None
+    abilities: StoreAbilities = field(default_factory=lambda: StoreAbilities(StoreKind.VOLUME))
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -76,6 +83,24 @@ class Cases:
     @pytest.fixture
     def client(self, service_harness: ServiceHarness) -> AsyncClient:
         return service_harness.client
+
+    @pytest.fixture
+    def stranger(self, service_harness: ServiceHarness) -> AsyncClient:
+        """A client of another tenant, on the same service."""
+        if service_harness.stranger is None:
+            pytest.skip(ONE_CALLER)
+        return service_harness.stranger
+
+    @pytest.fixture
+    def service(self, service_harness: ServiceHarness) -> SandboxService:
+        if service_harness.service is None:
+            pytest.skip("this client's service lives on an event loop of its own")
+        return service_harness.service
+
+    @pytest.fixture
+    def takes_snapshots(self, service_harness: ServiceHarness) -> None:
+        if not service_harness.abilities.snapshots:
+            pytest.skip("this service takes no snapshots")
 
 
 def unique(prefix: str = "case") -> str:

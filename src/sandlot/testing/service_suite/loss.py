@@ -14,7 +14,7 @@ import pytest
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import LinkInterrupted, NotFound, SandboxLost, SandboxUnresponsive
-from sandlot.domain.session import SessionState
+from sandlot.domain.session import KEPT_FILES, SessionState
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite.commands.background import EventReader
 from sandlot.testing.service_suite.harness import (
@@ -107,7 +107,7 @@ class LossCases(Cases):
 
     async def test_recreate(self, service_harness: ServiceHarness, client: AsyncClient) -> None:
         async with await client.create(env={"KEPT": "yes"}, metadata={"m": "1"}) as session:
-            await session.files.write("/workspace/gone", b"x")
+            await session.files.write("/workspace/kept", b"x")
             before = await session.run("echo first")
             await lose(service_harness, session)
             await session.recreate()
@@ -117,8 +117,8 @@ class LossCases(Cases):
             assert info.loss.generation == 1
             result = await session.run("echo $KEPT")
             assert (result.output, result.generation) == ("yes\n", 2)
-            kept = any("workspace" in thing for thing in info.loss.kept)
-            assert await session.files.exists("/workspace/gone") == kept
+            assert KEPT_FILES in info.loss.kept
+            assert await session.files.read("/workspace/kept") == b"x"
             with pytest.raises(NotFound):
                 await (await session.exec(before.exec_id)).status()
             assert list(await session.shells()) == []

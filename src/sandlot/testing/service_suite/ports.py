@@ -92,12 +92,6 @@ async def _ends(stream: ByteStream) -> SandlotError:
 
 
 class PortCases(Cases):
-    @pytest.fixture
-    def service(self, service_harness: ServiceHarness) -> SandboxService:
-        if service_harness.service is None:
-            pytest.skip("this client's service lives on an event loop of its own")
-        return service_harness.service
-
     @pytest_asyncio.fixture(loop_scope="session")
     async def echoing(
         self, service_harness: ServiceHarness, service: SandboxService, fresh: AsyncSession

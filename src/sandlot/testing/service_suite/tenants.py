@@ -18,7 +18,14 @@ from sandlot.domain.ids import new_session_id
 from sandlot.domain.network.ports import ExposePort
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import SessionChange
-from sandlot.testing.service_suite.harness import Cases, ServiceHarness, deleted_afterwards, ok, unique
+from sandlot.testing.service_suite.harness import (
+    ONE_CALLER,
+    Cases,
+    ServiceHarness,
+    deleted_afterwards,
+    ok,
+    unique,
+)
 
 Call = Callable[[SandboxService, str], Awaitable[object]]
 
@@ -46,7 +53,6 @@ async def _pieces() -> AsyncIterator[bytes]:
     yield bytes(1024)  # an empty tar archive
 
 
-ONE_CALLER = "this service has one caller in these tests"
 EXEC_ID = "of-somebody-else"
 # Every call of the contract that names a session.
 CALLS: dict[str, Call] = {
@@ -64,10 +70,13 @@ CALLS: dict[str, Call] = {
     "resize_exec": lambda service, id: service.resize_exec(id, EXEC_ID, rows=9, cols=9),
     "list_shells": lambda service, id: service.list_shells(id),
     "close_shell": lambda service, id: service.close_shell(id, "main"),
+    "get_workspace": lambda service, id: service.get_workspace(id),
+    "hibernate_session": lambda service, id: service.hibernate_session(id),
     "connect": lambda service, id: service.connect(id, 8000),
     "expose_port": lambda service, id: service.expose_port(id, ExposePort(8000)),
     "unexpose_port": lambda service, id: service.unexpose_port(id, 8000),
     "list_exposed": lambda service, id: service.list_exposed(id),
+    "keep_artifacts": lambda service, id: service.keep_artifacts(id, ["kept"]),
     "files.stat": lambda service, id: service.files(id).stat("/"),
     "files.list": lambda service, id: service.files(id).list("/"),
     "files.walk": lambda service, id: service.files(id).walk("/workspace"),
@@ -91,14 +100,6 @@ async def _refused(call: Call, service: SandboxService, session_id: str) -> Sand
 
 
 class TenantCases(Cases):
-    """``stranger`` is a client of another tenant, on the same service."""
-
-    @pytest.fixture
-    def stranger(self, service_harness: ServiceHarness) -> AsyncClient:
-        if service_harness.stranger is None:
-            pytest.skip(ONE_CALLER)
-        return service_harness.stranger
-
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def owned(cls, service_harness: ServiceHarness) -> AsyncIterator[AsyncSession]:

@@ -95,6 +95,16 @@ class History:
         self.recorder.session_lost(session)
         self.execs.all_unseen(session.id, "the sandbox was lost")
 
+    def replaced(self, session: Session) -> None:
+        """The session's sandbox is about to be replaced on request."""
+        self.recordings.left(session, "the sandbox was replaced")
+        self.execs.all_unseen(session.id, "the sandbox was replaced")
+
+    def hibernated(self, session: Session) -> None:
+        self.recordings.left(session, "the session hibernated")
+        self.execs.all_unseen(session.id, "the session hibernated")
+        self.recorder.session_hibernated(session)
+
     def ended(self, session: Session) -> None:
         self.recordings.left(session, "the session ended")
         self.execs.all_unseen(session.id, "the session ended")

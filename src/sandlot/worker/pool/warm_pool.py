@@ -36,11 +36,18 @@ FIRST_REFILL_GUESS_S = 0.5
 CLOSE_WITHIN_S = 30.0
 
 Make = Callable[[Environment], Awaitable[Sandbox]]
+Prepare = Callable[[Environment], Awaitable[None]]
 Discard = Callable[[Sandbox], Awaitable[None]]
 
 
+async def _nothing(_: Environment) -> None:
+    pass
+
+
 class WarmPool:
-    """``slots`` limits how many sandboxes are made at once, over all the worker's pools."""
+    """``slots`` limits how many sandboxes are made at once, over all the worker's pools. ``prepare`` is
+    called before, without a slot: it may take minutes.
+    """
 
     def __init__(
         self,
@@ -50,6 +57,7 @@ class WarmPool:
         make: Make,
         discard: Discard,
         slots: asyncio.Semaphore,
+        prepare: Prepare = _nothing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.recipe = recipe
@@ -57,6 +65,7 @@ class WarmPool:
         self._make = make
         self._discard = discard
         self._slots = slots
+        self._prepare = prepare
         self._clock = clock
         self._ready: deque[Sandbox] = deque()
         self._queue: FairQueue[Sandbox] = FairQueue()
@@ -149,8 +158,8 @@ class WarmPool:
     def _first_takes_long(self, seconds: float) -> Unavailable:
         return Unavailable(
             f"Environment {self.recipe.environment.name}: its first sandbox was not ready within "
-            f"{seconds:g} s. A large image takes a while to prepare, once. Retry later: it continues in the "
-            "background. Or let creates wait longer with SANDLOT_QUEUE_TIMEOUT_S.",
+            f"{seconds:g} s. A large image or a set-up script takes a while, once. Retry later: it continues "
+            "in the background. Or let creates wait longer with SANDLOT_QUEUE_TIMEOUT_S.",
             retry_after_s=round(max(1.0, seconds) * random.uniform(0.75, 1.25), 1),  # noqa: S311
             details={"reason": "queue"},
         )
@@ -243,6 +252,7 @@ class WarmPool:
         In every case it no longer counts in ``_making`` when this returns.
         """
         try:
+            await self._prepare(self.recipe.environment)
             async with self._slots:
                 if not self._still_wanted():
                     return None

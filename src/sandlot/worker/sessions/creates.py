@@ -153,6 +153,11 @@ class Creates:
                 if self._sessions.table.by_thread(tenant, request.thread) is not live_session:
                     continue
             check_thread_options(request, live_session.session, _known_env(live_session))
+            if live_session.session.state is SessionState.HIBERNATED:
+                try:
+                    await self._opening.wake(live_session)
+                except SessionEnded:
+                    continue  # deleted meanwhile
             if live_session.session.state is SessionState.LOST and request.recreate_lost:
                 try:
                     await self._recreate(live_session)
@@ -218,6 +223,12 @@ def _digest(request: CreateSession) -> str:
     }
     if request.record:  # only then, so that keys from before this option still match
         asked["record"] = True
+    if request.on_idle is not None:
+        asked["on_idle"] = request.on_idle
+    if request.snapshot is not None:
+        asked["snapshot"] = request.snapshot
+    if request.artifacts:
+        asked["artifacts"] = request.artifacts
     if request.network is not None:
         asked["network"] = request.network.to_document()
     asked["env"] = sorted(request.env.items())

@@ -85,6 +85,7 @@ class FleetMoves:
                 return
             live_session.given_up = True
             removing = live_session.sandbox_record(Purpose.REMOVING)
+            workspace = live_session.session.workspace
             self._table.drop(live_session.session.id)
             reason = "another worker took over the session with a new sandbox"
             live_session.sandbox = None
@@ -93,7 +94,9 @@ class FleetMoves:
             )
             self._history.lost(live_session.session)
             tasks = live_session.stop_tasks()
-            self._removals.release(live_session.session.id, removing)
+            self._removals.release(
+                live_session.session.id, removing, "" if workspace is None else workspace.id
+            )
             self._transitions.drop_pending(live_session.session.id)
             log.warning(
                 "session given up: another worker took it over",

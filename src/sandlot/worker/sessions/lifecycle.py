@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import structlog
 
 from sandlot.domain.errors import SandboxLost, SandlotError, Unavailable
-from sandlot.domain.recovery import Purpose
-from sandlot.domain.session import EndReason, Session, SessionChange, SessionState, Timeout
+from sandlot.domain.recovery import Purpose, SandboxRecord
+from sandlot.domain.session import EndReason, OnIdle, Session, SessionChange, SessionState, Timeout
 from sandlot.domain.session_states import (
     end,
     ended_error,
     expiry_reason,
+    hibernate,
+    hibernation_report,
     lose,
     loss_report,
     lost_error,
     resolve_timeout,
 )
+from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.providers.base import Sandbox
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.history.history import History
@@ -58,6 +61,8 @@ class SessionLifecycle:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.table = SessionTable(clock)
+        # Gives a hibernated session a sandbox. ``Opening`` sets it, which stands above this class.
+        self.wake: Callable[[LiveSession], Awaitable[None]]
         self.history = history
         self._store = store
         self._removals = removals
@@ -107,10 +112,7 @@ class SessionLifecycle:
         such calls but still allows reads. ``resumable``: the work goes on when the worker stops,
         and the caller can ask for its result later.
         """
-        live_session = self.table.get(tenant, session_id)
-        while live_session.expiry_check is not None:
-            await asyncio.shield(live_session.expiry_check)
-            live_session = self.table.get(tenant, session_id)
+        live_session = await self._awake(tenant, session_id)
         if starts_work and expiry_reason(live_session.session, self._clock()) is EndReason.LIFETIME:
             over = ended_error(end(live_session.session, EndReason.LIFETIME, self._clock()))
             over.retryable, over.retry_after_s = live_session.session.thread is not None, 1.0
@@ -128,6 +130,30 @@ class SessionLifecycle:
             live_session.calls -= 1
             live_session.resumable_calls -= resumable
             live_session.touch()
+
+    async def _awake(self, tenant: str, session_id: str) -> LiveSession:
+        """The session, once nobody checks whether it has expired, and with a sandbox if it hibernated."""
+        while True:
+            live_session = self.table.get(tenant, session_id)
+            if live_session.expiry_check is not None:
+                await asyncio.shield(live_session.expiry_check)
+            elif live_session.session.state is SessionState.HIBERNATED:
+                await self.wake(live_session)
+            elif not self._hibernates_now(live_session):
+                return live_session
+            else:
+                await self.expire(live_session)
+                if self._hibernates_now(live_session):
+                    return live_session  # a command still runs in it
+
+    def _hibernates_now(self, live_session: LiveSession) -> bool:
+        """Whether the session is past its lifetime, and hibernates and wakes before it does more."""
+        session = live_session.session
+        return (
+            session.state is SessionState.ACTIVE
+            and session.on_idle is OnIdle.HIBERNATE
+            and expiry_reason(session, self._clock()) is EndReason.LIFETIME
+        )
 
     async def explain(self, live_session: LiveSession, sandbox: Sandbox, error: SandboxLost) -> SandlotError:
         """The error for a call on a lost sandbox: the session ended, or it lost its sandbox."""
@@ -216,6 +242,7 @@ class SessionLifecycle:
             if reason is not EndReason.DELETED and expiry_reason(live_session.session, self._clock()) is None:
                 return  # extended while this waited
             removing = live_session.sandbox_record(Purpose.REMOVING)
+            workspace = live_session.session.workspace
             # All of this comes before the first await, so that a cancelled caller leaves nothing
             # half done.
             live_session.sandbox = None
@@ -225,7 +252,7 @@ class SessionLifecycle:
             for stream in live_session.port_streams:
                 stream.end(ended_error(live_session.session))
             tasks = live_session.stop_tasks()
-            self._removals.release(live_session.session.id, removing)
+            self.release(live_session.session.id, removing, workspace)
             async with self._reported_if_cancelled(live_session):
                 await self._transitions.save(live_session.record, removing)
                 reached(Step.END_RECORDED)
@@ -233,6 +260,44 @@ class SessionLifecycle:
                 if tasks:
                     await asyncio.wait(tasks)
         await self.report(live_session)
+
+    async def hibernate(self, live_session: LiveSession, reason: EndReason | None = None) -> None:
+        """Start to remove the session's sandbox, and keep its files.
+
+        ``reason``: None if somebody asked for it.
+        """
+        async with live_session.transition_lock:
+            session = live_session.session
+            if session.state is SessionState.ENDED:
+                raise ended_error(session)
+            self.check_not_given_up(live_session)
+            if reason is not None and expiry_reason(session, self._clock()) is None:
+                return  # extended while this waited
+            if session.state is SessionState.LOST:
+                raise lost_error(session, may_have_executed=False)
+            if session.state is not SessionState.HIBERNATED:
+                await self._hibernate(live_session, reason)
+        await self.report(live_session)
+
+    async def _hibernate(self, live_session: LiveSession, reason: EndReason | None) -> None:
+        removing = live_session.sandbox_record(Purpose.REMOVING)
+        report = hibernation_report(live_session.session, reason, self._clock())
+        # All of this comes before the first await, so that a cancelled caller leaves nothing half done.
+        live_session.sandbox = None
+        live_session.session = hibernate(live_session.session, report)
+        live_session.mark_responsive()
+        self.history.hibernated(live_session.session)
+        for stream in live_session.port_streams:
+            stream.end(lost_error(live_session.session, may_have_executed=True))
+        tasks = live_session.stop_tasks()
+        live_session.watcher = live_session.preparing = None
+        self._removals.release(live_session.session.id, removing)
+        async with self._reported_if_cancelled(live_session):
+            await self._transitions.save(live_session.record, removing)
+            reached(Step.HIBERNATION_RECORDED)
+            log.info("session hibernated", session=live_session.session.id, reason=report.reason)
+            if tasks:
+                await asyncio.wait(tasks)
 
     def check_not_given_up(self, live_session: LiveSession) -> None:
         """Raise ``Unavailable`` if another worker took over the session while this call waited for
@@ -244,6 +309,12 @@ class SessionLifecycle:
                 retry_after_s=0.5,
                 details={"reason": "not_here"},
             )
+
+    def release(
+        self, session_id: str, sandbox: SandboxRecord | None, workspace: Workspace | None = None
+    ) -> None:
+        """Start to remove a sandbox that the session no longer has, and the files that it no longer needs."""
+        self._removals.release(session_id, sandbox, "" if workspace is None else workspace.id)
 
     async def finish_removal(self, session_id: str) -> None:
         await self._removals.finish(session_id)
@@ -260,12 +331,23 @@ class SessionLifecycle:
         live_session.expiry_check = asyncio.get_running_loop().create_future()
         try:
             if not await self._has_running_execs(live_session):
-                await self._retire(live_session, reason)
+                await self._stop_using(live_session, reason)
             elif reason is EndReason.IDLE:
                 live_session.touch()
         finally:
             live_session.expiry_check.set_result(None)
             live_session.expiry_check = None
+
+    async def _stop_using(self, live_session: LiveSession, reason: EndReason) -> None:
+        hibernates = (
+            live_session.session.on_idle is OnIdle.HIBERNATE
+            and live_session.session.state is SessionState.ACTIVE
+            and self.table.hibernated < self._options.workspaces.max_hibernated
+        )
+        if hibernates:
+            await self.hibernate(live_session, reason)
+        else:
+            await self._retire(live_session, reason)
 
     def _is_overdue(self, live_session: LiveSession) -> bool:
         """Whether no command that the session accepted before it expired can still run."""

@@ -46,6 +46,7 @@ class LiveSession:
         self.network: SessionNetwork | None = None  # once the session has had a sandbox here
         self.watcher: asyncio.Task[None] | None = None
         self.transition_lock = asyncio.Lock()  # one transition at a time
+        self.step_lock = asyncio.Lock()  # one beginning of a step at a time; taken before the other
         self.calls = 0
         self.resumable_calls = 0  # calls whose work goes on when the worker stops
         self.event_readers = 0  # clients that read execs' events
@@ -91,7 +92,8 @@ class LiveSession:
         if self.session.state is SessionState.LOST:
             raise lost_error(self.session, may_have_executed=False)
         if self.sandbox is None or self.preparing is not None:
-            # Preparing took too long, or the worker is stopping. The sandbox need not be lost.
+            # Preparing took too long, the worker is stopping, or somebody just had the session hibernate.
+            # The sandbox need not be lost.
             raise LinkInterrupted(
                 f"The sandbox of session {self.session.id} is still being prepared, or the server is "
                 "shutting down. Retry.",

@@ -14,16 +14,19 @@ from functools import partial
 
 import structlog
 
+from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.environment import Recipe, unknown_environment_error
-from sandlot.domain.errors import SandlotError, StorageFull, Unavailable, Unsupported
+from sandlot.domain.errors import NotFound, SandlotError, StorageFull, Unavailable, Unsupported
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
     Assignment,
     CreateSession,
     EndReason,
+    LossReport,
     Session,
     SessionState,
 )
@@ -34,9 +37,14 @@ from sandlot.domain.session_states import (
     latest_predecessor,
     mark_worker_lost,
     recreate,
+    restore_report,
+    restored,
+    wake,
+    without_files,
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.capacity import Capacity
+from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.network.networks import Networks
 from sandlot.worker.quotas import Quotas
 from sandlot.worker.refusals import no_room_on_disk
@@ -47,6 +55,7 @@ from sandlot.worker.sessions.provisioning import Provisioning, Report
 from sandlot.worker.store.database import SessionRecord
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
+from sandlot.worker.workspaces.workspaces import NEW_FILES, Source, Workspaces
 
 log = structlog.get_logger("sandlot.opening")
 
@@ -64,6 +73,7 @@ class Opening:
         quotas: Quotas,
         registrar: Registrar,
         networks: Networks,
+        workspaces: Workspaces,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.sessions = sessions
@@ -76,7 +86,9 @@ class Opening:
         self._quotas = quotas
         self._registrar = registrar
         self.networks = networks
+        self.workspaces = workspaces
         self._clock = clock
+        sessions.wake = self.wake
 
     async def open(
         self, principal: Principal, request: CreateSession, digest: str, assignment: Assignment
@@ -88,6 +100,8 @@ class Opening:
             counted: AbstractContextManager[None] = nullcontext()
             if assignment.lost is None:
                 session = self._new_session(session_id, principal, request, assignment)
+                if request.snapshot is not None:
+                    await self.workspaces.find_snapshot(principal.tenant, request.snapshot)
                 counted = self._quotas.counted(principal, session)
                 provision = self._provision_new
             else:
@@ -99,7 +113,10 @@ class Opening:
             with counted, self._capacity.reserved(session), opening:
                 try:
                     record, sandbox = await provision(
-                        record, recipe, partial(self._register, assignment.reservation)
+                        record,
+                        recipe,
+                        partial(self._register, assignment.reservation),
+                        Source(snapshot=request.snapshot),
                     )
                 except StorageFull as error:
                     raise no_room_on_disk(error.message) from error
@@ -113,16 +130,19 @@ class Opening:
         return live_session
 
     async def _provision_new(
-        self, record: SessionRecord, recipe: Recipe, report: Report
+        self, record: SessionRecord, recipe: Recipe, report: Report, source: Source
     ) -> tuple[SessionRecord, Sandbox]:
         return await self._provisioning.provision(
-            record, recipe, self._with_first_sandbox, previous=None, report=report
+            record, recipe, self._with_first_sandbox, previous=None, report=report, source=source
         )
 
     async def _provision_taken_over(
-        self, record: SessionRecord, recipe: Recipe, report: Report
+        self, record: SessionRecord, recipe: Recipe, report: Report, source: Source
     ) -> tuple[SessionRecord, Sandbox]:
-        """Provision first and report then: a reported take-over cannot be undone."""
+        """Provision first and report then: a reported take-over cannot be undone.
+
+        The session's files were lost with its worker, and those of a new one are not asked for.
+        """
         record, sandbox = await self._provisioning.provision(record, recipe, self._recreated, previous=None)
         try:
             await report(record)
@@ -163,6 +183,9 @@ class Opening:
                 request.limits, recipe.environment.limits, recipe.ceilings, recipe.environment.name
             ),
             metadata=dict(request.metadata),
+            artifacts=check_patterns((*recipe.artifacts, *request.artifacts)),
+            on_idle=self.workspaces.on_idle(request.on_idle),
+            hibernation_s=self.workspaces.options.hibernation_s,
             predecessor=latest_predecessor(
                 self._table.last_ended_in_thread(principal.tenant, request.thread), assignment.predecessor
             ),
@@ -219,20 +242,95 @@ class Opening:
             )
         async with live_session.transition_lock:
             self.sessions.check_not_given_up(live_session)
-            recipe = self._recipe(live_session.session.environment)
+            if live_session.session.state is SessionState.HIBERNATED:
+                await self._wake(live_session)
+                return
             if live_session.session.state is not SessionState.LOST:
                 recreate(live_session.session, "", self._clock())  # raises the right error
-            with self._capacity.reserved(live_session.session):
-                record, sandbox = await self._provisioning.provision(
-                    live_session.record, recipe, self._recreated, previous=live_session.record
-                )
-                try:
-                    await self._register(None, record)
-                except BaseException:
-                    await self._provisioning.undo(record, live_session.record)
-                    raise
-                live_session.record = record
+            await self._give_sandbox(live_session, self._recreated)
+
+    async def wake(self, live_session: LiveSession) -> None:
+        """Give a hibernated session a sandbox with its files, however many calls ask for it at once."""
+        async with live_session.transition_lock:
+            self.sessions.check_not_given_up(live_session)
+            if live_session.session.state is SessionState.HIBERNATED:
+                await self._wake(live_session)
+
+    async def _wake(self, live_session: LiveSession) -> None:
+        self._capacity.check_session_count()
+        await self._give_sandbox(live_session, self._woken)
+
+    def _woken(self, session: Session, sandbox_id: str) -> Session:
+        return wake(session, sandbox_id, self._clock())
+
+    async def _give_sandbox(
+        self, live_session: LiveSession, assign: Callable[[Session, str], Session]
+    ) -> None:
+        """Give a session that has none a sandbox with its files."""
+        recipe = self._recipe(live_session.session.environment)
+        # Until its old sandbox is gone, that one has its files.
+        await self.sessions.finish_removal(live_session.session.id)
+        workspace = live_session.session.workspace
+        source = NEW_FILES if workspace is None else Source(workspace)
+        try:
+            sandbox = await self._provision_again(live_session, recipe, assign, source)
+        except NotFound:
+            assert live_session.session.loss is not None
+            log.exception("a session's files are gone", session=live_session.session.id)
+            loss = without_files(live_session.session.loss)
+            live_session.session = replace(live_session.session, workspace=None, loss=loss)
+            sandbox = await self._provision_again(live_session, recipe, assign, NEW_FILES)
+        self._start(live_session, sandbox, recipe)
+
+    async def replace_sandbox(self, live_session: LiveSession, snapshot_id: str) -> LossReport:
+        """Give a session a new sandbox with the files of a snapshot, and report what that took from it.
+
+        When this returns, no process of the old sandbox is left.
+        """
+        async with live_session.transition_lock:
+            if live_session.session.state is SessionState.ENDED:
+                raise ended_error(live_session.session)
+            self.sessions.check_not_given_up(live_session)
+            recipe = self._recipe(live_session.session.environment)
+            report = restore_report(live_session.session, snapshot_id, self._clock())
+
+            def assign(session: Session, sandbox_id: str) -> Session:
+                return restored(session, sandbox_id, report, self._clock())
+
+            old = live_session.session
+            removing = live_session.sandbox_record(Purpose.REMOVING)
+            source = Source(snapshot=snapshot_id)
+            sandbox = await self._provision_again(live_session, recipe, assign, source)
+            tasks = live_session.stop_tasks()
+            live_session.mark_responsive()
+            self.sessions.history.replaced(live_session.session)
             self._start(live_session, sandbox, recipe)
+            self.sessions.release(old.id, removing, old.workspace)
+            if tasks:
+                await asyncio.wait(tasks)
+            reached(Step.FILES_REPLACED)
+        await self.sessions.finish_removal(old.id)
+        return report
+
+    async def _provision_again(
+        self,
+        live_session: LiveSession,
+        recipe: Recipe,
+        assign: Callable[[Session, str], Session],
+        source: Source,
+    ) -> Sandbox:
+        """Give a session that is in the table another sandbox, in its record and in the fleet's."""
+        with self._capacity.reserved(live_session.session):
+            record, sandbox = await self._provisioning.provision(
+                live_session.record, recipe, assign, previous=live_session.record, source=source
+            )
+            try:
+                await self._register(None, record)
+            except BaseException:
+                await self._provisioning.undo(record, live_session.record)
+                raise
+            live_session.record = record
+        return sandbox
 
     def _start(self, live_session: LiveSession, sandbox: Sandbox, recipe: Recipe) -> None:
         """Put the session into use. If its limits differ from the pool's, they are set before its

@@ -22,6 +22,7 @@ from sandlot.worker.store.database import SessionRecord, Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
 from sandlot.worker.upkeep.removals import Removals
+from sandlot.worker.workspaces.workspaces import NEW_FILES, Source, Workspaces
 
 # How many warm sandboxes may turn out to be dead before a create gives up.
 MAX_DEAD_CLAIMS = 5
@@ -43,6 +44,7 @@ class Provisioning:
         removals: Removals,
         transitions: Transitions,
         variables: Callable[[SessionRecord], Mapping[str, str]],
+        workspaces: Workspaces,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -52,6 +54,7 @@ class Provisioning:
         self._removals = removals
         self._transitions = transitions
         self._variables = variables
+        self._workspaces = workspaces
 
     async def provision(
         self,
@@ -61,23 +64,39 @@ class Provisioning:
         *,
         previous: SessionRecord | None,
         report: Report | None = None,
+        source: Source = NEW_FILES,
     ) -> tuple[SessionRecord, Sandbox]:
         """Give the session a sandbox and return both.
 
         ``assign``: returns the session with the sandbox of a given id. ``previous``: the record
         until now, which is restored if no sandbox is available. ``report``: called while the
         sandbox is bound, because both take about as long. If it fails, the session is not created.
+        ``source``: where its files come from; ``NotFound`` if they are gone.
 
         A dead sandbox is replaced within the same request. The session is recorded before its
         sandbox is bound: a sandbox that carries a session's variables must never look like a warm
         one.
         """
+        with self._workspaces.giving(source):
+            return await self._provision(record, recipe, assign, previous, report, source)
+
+    async def _provision(
+        self,
+        record: SessionRecord,
+        recipe: Recipe,
+        assign: Callable[[Session, str], Session],
+        previous: SessionRecord | None,
+        report: Report | None,
+        source: Source,
+    ) -> tuple[SessionRecord, Sandbox]:
         for _ in range(MAX_DEAD_CLAIMS):
-            sandbox = await self._claim(record.session, recipe)
+            sandbox = await self._claim(record.session, recipe, source)
             provisioned = replace(record, session=assign(record.session, sandbox.id))
             owned = SandboxRecord(sandbox.id, recipe.environment.name, Purpose.SESSION)
             self._sandboxes.track(owned)
             try:
+                workspace = await self._workspaces.give(sandbox.id, source, recipe.environment.seed)
+                provisioned = replace(provisioned, session=replace(provisioned.session, workspace=workspace))
                 # The thread may still be recorded for a session that has ended.
                 await self._transitions.save_pending()
                 await self._store.claim(provisioned, owned)
@@ -90,7 +109,10 @@ class Provisioning:
                 reached(Step.SESSION_BOUND)
                 return provisioned, sandbox
             self._pool(recipe).record_miss("warm_died")
-            self._removals.start(sandbox.id)
+            if source.workspace is None:
+                self._removals.start(sandbox.id)
+            else:
+                await self._sandboxes.try_remove(sandbox.id)  # the next sandbox gets its workspace
         await self._restore_record(record.session.id, previous)
         raise Unavailable(
             f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used. Run `sandlot "
@@ -135,13 +157,16 @@ class Provisioning:
             else:
                 await self._store.forget_session(session_id)
 
-    async def _claim(self, session: Session, recipe: Recipe) -> Sandbox:
+    async def _claim(self, session: Session, recipe: Recipe, source: Source) -> Sandbox:
         pool = self._pool(recipe)
-        if self._sandboxes.can_update(recipe.environment, session.limits):
+        workspace_id = self._workspaces.sandbox_made_for(source)
+        can_update = self._sandboxes.can_update(recipe.environment, session.limits)
+        if can_update and workspace_id is None:
             return await pool.claim(session.tenant)
-        # These limits cannot be changed later, so a sandbox is made for this request.
-        pool.record_miss("limits_fixed")
-        return await self._one_off.claim(session.tenant, replace(recipe.environment, limits=session.limits))
+        # No warm sandbox can get these limits or these files, so one is made for this request.
+        pool.record_miss("limits_fixed" if workspace_id is None else "files_fixed")
+        environment = recipe.environment if can_update else replace(recipe.environment, limits=session.limits)
+        return await self._one_off.claim(session.tenant, environment, workspace_id)
 
     def _pool(self, recipe: Recipe) -> WarmPool:
         """The pool of this very recipe: sandboxes of a later one would have another image or other limits."""

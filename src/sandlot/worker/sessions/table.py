@@ -29,7 +29,7 @@ class SessionTable:
         return len(self._live_sessions)
 
     def __iter__(self) -> Iterator[LiveSession]:
-        """Active and lost sessions, oldest first."""
+        """Active, lost and hibernated sessions, oldest first."""
         return iter(list(self._live_sessions.values()))
 
     def get(self, tenant: str, session_id: str) -> LiveSession:
@@ -47,12 +47,27 @@ class SessionTable:
             raise ended_error(record.session)
         raise no_session_error(session_id)
 
+    def has_workspace(self, workspace_id: str) -> bool:
+        """Whether a session that has not ended has this workspace."""
+        return any(
+            live_session.session.workspace is not None and live_session.session.workspace.id == workspace_id
+            for live_session in self._live_sessions.values()
+        )
+
+    @property
+    def hibernated(self) -> int:
+        """How many sessions have files and no sandbox, and need no room on the machine."""
+        return sum(
+            live_session.session.state is SessionState.HIBERNATED
+            for live_session in self._live_sessions.values()
+        )
+
     def by_id(self, session_id: str) -> LiveSession | None:
-        """An active or lost session of any tenant, or None. Never for a caller's request."""
+        """A session of any tenant that has not ended, or None. Never for a caller's request."""
         return self._live_sessions.get(session_id)
 
     def find(self, tenant: str, session_id: str) -> LiveSession | None:
-        """An active or lost session, or None."""
+        """A session that has not ended, or None."""
         live_session = self._live_sessions.get(session_id)
         return live_session if live_session is not None and live_session.session.tenant == tenant else None
 

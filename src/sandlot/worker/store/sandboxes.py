@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import structlog
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment
 from sandlot.domain.errors import SandlotError, StorageProblem
-from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.ids import first_workspace_of, new_sandbox_id
 from sandlot.domain.network.variables import PROXY_PORT, local_address
 from sandlot.domain.recovery import Purpose, SandboxRecord, sweep
 from sandlot.providers.base import PortListener, Provider, Sandbox, SandboxSpec
@@ -22,9 +22,21 @@ log = structlog.get_logger("sandlot.sandboxes")
 
 
 class Sandboxes:
-    """``concurrency`` limits how many sandboxes are made at once, over all environments."""
+    """``concurrency`` limits how many sandboxes are made at once, over all environments.
 
-    def __init__(self, provider: Provider, store: Store, *, concurrency: int, orphan_grace_s: float) -> None:
+    ``keep``: the workspaces that stay when their sandboxes are removed.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        store: Store,
+        *,
+        concurrency: int,
+        orphan_grace_s: float,
+        keep: Container[str] = (),
+    ) -> None:
+        self._keep = keep
         self._provider = provider
         self._store = store
         self._grace_s = orphan_grace_s
@@ -52,13 +64,21 @@ class Sandboxes:
     async def adopt(self, sandbox_id: str) -> Sandbox:
         return await self._provider.adopt(sandbox_id)
 
-    async def make(self, environment: Environment) -> Sandbox:
+    async def make(
+        self, environment: Environment, workspace: str | None = None, *, seed: str | None = None
+    ) -> Sandbox:
+        """``workspace``: an existing one that the sandbox is made with. ``seed``: without one, the snapshot
+        that its own begins with.
+        """
         record = SandboxRecord(new_sandbox_id(), environment.name, Purpose.WARM)
         self._known[record.id] = record
         try:
             await self._store.add_sandbox(record)
             reached(Step.SANDBOX_RECORDED)
-            sandbox = await self._provider.create(SandboxSpec(id=record.id, environment=environment))
+            if workspace is None and seed is not None:
+                sandbox = await self._make_seeded(record.id, environment, seed)
+            else:
+                sandbox = await self._provider.create(SandboxSpec(record.id, environment, workspace))
             reached(Step.SANDBOX_MADE)
             # Now, so that a session that gets the sandbox does not wait for it.
             self._listeners[record.id] = await sandbox.listen(local_address(PROXY_PORT))
@@ -66,6 +86,19 @@ class Sandboxes:
         except BaseException:
             # The engine may have made it all the same; then the sweep finds and removes it.
             self._pending_removals.add(record.id)
+            raise
+
+    async def _make_seeded(self, sandbox_id: str, environment: Environment, seed: str) -> Sandbox:
+        """The clone has the id of the sandbox's first workspace, so a session takes it as any other."""
+        workspaces, clone = self._provider.workspaces, first_workspace_of(sandbox_id)
+        try:
+            await workspaces.clone(seed, clone)
+            reached(Step.SEED_CLONED)
+            return await self._provider.create(SandboxSpec(sandbox_id, environment, clone))
+        except BaseException:
+            # A provider keeps a workspace that it did not make. If this fails too, the sweep deletes it.
+            with contextlib.suppress(SandlotError):
+                await asyncio.shield(workspaces.delete(clone))
             raise
 
     def take_listener(self, sandbox_id: str) -> PortListener:
@@ -86,7 +119,7 @@ class Sandboxes:
         """
         self._pending_removals.add(sandbox_id)
         try:
-            await self._provider.destroy(sandbox_id)
+            await self._provider.destroy(sandbox_id, keep=self._keep)
         except SandlotError as error:
             log.warning("cannot remove a sandbox; will retry", sandbox=sandbox_id, error=error.message)
             raise
@@ -109,6 +142,11 @@ class Sandboxes:
             log.exception("cannot remove a sandbox", sandbox=sandbox_id)
             return False
         return True
+
+    @property
+    def first_workspaces(self) -> set[str]:
+        """The workspaces that the sandboxes were made with."""
+        return {first_workspace_of(sandbox_id) for sandbox_id in self._known}
 
     async def engine_states(self) -> Mapping[str, str]:
         """The state of each sandbox according to the engine, by id."""

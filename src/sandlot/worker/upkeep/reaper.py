@@ -15,6 +15,7 @@ import structlog
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session_states import expiry_reason
 from sandlot.worker import disk as disks
+from sandlot.worker.artifacts.artifacts import Artifacts
 from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.warm_pool import WarmPool
@@ -24,6 +25,8 @@ from sandlot.worker.sessions.responsiveness import ResponsivenessMonitor
 from sandlot.worker.sessions.table import MAX_ENDED
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
+from sandlot.worker.workspaces.seeds import Seeds
+from sandlot.worker.workspaces.snapshots import Snapshots
 
 log = structlog.get_logger("sandlot.reaper")
 
@@ -31,6 +34,7 @@ log = structlog.get_logger("sandlot.reaper")
 TICK_S = 0.5
 FILL_EVERY_S = 2.0
 SAVE_EVERY_S = 10.0
+ARTIFACTS_EVERY_S = 60.0
 
 
 class Reaper:
@@ -42,10 +46,16 @@ class Reaper:
         store: Store,
         options: WorkerOptions,
         disk: Disk,
+        snapshots: Snapshots,
+        seeds: Seeds,
+        artifacts: Artifacts,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._sessions = sessions
         self._disk = disk
+        self._snapshots = snapshots
+        self._seeds = seeds
+        self._artifacts = artifacts
         self._responsiveness = ResponsivenessMonitor(sessions.table)
         self._sandboxes = sandboxes
         self._pools = pools
@@ -77,6 +87,7 @@ class Reaper:
             loops.create_task(_every(responsiveness.ASK_EVERY_S, self._responsiveness.check))
             # Twice per grace period, because an unknown sandbox must be seen twice.
             loops.create_task(_every(max(0.5, self._options.orphan_grace_s / 2), self._sweep))
+            loops.create_task(_every(ARTIFACTS_EVERY_S, self._artifacts.sweep))
 
     async def _expire(self) -> None:
         now = self._clock()
@@ -108,6 +119,8 @@ class Reaper:
 
     async def _sweep(self) -> None:
         await self._sandboxes.sweep(self._clock())
+        await self._seeds.sweep()
+        await self._snapshots.sweep(self._sandboxes.first_workspaces, self._options.orphan_grace_s)
         before = self._clock() - self._options.remember_ended_s
         self._sessions.table.forget_ended(before)
         await self._store.forget_ended(before, keep=MAX_ENDED)

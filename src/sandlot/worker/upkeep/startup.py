@@ -12,10 +12,12 @@ from dataclasses import replace
 import structlog
 
 from sandlot.domain.errors import NotFound, SandboxLost
+from sandlot.domain.ids import first_workspace_of
 from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, plan
-from sandlot.domain.session import SessionState
+from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import reset_idle_clock
+from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.sessions.live_session import LiveSession
@@ -45,7 +47,8 @@ async def recover(
         if record.session.state is SessionState.ENDED:
             sessions.table.add_ended(record)
         else:
-            sessions.table.add(replace(record, session=reset_idle_clock(record.session, now)))
+            session = with_workspace(reset_idle_clock(record.session, now))
+            sessions.table.add(replace(record, session=session))
     live_sessions = {live_session.session.id: live_session for live_session in sessions.table}
     for session in (*recovery_plan.adopt, *(session for session, _ in recovery_plan.lose)):
         await sessions.history.resume(session)
@@ -68,6 +71,13 @@ async def recover(
     )
 
 
+def with_workspace(session: Session) -> Session:
+    """The session with its workspace. Before version 0.4, sessions did not name the one that they had."""
+    if session.workspace is not None or session.sandbox_id is None:
+        return session
+    return replace(session, workspace=Workspace(first_workspace_of(session.sandbox_id)))
+
+
 async def _adopt(
     live_session: LiveSession,
     opening: Opening,
@@ -83,6 +93,7 @@ async def _adopt(
     while True:
         try:
             async with slots:
+                await opening.workspaces.adopt(owned.id, live_session.session.workspace)
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
                 record = live_session.record

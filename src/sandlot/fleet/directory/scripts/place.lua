@@ -191,12 +191,22 @@ local function best(key)
   end
 end
 
-local w, is_warm = next_in_turn()
-if is_warm == 0 then
-  local other = best(warm)
-  if other then w, is_warm = other, 1 else w = w or best(free) end
+local w, is_warm
+if A.only then
+  w = worker(A.only)
+  local room = tonumber(call('ZSCORE', free, w.id))
+  if w.state ~= 'alive' or avoided[w.id] or not room or room < units then
+    return {'only', w.state, room and 1 or 0}
+  end
+  is_warm = call('HEXISTS', P .. 'ready:' .. A.environment, w.id)
+else
+  w, is_warm = next_in_turn()
+  if is_warm == 0 then
+    local other = best(warm)
+    if other then w, is_warm = other, 1 else w = w or best(free) end
+  end
+  if not w then return {'full', call('ZCARD', free)} end
 end
-if not w then return {'full', call('ZCARD', free)} end
 
 local id = A.reservation
 local promised = P .. 'w:' .. w.id .. ':p'

@@ -116,12 +116,17 @@ class HostFolder:
         return copies
 
     def make(
-        self, sandbox_id: str, users: UserRange = DEFAULT_USERS, accounts: Mapping[str, bytes] | None = None
+        self,
+        sandbox_id: str,
+        users: UserRange = DEFAULT_USERS,
+        accounts: Mapping[str, bytes] | None = None,
+        uid: int | None = None,
     ) -> SandboxFolder:
         """Makes a sandbox's folder.
 
         The secret is on disk before the sandbox starts, so a restarted worker can adopt the
-        sandbox. ``accounts``: the image's files in /etc that name users.
+        sandbox. ``accounts``: the image's files in /etc that name users. ``uid``: the sandbox's user;
+        None for a new one.
         """
         folder = self._folder(sandbox_id)
         try:
@@ -130,7 +135,7 @@ class HostFolder:
             raise Conflict(f"Sandbox {sandbox_id} already exists.") from error
         secret = secrets.token_bytes(SECRET_BYTES)
         with self._uid_lock:
-            uid = self._uids[folder.name] = users.choose(self._uids.values())
+            uid = self._uids[folder.name] = users.choose(self._uids.values()) if uid is None else uid
         (folder / "link").mkdir()
         (folder / "link").chmod(0o755)
         created = SandboxFolder(folder, secret, uid)
@@ -206,10 +211,10 @@ def _sync_folder(path: Path) -> None:
 
 
 async def make_folder(
-    host: HostFolder, sandbox_id: str, users: UserRange, accounts: Mapping[str, bytes]
+    host: HostFolder, sandbox_id: str, users: UserRange, accounts: Mapping[str, bytes], uid: int | None = None
 ) -> SandboxFolder:
     """``HostFolder.make`` in a thread. A caller that is cancelled leaves no folder behind."""
-    task = asyncio.ensure_future(asyncio.to_thread(host.make, sandbox_id, users, accounts))
+    task = asyncio.ensure_future(asyncio.to_thread(host.make, sandbox_id, users, accounts, uid))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -16,7 +16,7 @@ import secrets
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ import aiohttp
 from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
 from sandlot.providers.docker.engine import PULL_SECONDS, Engine, run_to_completion, wait_shared
-from sandlot.providers.docker.images.layer import GROUP, PASSWD, Survey, survey, write_layer
+from sandlot.providers.docker.images.layer import GROUP, PASSWD, READ_BYTES, Survey, survey, write_layer
 from sandlot.providers.docker.images.pinned import find_image
 from sandlot.providers.docker.spec import (
     LABEL_CALLER,
@@ -36,6 +36,7 @@ from sandlot.providers.docker.spec import (
     LABEL_PASSWD,
     LABEL_SANDBOX,
     LABEL_TIER,
+    VOLUME_TARGET,
 )
 
 # Raise it when the layer's content changes: every image is then prepared again.
@@ -55,6 +56,7 @@ LABEL_VARIABLE = "sandlot.variable."
 _SANDBOX_LABELS = (LABEL_OWNER, LABEL_SANDBOX, LABEL_ENVIRONMENT, LABEL_TIER)
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the engine's
+_NEVER_STARTED = ["/never/started"]  # the engine refuses a container that has no command
 _SCRATCH_PREFIX = "sandlot-preparing-"
 # A preparation ends long before this. An older container was left by a process that died.
 _SCRATCH_SECONDS = 3600.0
@@ -164,14 +166,22 @@ class ImagePreparer:
             ) from error
         return await find_image(self._engine, reference)
 
+    async def read_sandbox_folder(self, image_id: str) -> AsyncIterator[bytes]:
+        """Yields a prepared image's /sandbox as a tar: the files that new workspaces begin with."""
+        scratch = f"{_SCRATCH_PREFIX}{prepared_tag(image_id)}-{secrets.token_hex(4)}"
+        try:
+            await self._engine.create(scratch, {**_scratch_body(image_id), "Cmd": _NEVER_STARTED})
+            async with self._engine.export(scratch, VOLUME_TARGET) as content:
+                async for piece in content.iter_chunked(READ_BYTES):
+                    yield piece
+        finally:
+            await run_to_completion(self._engine.remove(scratch))
+
     async def _build(self, source: Mapping[str, Any], tag: str) -> None:
         config = dict(source.get("Config") or {})
-        body: dict[str, Any] = {
-            "Image": source["Id"],
-            "HostConfig": {"NetworkMode": "none", "LogConfig": {"Type": "none", "Config": {}}},
-        }
+        body = _scratch_body(source["Id"])
         if not config.get("Cmd") and not config.get("Entrypoint"):
-            body["Cmd"] = ["/never/started"]  # the engine refuses a container that has no command
+            body["Cmd"] = _NEVER_STARTED
         scratch = f"{_SCRATCH_PREFIX}{tag}-{secrets.token_hex(4)}"
         try:
             await self._engine.create(scratch, body)
@@ -193,6 +203,13 @@ class ImagePreparer:
             raise EngineProblem(f"Cannot read Docker's export of {source['Id']}: {error}") from error
         finally:
             await run_to_completion(self._engine.remove(scratch))
+
+
+def _scratch_body(image_id: str) -> dict[str, Any]:
+    return {
+        "Image": image_id,
+        "HostConfig": {"NetworkMode": "none", "LogConfig": {"Type": "none", "Config": {}}},
+    }
 
 
 def prepared_tag(image_id: str) -> str:

@@ -1,0 +1,1 @@
+"""Artifacts in the SDK: files that stay after their sessions."""

@@ -1,0 +1,1 @@
+"""The SDK's part for workspaces: snapshots, forks and hibernation."""

@@ -1,0 +1,1 @@
+"""Where this machine keeps workspaces, and what workers may do with them."""

@@ -1,0 +1,1 @@
+"""Artifacts: files that stay after their session has ended. Values, rules and the contract."""

@@ -1,0 +1,1 @@
+"""Workspaces and their snapshots: values, rules and the contract."""

@@ -1,0 +1,1 @@
+"""Snapshots in object storage: rules and limits."""

@@ -1,0 +1,1 @@
+"""Where Docker sandboxes keep their workspaces: on btrfs, or in Docker volumes."""

@@ -1,0 +1,93 @@
+"""The contract of workspace stores: where a provider's workspaces and snapshots are.
+
+A sandbox is made with a new workspace of its own (``first_workspace_of``). It keeps that one, or gets another
+in its place. ``Provider.destroy`` removes a sandbox with its workspace, unless the caller keeps that.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sandlot.domain.workspaces.snapshots import Difference
+from sandlot.domain.workspaces.workspace import StoreAbilities
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The ids of everything in a store."""
+
+    workspaces: frozenset[str] = frozenset()
+    snapshots: frozenset[str] = frozenset()
+
+
+class WorkspaceStore(Protocol):
+    """Every call may be repeated: what is done already stays done.
+
+    A process that dies in the middle of a call leaves the state before it or the one after it. What it left
+    half done is removed when the store is opened again.
+    """
+
+    @property
+    def abilities(self) -> StoreAbilities: ...
+
+    async def attach(self, sandbox_id: str, workspace_id: str) -> None:
+        """Give a sandbox this workspace in place of its first one, which is deleted.
+
+        No other sandbox may have it. Only if the store ``swaps``.
+        """
+        ...
+
+    async def clone(self, snapshot_id: str, workspace_id: str) -> None:
+        """Make a workspace with the files of a snapshot, that no sandbox has.
+
+        ``NotFound`` if there is no such snapshot.
+        """
+        ...
+
+    async def snapshot(self, workspace_id: str, snapshot_id: str) -> None:
+        """Keep the workspace's files as they are now.
+
+        ``NotFound`` if there is no such workspace, ``StorageFull`` if there is no room.
+        """
+        ...
+
+    async def changed(self, workspace_id: str, snapshot_id: str) -> bool:
+        """Whether anything was written to the workspace since it was cloned from the snapshot, or the
+        snapshot taken from it. In doubt, it was.
+        """
+        ...
+
+    async def used_bytes(self, stored_id: str) -> int | None:
+        """How much a workspace uses of its quota, or a snapshot needs alone; None if unknown."""
+        ...
+
+    async def compare(self, old_id: str, new_id: str) -> Difference:
+        """How the files of a snapshot or workspace differ from those of a snapshot."""
+        ...
+
+    async def delete(self, stored_id: str) -> None:
+        """Delete a workspace that no sandbox has, or a snapshot."""
+        ...
+
+    async def list(self) -> Stored: ...
+
+
+class TreeStore(WorkspaceStore, Protocol):
+    """A store whose snapshots are folders on this machine, for exports and imports.
+
+    All files belong to one user there: a tree that is filled must too, as its own folder does.
+    """
+
+    def snapshot_folder(self, snapshot_id: str) -> Path:
+        """The folder with a snapshot's files, which never change. ``NotFound`` if there is none."""
+        ...
+
+    def new_snapshot(self, snapshot_id: str) -> AbstractAsyncContextManager[Path]:
+        """A context with an empty folder to fill, which becomes the snapshot.
+
+        If the context fails, nothing stays. It does nothing if the snapshot exists.
+        """
+        ...

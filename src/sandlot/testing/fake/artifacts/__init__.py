@@ -1,0 +1,1 @@
+"""The fake's artifacts: files that stay after their sessions, in memory."""

@@ -1,0 +1,1 @@
+"""Cases about workspaces: files that outlive sandboxes, snapshots, steps, forks and hibernation."""

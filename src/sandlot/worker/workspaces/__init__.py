@@ -1,0 +1,1 @@
+"""Workspaces and snapshots: which session has which files."""

@@ -1,0 +1,1 @@
+"""Objects: where they are, how they are named, sealed and deduplicated."""

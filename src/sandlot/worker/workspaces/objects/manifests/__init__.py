@@ -1,0 +1,1 @@
+"""Manifests: what a snapshot has, and in which chunks."""

@@ -1,0 +1,173 @@
+"""Gives sandboxes the workspaces of their sessions, and removes those that no session has.
+
+A sandbox is made with a new workspace. A new session takes that one as its own, which costs nothing. A
+session that already has files gets them swapped into its new sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from sandlot.domain.errors import SandlotError, Unsupported
+from sandlot.domain.ids import first_workspace_of, new_workspace_id
+from sandlot.domain.session import OnIdle
+from sandlot.domain.workspaces.snapshots import Snapshot, no_snapshot_error
+from sandlot.domain.workspaces.workspace import StoreAbilities, Workspace
+from sandlot.providers.workspaces import Stored, WorkspaceStore
+from sandlot.worker.failpoints import Step, reached
+from sandlot.worker.workspaces.options import WorkspaceOptions
+from sandlot.worker.workspaces.records import SnapshotRecords
+
+log = structlog.get_logger("sandlot.workspaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the files of a session's next sandbox come from.
+
+    ``workspace``: one that the session has. ``snapshot``: a copy of its files. Neither: the environment's.
+    """
+
+    workspace: Workspace | None = None
+    snapshot: str | None = None
+
+
+NEW_FILES: Final = Source()
+
+
+class OwnedWorkspaces:
+    """The ids of workspaces that sessions have. ``has``: whether a live session has it.
+
+    Those in ``giving`` are on their way to a session.
+    """
+
+    def __init__(self) -> None:
+        self.has: Callable[[str], bool] = lambda _: False
+        self.giving: set[str] = set()
+
+    def __contains__(self, workspace_id: object) -> bool:
+        return isinstance(workspace_id, str) and (workspace_id in self.giving or self.has(workspace_id))
+
+
+class Workspaces:
+    """``owned``: what a removal of sandboxes must keep."""
+
+    def __init__(
+        self,
+        store: WorkspaceStore,
+        records: SnapshotRecords,
+        options: WorkspaceOptions,
+        owned: OwnedWorkspaces,
+    ) -> None:
+        self.store = store
+        self.records = records
+        self.options = options
+        self.owned = owned
+        self._unowned_since: dict[str, float] = {}
+
+    @property
+    def abilities(self) -> StoreAbilities:
+        return self.store.abilities
+
+    @property
+    def _quota_bytes(self) -> int | None:
+        return self.options.quota_bytes if self.abilities.quotas else None
+
+    def on_idle(self, asked: OnIdle | None) -> OnIdle:
+        """What becomes of a session when it is idle."""
+        default = OnIdle.HIBERNATE if self.abilities.swaps else OnIdle.END
+        return asked or self.options.on_idle or default
+
+    def check_snapshots(self) -> None:
+        if not self.abilities.snapshots:
+            raise Unsupported(f"This server cannot take snapshots. {self.abilities.note}")
+
+    async def find_snapshot(self, tenant: str, snapshot_id: str) -> Snapshot:
+        """``NotFound`` if the tenant has no such snapshot here."""
+        self.check_snapshots()
+        found = await self.records.find(tenant, snapshot_id)
+        if found is None:
+            raise no_snapshot_error(snapshot_id)
+        return found
+
+    def sandbox_made_for(self, source: Source) -> str | None:
+        """The workspace that a sandbox must be made with, because no running one can get it."""
+        return None if source.workspace is None or self.abilities.swaps else source.workspace.id
+
+    @contextlib.contextmanager
+    def giving(self, source: Source) -> Iterator[None]:
+        """A context in which a workspace is on its way to a session, and is not removed with its sandbox."""
+        if source.workspace is None:
+            yield
+            return
+        self.owned.giving.add(source.workspace.id)
+        try:
+            yield
+        finally:
+            self.owned.giving.discard(source.workspace.id)
+
+    async def give(self, sandbox_id: str, source: Source, seed: str | None = None) -> Workspace:
+        """Give a new sandbox its session's files. ``NotFound`` if they are gone.
+
+        ``seed``: the snapshot that the environment names, which the sandbox was made with.
+        """
+        if source.workspace is not None:
+            if self.abilities.swaps:
+                await self.store.attach(sandbox_id, source.workspace.id)
+                reached(Step.WORKSPACE_ATTACHED)
+            return source.workspace
+        if source.snapshot is None:
+            return Workspace(first_workspace_of(sandbox_id), self._quota_bytes, seed)
+        workspace = Workspace(new_workspace_id(), self._quota_bytes, source.snapshot)
+        await self.store.clone(source.snapshot, workspace.id)
+        reached(Step.SNAPSHOT_CLONED)
+        try:
+            await self.store.attach(sandbox_id, workspace.id)
+        except BaseException:
+            await asyncio.shield(self.try_delete(workspace.id))
+            raise
+        reached(Step.WORKSPACE_ATTACHED)
+        return workspace
+
+    async def adopt(self, sandbox_id: str, workspace: Workspace | None) -> None:
+        """Finish what a dead worker may have left undone between the session's record and its files."""
+        if workspace is not None and self.abilities.swaps and workspace.id != first_workspace_of(sandbox_id):
+            await self.store.attach(sandbox_id, workspace.id)
+
+    async def delete(self, workspace_id: str) -> None:
+        """Delete a workspace whose session has ended. Its sandbox must be gone."""
+        await self.store.delete(workspace_id)
+
+    async def try_delete(self, stored_id: str) -> bool:
+        try:
+            await self.store.delete(stored_id)
+        except SandlotError as error:
+            log.warning("cannot delete files yet; will retry", id=stored_id, error=error.message)
+            return False
+        return True
+
+    async def sweep(
+        self, stored: Stored, known_snapshots: set[str], in_sandboxes: set[str], now: float, grace_s: float
+    ) -> int:
+        """Delete workspaces and snapshots that nobody has, once they were seen so for ``grace_s``.
+
+        ``in_sandboxes``: the first workspaces of the sandboxes that there are.
+        """
+        unowned = {
+            workspace_id
+            for workspace_id in stored.workspaces - in_sandboxes
+            if workspace_id not in self.owned
+        } | (stored.snapshots - known_snapshots)
+        self._unowned_since = {name: self._unowned_since.get(name, now) for name in unowned}
+        deleted = 0
+        for name, since in list(self._unowned_since.items()):
+            if now - since >= grace_s and name not in self.owned:
+                log.warning("deleting files that belong to no session", id=name)
+                deleted += await self.try_delete(name)
+        return deleted

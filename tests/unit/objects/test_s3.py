@@ -1,0 +1,122 @@
+"""The same over S3, as a real server speaks it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.objects.conftest import KEY, snapshot
+from tests.unit.objects.trees import build_odd_tree, contents
+
+from sandlot.domain.errors import StorageProblem
+from sandlot.domain.workspaces.objects.locations import parse_location
+from sandlot.testing.directory_suite.redis_server import free_port
+from sandlot.worker.workspaces.objects.options import ObjectOptions
+from sandlot.worker.workspaces.objects.storage import ObjectStorage
+
+START_S = 30.0
+SECRET = "the-secret-of-this-test"
+Folders = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """An S3 server on this machine, and the folder of its bucket."""
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "buckets" / "bucket").mkdir(parents=True)
+    address = f"127.0.0.1:{free_port()}"
+    command = [Path(sys.executable).parent / "rclone", "serve", "s3", folder / "buckets", "--addr", address]
+    options = ["--auth-key", f"reader,{SECRET}", "--config", "/dev/null", "--vfs-cache-mode", "off"]
+    log = folder / "log"
+    with (
+        log.open("w") as said,
+        subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=said, stderr=said) as server,
+    ):
+        try:
+            end = time.monotonic() + START_S
+            while "Starting s3 server" not in log.read_text():
+                assert server.poll() is None, log.read_text()
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.05)
+            yield f"http://{address}", folder / "buckets" / "bucket"
+        finally:
+            server.kill()
+
+
+def storage_at(endpoint: str, **options: object) -> ObjectStorage:
+    given = {
+        "region": "us-east-1",
+        "access_key_id": "reader",
+        "secret_access_key": SECRET,
+        "key": KEY,
+        **options,
+    }
+    location = parse_location("s3://bucket/some/prefix")
+    return ObjectStorage(ObjectOptions(location, endpoint=endpoint, **given))  # type: ignore[arg-type]
+
+
+async def test_a_tree_over_s3(endpoint: tuple[str, Path], folders: Folders) -> None:
+    url, bucket = endpoint
+    source, into = folders("source"), folders("into")
+    build_odd_tree(source)
+    storage, other = storage_at(url), storage_at(url, grace_s=0.0)
+    try:
+        await storage.open()
+        saved = await storage.save("tenant", snapshot(1), source, b"meta")
+        assert saved.bytes_sent > 3_000_000
+        (source / "more").write_bytes(random.Random(1).randbytes(500_000))
+        again = await storage.save("tenant", snapshot(2), source, base=snapshot(1))
+        assert again.bytes_sent < 600_000
+        assert {path.name for path in bucket.iterdir()} == {"some"}
+        # Another worker: it knows the place and the key, no more.
+        await other.open()
+        assert await other.list() == [("tenant", snapshot(1)), ("tenant", snapshot(2))]
+        assert (await other.load("tenant", snapshot(2), into)).bytes_total == again.bytes_total
+        assert contents(into) == contents(source)
+        await other.delete("tenant", snapshot(2))
+        await other.delete("tenant", snapshot(2))
+        assert (await other.collect()).condemned > 0
+        assert (await other.collect()).freed_bytes > 500_000
+        assert await other.list("tenant") == [("tenant", snapshot(1))]
+    finally:
+        await storage.close()
+        await other.close()
+
+
+async def test_a_wrong_secret_and_a_missing_server_say_so(endpoint: tuple[str, Path]) -> None:
+    url, _ = endpoint
+    for storage in (
+        storage_at(url, secret_access_key="another-secret"),
+        storage_at(f"http://127.0.0.1:{free_port()}"),
+    ):
+        with pytest.raises(StorageProblem, match="SANDLOT_OBJECTS_URL") as caught:
+            await asyncio.wait_for(storage.open(), 150)
+        await storage.close()
+        assert "another-secret" not in str(caught.value)
+        assert caught.value.retryable
+
+
+async def test_a_flipped_bit_over_s3(endpoint: tuple[str, Path], folders: Folders) -> None:
+    url, bucket = endpoint
+    source, into = folders("source"), folders("into")
+    (source / "file").write_bytes(random.Random(2).randbytes(200_000))
+    storage = storage_at(url)
+    try:
+        await storage.open()
+        await storage.save("bits", snapshot(5), source)
+        [(tenant, _)] = [(path.parents[1], path) for path in bucket.rglob(f"*/{snapshot(5)}")]
+        for path in tenant.rglob("chunks/*/*"):
+            broken = bytearray(path.read_bytes())
+            broken[len(broken) // 2] ^= 4
+            path.write_bytes(broken)
+        with pytest.raises(StorageProblem, match="damaged"):
+            await storage.load("bits", snapshot(5), into)
+        assert list(into.iterdir()) == []
+    finally:
+        await storage.close()

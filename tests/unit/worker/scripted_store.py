@@ -1,0 +1,88 @@
+"""A workspace store in memory. Files are a dictionary, which tests read and change."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from sandlot.domain.errors import Conflict, NotFound
+from sandlot.domain.ids import first_workspace_of
+from sandlot.domain.workspaces.snapshots import Difference
+from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
+from sandlot.providers.workspaces import Stored
+
+Tree = dict[str, str]
+
+
+class ScriptedStore:
+    """``swaps`` is False for one that is like Docker volumes."""
+
+    def __init__(self) -> None:
+        self.workspaces: dict[str, Tree] = {}
+        self.snapshots: dict[str, Tree] = {}
+        self.attached: dict[str, str] = {}  # sandbox → workspace
+        self.use(swaps=True)
+
+    def use(self, *, swaps: bool) -> None:
+        note = "" if swaps else "Volumes can do less."
+        self.abilities = StoreAbilities(StoreKind.MEMORY, swaps, swaps, swaps, note)
+
+    def files(self, sandbox_id: str) -> Tree:
+        """The files that a sandbox sees."""
+        return self.workspaces.get(self.attached.get(sandbox_id, ""), {})
+
+    def prepare(self, sandbox_id: str, workspace_id: str | None) -> None:
+        if workspace_id is None:
+            workspace_id = first_workspace_of(sandbox_id)
+            self.workspaces[workspace_id] = {}
+        elif workspace_id not in self.workspaces:
+            raise NotFound(f"no workspace {workspace_id}")
+        assert workspace_id not in self.attached.values()
+        self.attached[sandbox_id] = workspace_id
+
+    def release(self, sandbox_id: str, keep: Container[str]) -> None:
+        workspace_id = self.attached.pop(sandbox_id, None)
+        if workspace_id is not None and workspace_id not in keep:
+            self.workspaces.pop(workspace_id, None)
+
+    async def attach(self, sandbox_id: str, workspace_id: str) -> None:
+        if self.attached.get(sandbox_id) == workspace_id:
+            return
+        if workspace_id not in self.workspaces:
+            raise NotFound(f"no workspace {workspace_id}")
+        if workspace_id in self.attached.values():
+            raise Conflict(f"another sandbox has {workspace_id}")
+        self.workspaces.pop(self.attached.pop(sandbox_id, ""), None)
+        self.attached[sandbox_id] = workspace_id
+
+    async def clone(self, snapshot_id: str, workspace_id: str) -> None:
+        if snapshot_id not in self.snapshots:
+            raise NotFound(f"no snapshot {snapshot_id}")
+        self.workspaces[workspace_id] = dict(self.snapshots[snapshot_id])
+
+    async def snapshot(self, workspace_id: str, snapshot_id: str) -> None:
+        if workspace_id not in self.workspaces:
+            raise NotFound(f"no workspace {workspace_id}")
+        self.snapshots[snapshot_id] = dict(self.workspaces[workspace_id])
+
+    async def changed(self, workspace_id: str, snapshot_id: str) -> bool:
+        return self.workspaces[workspace_id] != self.snapshots.get(snapshot_id)
+
+    async def used_bytes(self, stored_id: str) -> int | None:
+        tree = self.workspaces.get(stored_id, self.snapshots.get(stored_id))
+        return None if tree is None else sum(map(len, tree.values()))
+
+    async def compare(self, old_id: str, new_id: str) -> Difference:
+        old, new = self.snapshots[old_id], self.workspaces.get(new_id) or self.snapshots[new_id]
+        return Difference(
+            tuple(sorted(new.keys() - old.keys())),
+            tuple(sorted(name for name in new.keys() & old.keys() if new[name] != old[name])),
+            tuple(sorted(old.keys() - new.keys())),
+        )
+
+    async def delete(self, stored_id: str) -> None:
+        assert stored_id not in self.attached.values()
+        self.workspaces.pop(stored_id, None)
+        self.snapshots.pop(stored_id, None)
+
+    async def list(self) -> Stored:
+        return Stored(frozenset(self.workspaces), frozenset(self.snapshots))
