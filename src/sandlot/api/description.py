@@ -41,8 +41,8 @@ _TAGS: dict[str, str] = {
         a workspace at one moment. It never changes, and outlives its session until it is deleted or too old.
     """,
     "artifacts": """
-        An artifact is one file that stays after its session has ended. It never changes, and stays until it is
-        deleted, too old, or one of too many.
+        An artifact is one file that stays after its session has ended. It never changes, and stays until it
+        is deleted, too old, or one of too many.
     """,
     "network": """
         What a session's sandbox may connect to. A sandbox has no network of its own: the server makes its

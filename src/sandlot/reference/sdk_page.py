@@ -29,7 +29,16 @@ from sandlot.reference.values import (
     values_within,
 )
 
-PAIRS: Final = ("Client", "Session", "Shell", "Exec", "Files", "SessionWorkspace", "Artifacts", "SessionArtifacts")
+PAIRS: Final = (
+    "Client",
+    "Session",
+    "Shell",
+    "Exec",
+    "Files",
+    "SessionWorkspace",
+    "Artifacts",
+    "SessionArtifacts",
+)
 RESULTS: Final = ("Result", "CommandFailed")
 OPTIONS: Final[dict[str, type]] = {
     "ExecOptions": ExecOptions,

@@ -78,14 +78,13 @@ class ScriptedExec:
         self.done = asyncio.Event()
         self.exit_code = 0
         command = request.command or ""
-        for line in request.argv[-1].splitlines() if request.argv else ():
-            if line.startswith("write "):
-                _, name, text = line.split(" ", 2)
-                files[name] = text
-            elif line.startswith("exit "):
-                self.exit_code = int(line.split()[1])
-            elif line == "wait":
-                command = line
+        for step, *words in map(str.split, request.argv[-1].splitlines() if request.argv else ()):
+            if step == "write":
+                files[words[0]] = words[1]
+            elif step == "exit":
+                self.exit_code = int(words[0])
+            else:
+                command = step
         if command.startswith("sleep "):
             asyncio.get_running_loop().call_later(float(command.split()[1]), self.done.set)
         elif command != "wait":
@@ -240,8 +239,7 @@ class ScriptedSandbox:
     ) -> ScriptedExecution:
         await self.unless_lost(asyncio.sleep(0))
         existing = request.exec_id in self.execs
-        if request.argv and not existing:
-            self._engine.scripts.append(request.argv[-1])
+        self._engine.scripts += () if existing else (request.argv or ())[-1:]
         run = self.execs.setdefault(request.exec_id, ScriptedExec(request, self._engine.store.files(self.id)))
         if on_start is not None:
             on_start(Started(1, existing=existing))

@@ -33,8 +33,6 @@ class DeathCases(Cases):
         image = await provider.image_of(environment)
         assert image
         assert await provider.image_of(replace(environment, name="another")) == image
-        provider = await provider_harness.reopen()
-        assert await provider.image_of(environment) == image
 
     async def test_destroy_twice(self, provider_harness: Harness) -> None:
         sandbox = await provider_harness.create()

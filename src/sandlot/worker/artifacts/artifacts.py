@@ -66,6 +66,7 @@ class Artifacts:
         self._records = ArtifactRecords(folder)
         self._contents = Contents(folder, min_free_bytes)
         self._sessions = sessions
+        sessions.keep_declared = self.keep_declared
         self._tag = worker_tag(worker_id)
         self._clock = clock
         # What a tenant has changes by one at a time.

@@ -63,6 +63,8 @@ class SessionLifecycle:
         self.table = SessionTable(clock)
         # Gives a hibernated session a sandbox. ``Opening`` sets it, which stands above this class.
         self.wake: Callable[[LiveSession], Awaitable[None]]
+        # Keeps the files that a session declared. ``Artifacts`` sets it, for the same reason.
+        self.keep_declared: Callable[[LiveSession], Awaitable[None]]
         self.history = history
         self._store = store
         self._removals = removals
@@ -230,6 +232,7 @@ class SessionLifecycle:
 
     async def end(self, live_session: LiveSession, reason: EndReason) -> None:
         """End the session. When this returns, none of its processes is left."""
+        await self.keep_declared(live_session)
         await self._retire(live_session, reason)
         await self.finish_removal(live_session.session.id)
 
@@ -266,6 +269,8 @@ class SessionLifecycle:
 
         ``reason``: None if somebody asked for it.
         """
+        if reason is None:
+            await self.keep_declared(live_session)
         async with live_session.transition_lock:
             session = live_session.session
             if session.state is SessionState.ENDED:
@@ -339,6 +344,7 @@ class SessionLifecycle:
             live_session.expiry_check = None
 
     async def _stop_using(self, live_session: LiveSession, reason: EndReason) -> None:
+        await self.keep_declared(live_session)
         hibernates = (
             live_session.session.on_idle is OnIdle.HIBERNATE
             and live_session.session.state is SessionState.ACTIVE
