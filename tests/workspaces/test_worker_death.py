@@ -9,7 +9,7 @@ import pytest
 from tests.workspaces.deaths import run
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.mark.parametrize("seed", [1, 2])

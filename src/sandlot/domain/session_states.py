@@ -62,8 +62,11 @@ def lose(session: Session, report: LossReport) -> Session:
 def reset_idle_clock(session: Session, now: float) -> Session:
     """Restart the idle timeout.
 
-    Time in which no client could use the session does not count as idle.
+    Time in which no client could use the session does not count as idle. For a hibernated session it does:
+    a worker that restarts often would keep it for ever.
     """
+    if session.state is SessionState.HIBERNATED:
+        return session
     return replace(session, last_active_at=max(now, session.last_active_at))
 
 

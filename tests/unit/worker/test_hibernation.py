@@ -136,9 +136,10 @@ async def test_a_restarted_worker_wakes_it(scene: Scene, engine: Engine) -> None
     session = await created(worker, env={"A": "1"})
     files(engine, session)["a"] = "1"
     await worker.hibernate_session(session.id)
+    asleep = await worker.get_session(session.id)
     await worker.close()
     worker = await start(scene)
-    assert (await worker.get_session(session.id)).state is SessionState.HIBERNATED
+    assert await worker.get_session(session.id) == asleep, "a restart does not keep it for longer"
     assert files(engine, await hello(worker, session)) == {"a": "1"}
 
 
