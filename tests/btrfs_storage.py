@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sandlot.providers.docker.workspaces.storage.file_system import kernel_has_b
 from sandlot.providers.docker.workspaces.storage.loop_file import MIB, LoopFile, set_up
 
 SIZE = 8 * 1024 * MIB  # sparse
+UNMOUNTED_WITHIN_S = 120.0
 
 
 def skip_without_btrfs() -> None:
@@ -33,6 +35,18 @@ def btrfs_storage(size: int = SIZE) -> Iterator[Path]:
         set_up(storage, size, overcommit=True, say=lambda _: None)
         yield storage.folder
     finally:
-        while mount_at(storage.folder) is not None:
-            subprocess.run(["umount", "-R", str(storage.folder)], check=True, capture_output=True)
+        unmount(storage.folder)
         shutil.rmtree(folder)
+
+
+def unmount(folder: Path) -> None:
+    """With what a killed worker has left mounted below it.
+
+    A storage stays busy while anybody starts a container: that copies every mount of the machine for a moment.
+    """
+    deadline = time.monotonic() + UNMOUNTED_WITHIN_S
+    while mount_at(folder) is not None:
+        done = subprocess.run(["umount", "-R", str(folder)], capture_output=True, text=True)
+        if done.returncode != 0:
+            assert time.monotonic() < deadline, done.stderr
+            time.sleep(0.2)

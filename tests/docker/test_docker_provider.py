@@ -24,7 +24,7 @@ from sandlot.domain.errors import (
     Unsupported,
 )
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.ids import new_sandbox_id
+from sandlot.domain.ids import first_workspace_of, new_sandbox_id
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker import end_watcher
 from sandlot.providers.docker import provider as provider_module
@@ -351,7 +351,7 @@ async def test_a_remnant_with_the_same_name_is_replaced(make_provider: MakeProvi
     assert (await sandbox.run(ExecRequest(command="true"))).exit_code == 0
 
 
-async def test_a_workspace_without_a_container_is_listed_and_destroyed(
+async def test_a_workspace_without_a_container_is_in_its_store_and_destroyed(
     make_provider: MakeProvider, engine: Engine
 ) -> None:
     provider = make_provider()
@@ -359,10 +359,10 @@ async def test_a_workspace_without_a_container_is_listed_and_destroyed(
     await engine.remove(container_name(sandbox.id))
     await sandbox.wait_lost()
     provider._sandboxes.clear()
-    (found,) = await provider.list()
-    assert (found.id, found.state) == (sandbox.id, "removed")
-    await provider.destroy(found.id)
     assert not await provider.list()
+    assert (await provider.workspaces.list()).workspaces == {first_workspace_of(sandbox.id)}
+    await provider.destroy(sandbox.id)
+    assert not (await provider.workspaces.list()).workspaces
 
 
 async def test_limits_can_be_changed_where_the_engine_can(

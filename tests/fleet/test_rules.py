@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandlot.domain.errors import InvalidRequest
-from sandlot.domain.paging import cursor, parse_cursor
+from sandlot.domain.paging import parse_place, place_of
 from sandlot.fleet.directory.contract import Timings, WorkerState
 from sandlot.fleet.directory.rules import MAX_SETTLING_LEASES, extend_settling, worker_state
 from sandlot.testing.directory_suite.harness import a_session
@@ -39,11 +39,11 @@ def test_settling_is_bounded_and_final(born: float, passed: float, settles_in: f
 
 def test_cursors() -> None:
     older, younger = a_session(age=5), a_session()
-    assert cursor(older) < cursor(younger)
-    created, session_id = parse_cursor(cursor(older))
+    assert place_of(older) < place_of(younger)
+    created, session_id = parse_place(place_of(older), "ses")
     assert (float(created), session_id) == (older.created_at, older.id)
     with pytest.raises(InvalidRequest):
-        parse_cursor(older.id)
+        parse_place(older.id, "ses")
 
 
 @pytest.mark.parametrize(("lease_s", "lost_after_s"), [(0, 60), (10, 9), (-1, 5)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -15,9 +14,7 @@ import pytest
 
 from sandlot.providers.docker.workspaces.btrfs import quotas
 from sandlot.providers.docker.workspaces.btrfs.subvolumes import opened
-
-# A storage stays busy while anybody starts a container: that copies every mount of the machine for a moment.
-UNMOUNT_SECONDS = 120.0
+from tests.btrfs_storage import UNMOUNTED_WITHIN_S, unmount
 
 
 def require_btrfs() -> None:
@@ -41,25 +38,15 @@ def mounted_btrfs(size: str = "4G", *, with_quotas: bool = True) -> Iterator[Pat
                     assert quotas.enable(descriptor)
             yield folder
         finally:
-            _unmount(folder)
+            unmount(folder)
             _detach(image)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
 
 
-def _unmount(folder: Path) -> None:
-    """With what a killed worker has left mounted below it."""
-    deadline = time.monotonic() + UNMOUNT_SECONDS
-    while os.path.ismount(folder):
-        done = subprocess.run(["umount", "-R", str(folder)], capture_output=True, text=True)
-        if done.returncode != 0:
-            assert time.monotonic() < deadline, done.stderr
-            time.sleep(0.2)
-
-
 def _detach(image: Path) -> None:
     """The kernel lets the loop device go with the last mount, wherever that is."""
-    deadline = time.monotonic() + UNMOUNT_SECONDS
+    deadline = time.monotonic() + UNMOUNTED_WITHIN_S
     while device := _run("losetup", "--noheadings", "--output", "NAME", "-j", str(image)).strip():
         assert time.monotonic() < deadline, f"{device} stays busy"
         time.sleep(0.2)

@@ -149,8 +149,8 @@ class SandboxSpec:
 
     id: str
     environment: Environment
-    workspace: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    workspace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pytest
 
 from sandlot.providers.docker.workspaces.storage.file_system import kernel_has_btrfs, mount_at
 from sandlot.providers.docker.workspaces.storage.loop_file import MIB, LoopFile
+from tests.btrfs_storage import unmount
 
 SMALL = 300 * MIB
 
@@ -38,8 +39,7 @@ class Place:
 
     def unmount_all(self) -> None:
         """With the mounts below it, which a store leaves for its next start."""
-        while mount_at(self.storage.folder) is not None:
-            subprocess.run(["umount", "-R", str(self.storage.folder)], check=True, capture_output=True)
+        unmount(self.storage.folder)
 
     def clear(self) -> None:
         self.unmount_all()

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from sandlot.domain.artifacts.artifact import MAX_FILES, Artifact, ArtifactPage, media_type_of, surplus
 from sandlot.domain.artifacts.finding import find_files
-from sandlot.domain.artifacts.listing import artifact_page, merged, page_among, place_of
+from sandlot.domain.artifacts.listing import artifact_page, merged
 from sandlot.domain.artifacts.patterns import check_pattern, check_patterns, path_inside, split_pattern
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import artifact_tag, new_artifact_id
+from sandlot.domain.paging import place_of
 from sandlot.testing.fake.files import FakeFiles
 from sandlot.testing.fake.tree import Tree
 
@@ -151,29 +152,6 @@ def artifact(at: float, size: int = 1) -> Artifact:
 
 def of_worker(times: list[int]) -> list[Artifact]:
     return sorted((artifact(at / 4) for at in times), key=place_of)
-
-
-FLEETS = st.lists(st.lists(st.integers(0, 20), max_size=12).map(of_worker), min_size=1, max_size=4)
-
-
-@given(FLEETS, st.integers(1, 9), st.integers(1, 9))
-def test_a_fleets_list_has_each_once_and_in_order(fleet: list[list[Artifact]], limit: int, each: int) -> None:
-    """``each``: how many a worker answers with."""
-    found: list[Artifact] = []
-    after: str | None = None
-    for _ in range(100):
-        pages: dict[str, ArtifactPage | None] = {
-            f"w{number}": page_among(artifacts, after=after, limit=min(each, limit))
-            for number, artifacts in enumerate(fleet)
-        }
-        page = merged(pages, limit)
-        assert len(page.artifacts) <= limit
-        assert page.artifacts or page.next is None, "every page goes on"
-        found += page.artifacts
-        after = page.next
-        if after is None:
-            break
-    assert found == sorted((one for artifacts in fleet for one in artifacts), key=place_of)
 
 
 def test_workers_that_do_not_answer_are_named() -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandlot.domain.ids import new_snapshot_id
-from sandlot.domain.workspaces.listing import place_of, snapshot_page
-from sandlot.domain.workspaces.merging import merged
+from sandlot.domain.paging import place_of
+from sandlot.domain.workspaces.listing import merged, snapshot_page
 from sandlot.domain.workspaces.snapshots import Snapshot, SnapshotPage
 
 

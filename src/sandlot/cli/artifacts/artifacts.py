@@ -112,7 +112,7 @@ def download(
         ),
     ] = None,
 ) -> None:
-    """Download an artifact, and print the path of the copy."""
+    """Download an artifact, and print the copy's path."""
     from sandlot.cli.terminal import display
 
     async def copy(client: AsyncClient) -> Path:

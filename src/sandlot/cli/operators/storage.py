@@ -46,11 +46,11 @@ def init(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Allow a size that the machine's disk has no room for.")
     ] = False,
-    fstab: Annotated[Path, typer.Option("--fstab", hidden=True)] = Path("/etc/fstab"),
+    fstab: Annotated[Path, typer.Option("--fstab", metavar="FILE", hidden=True)] = Path("/etc/fstab"),
 ) -> None:
-    """Make and mount a btrfs for workspaces, now and at each boot. Needs root.
+    """Set up btrfs for workspaces. Needs root.
 
-    It is a sparse file, FOLDER.btrfs, that is mounted at FOLDER. If FOLDER is on a btrfs already, that one is
+    It is mounted now and at each boot. It is a sparse file, FOLDER.btrfs, that is mounted at FOLDER. If FOLDER is on a btrfs already, that one is
     used, without --size. Run init again to finish what was interrupted: it changes nothing that is done.
     """
     from sandlot.cli.terminal.display import note
@@ -78,9 +78,9 @@ def init(
 def status(
     path: StoragePath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    fstab: Annotated[Path, typer.Option("--fstab", hidden=True)] = Path("/etc/fstab"),
+    fstab: Annotated[Path, typer.Option("--fstab", metavar="FILE", hidden=True)] = Path("/etc/fstab"),
 ) -> None:
-    """Show what workspaces are stored on, and what is wrong with it."""
+    """Show what workspaces are stored on."""
     from sandlot.cli.terminal.display import print_json
 
     found = _examined(_folder(path), fstab)

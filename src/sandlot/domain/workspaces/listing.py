@@ -1,31 +1,25 @@
-"""Pages of snapshots: their order, and where the next page begins."""
+"""Pages of snapshots."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
-from sandlot.domain.errors import InvalidRequest
+from sandlot.domain.paging import begin_of, first_of, merged_pages
 from sandlot.domain.workspaces.snapshots import Snapshot, SnapshotPage
 
-_PLACE: Final = re.compile(r"\d{13}\.\d{6}-snp_[0-9a-f]{32}")
 
-
-def place_of(snapshot: Snapshot) -> str:
-    """A snapshot's place in lists, and the cursor of a page that ends with it: by time, then by id."""
-    return f"{snapshot.created_at:020.6f}-{snapshot.id}"
-
-
-def check_place(text: str) -> str:
-    if _PLACE.fullmatch(text) is None:
-        raise InvalidRequest(
-            f"{text!r:.80} is not a page cursor. Pass the 'next' value of the previous page."
-        )
-    return text
+def check_listing(after: str | None, limit: int) -> str:
+    """Where the page begins. Raises ``InvalidRequest``."""
+    return begin_of(after, limit, "snp")
 
 
 def snapshot_page(in_order: Sequence[Snapshot], limit: int) -> SnapshotPage:
-    """The first ``limit`` of these snapshots. There is a next page if there are more."""
-    more = len(in_order) > limit
-    return SnapshotPage(tuple(in_order[:limit]), place_of(in_order[limit - 1]) if more else None)
+    return SnapshotPage(*first_of(in_order, limit))
+
+
+def merged(pages: Mapping[str, SnapshotPage | None], limit: int) -> SnapshotPage:
+    """The page of a fleet. ``pages``: by worker id, what each answered; None for nothing."""
+    answers = {
+        worker: None if page is None else (page.snapshots, page.next) for worker, page in pages.items()
+    }
+    return SnapshotPage(*merged_pages(answers, limit))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sandlot.domain.callers.limits import Use
-from sandlot.domain.paging import check_page, cursor, parse_cursor
+from sandlot.domain.paging import check_page, parse_place, place_of
 from sandlot.domain.session import Session
 from sandlot.fleet.directory import rules
 from sandlot.fleet.directory.contract import (
@@ -166,7 +166,7 @@ class MemoryDirectory:
     ) -> FoundPage:
         check_page(limit)
         if after is not None:
-            parse_cursor(after)
+            parse_place(after, "ses")
         state, now = self._state_and_time()
         entries = state.of_tenant(tenant)
         if thread is not None:
@@ -175,11 +175,11 @@ class MemoryDirectory:
         if thread is None or not entries:
             state.check_settled(now)
         entries = sorted(
-            (entry for entry in entries if after is None or cursor(entry.session) > after),
-            key=lambda entry: cursor(entry.session),
+            (entry for entry in entries if after is None or place_of(entry.session) > after),
+            key=lambda entry: place_of(entry.session),
         )
         found = tuple(FoundSession(entry.session, state.at(entry.worker, now)) for entry in entries[:limit])
-        return FoundPage(found, cursor(found[-1].session) if len(entries) > limit else None)
+        return FoundPage(found, place_of(found[-1].session) if len(entries) > limit else None)
 
     async def bury(self, ended: Session) -> bool:
         state, now = self._state_and_time()

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from sandlot.domain.callers.limits import Allowance, Use, limit_reached, too_many_creates, use_of
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_name, is_session_id
-from sandlot.domain.paging import check_page, cursor, parse_cursor
+from sandlot.domain.paging import check_page, parse_place, place_of
 from sandlot.domain.session import Session
 from sandlot.domain.session_states import no_session_error
 from sandlot.fleet.directory import rules
@@ -277,11 +277,11 @@ class RedisDirectory:
         if thread is not None:
             arguments["thread"] = thread
         if after is not None:
-            created, session_id = parse_cursor(after)
+            created, session_id = parse_place(after, "ses")
             arguments |= {"after": created, "after_id": as_text(pack_id(session_id))}
         _, more, *rows = await self._run("page", **arguments)
         found = tuple(map(_found, rows))
-        return FoundPage(found, cursor(found[-1].session) if more else None)
+        return FoundPage(found, place_of(found[-1].session) if more else None)
 
     async def bury(self, ended: Session) -> bool:
         outcome, answer = await self._run(

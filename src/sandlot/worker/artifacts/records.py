@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from sandlot.domain.artifacts.artifact import Artifact
-from sandlot.domain.artifacts.listing import place_of
+from sandlot.domain.paging import place_of
 from sandlot.worker.store.sqlite_file import SqliteFile
 
 FILE_NAME: Final = "artifacts.sqlite3"

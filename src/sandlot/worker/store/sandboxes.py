@@ -78,7 +78,9 @@ class Sandboxes:
             if workspace is None and seed is not None:
                 sandbox = await self._make_seeded(record.id, environment, seed)
             else:
-                sandbox = await self._provider.create(SandboxSpec(record.id, environment, workspace))
+                sandbox = await self._provider.create(
+                    SandboxSpec(record.id, environment, workspace=workspace)
+                )
             reached(Step.SANDBOX_MADE)
             # Now, so that a session that gets the sandbox does not wait for it.
             self._listeners[record.id] = await sandbox.listen(local_address(PROXY_PORT))
@@ -94,7 +96,7 @@ class Sandboxes:
         try:
             await workspaces.clone(seed, clone)
             reached(Step.SEED_CLONED)
-            return await self._provider.create(SandboxSpec(sandbox_id, environment, clone))
+            return await self._provider.create(SandboxSpec(sandbox_id, environment, workspace=clone))
         except BaseException:
             # A provider keeps a workspace that it did not make. If this fails too, the sweep deletes it.
             with contextlib.suppress(SandlotError):

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from sandlot.domain.paging import place_of
 from sandlot.domain.workspaces.lines import Line
-from sandlot.domain.workspaces.listing import place_of
 from sandlot.domain.workspaces.snapshots import BASE_LABEL, Snapshot
 from sandlot.worker.store.sqlite_file import SqliteFile, Statement
 

@@ -18,7 +18,6 @@ from sandlot.domain.errors import Conflict, NotFound, StorageProblem
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import called_by
 from sandlot.domain.ids import new_snapshot_id
-from sandlot.domain.paging import check_page
 from sandlot.domain.session import SessionState
 from sandlot.domain.session_states import ended_error
 from sandlot.domain.workspaces.lines import (
@@ -30,7 +29,7 @@ from sandlot.domain.workspaces.lines import (
     line_of,
     may_answer_with_head,
 )
-from sandlot.domain.workspaces.listing import check_place, snapshot_page
+from sandlot.domain.workspaces.listing import check_listing, snapshot_page
 from sandlot.domain.workspaces.snapshots import (
     BASE_LABEL,
     Difference,
@@ -174,9 +173,7 @@ class Snapshots:
     # --- listing, comparing, deleting ---------------------------------------------------------
 
     async def page(self, tenant: str, session_id: str | None, after: str | None, limit: int) -> SnapshotPage:
-        check_page(limit)
-        if after is not None:
-            check_place(after)
+        check_listing(after, limit)
         found = await self.records.page(tenant, session_id, after, limit + 1)
         page = snapshot_page(found, limit)
         sized = [

@@ -11,10 +11,8 @@ from typing import Final
 from sandlot.domain.errors import SandlotError, Unavailable, Unsupported
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import snapshot_tag
-from sandlot.domain.paging import check_page
 from sandlot.domain.session import Session
-from sandlot.domain.workspaces.listing import check_place
-from sandlot.domain.workspaces.merging import merged
+from sandlot.domain.workspaces.listing import check_listing, merged
 from sandlot.domain.workspaces.snapshots import (
     Difference,
     Restored,
@@ -70,9 +68,7 @@ class WorkspaceCalls(ForwardedCalls):
     async def list_snapshots(
         self, *, session_id: str | None = None, after: str | None = None, limit: int = 100
     ) -> SnapshotPage:
-        check_page(limit)
-        if after is not None:
-            check_place(after)
+        check_listing(after, limit)
         asked = self._parts.asked
         workers = await (asked.all() if session_id is None else asked.with_session(session_id))
         each = share_of(limit, workers)

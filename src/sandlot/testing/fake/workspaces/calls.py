@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandlot.domain import session_states as states
-from sandlot.domain.paging import check_page
 from sandlot.domain.workspaces.lines import (
     Line,
     begun,
@@ -15,7 +14,7 @@ from sandlot.domain.workspaces.lines import (
     line_of,
     may_answer_with_head,
 )
-from sandlot.domain.workspaces.listing import check_place, snapshot_page
+from sandlot.domain.workspaces.listing import check_listing, snapshot_page
 from sandlot.domain.workspaces.snapshots import (
     Difference,
     Restored,
@@ -114,9 +113,7 @@ class WorkspaceCalls(Computers):
     async def list_snapshots(
         self, *, session_id: str | None = None, after: str | None = None, limit: int = 100
     ) -> SnapshotPage:
-        check_page(limit)
-        if after is not None:
-            check_place(after)
+        check_listing(after, limit)
         return snapshot_page(self._snapshots.in_order(self._principal.tenant, session_id, after), limit)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from sandlot.domain.errors import Unsupported
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import first_workspace_of, new_snapshot_id, new_workspace_id
+from sandlot.domain.paging import place_of
 from sandlot.domain.session import DEFAULT_HIBERNATION_S, OnIdle, Session
 from sandlot.domain.workspaces.lines import Line
-from sandlot.domain.workspaces.listing import place_of
 from sandlot.domain.workspaces.snapshots import (
     BASE_LABEL,
     DEFAULT_MAX_AGE_S,
