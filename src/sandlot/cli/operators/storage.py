@@ -50,9 +50,9 @@ def init(
 ) -> None:
     """Set up btrfs for workspaces. Needs root.
 
-    It is a sparse file, FOLDER.btrfs, that is mounted at FOLDER, now and at each boot. If FOLDER is on a btrfs
-    already, that one is used, without --size. Run init again to finish what was interrupted: it changes
-    nothing that is done.
+    It is a sparse file, FOLDER.btrfs, that is mounted at FOLDER, now and at each boot. If FOLDER is on a
+    btrfs already, that one is used, without --size. Run init again to finish what was interrupted: it
+    changes nothing that is done.
     """
     from sandlot.cli.terminal.display import note
 
