@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandlot import AsyncClient, AsyncSession
+from sandlot import AsyncClient, AsyncSession, errors
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.session import KEPT_FILES, LossReport
 from sandlot.domain.workspaces.objects.locations import parse_location
@@ -153,8 +153,9 @@ async def test_sessions_go_on_elsewhere(objects: Path, saved: ObjectStorage) -> 
             asleep, named, neither = sessions[:7], sessions[7:14], sessions[14:]
             for session in asleep:
                 await session.hibernate()
+            kept = []
             for session in named:
-                await session.workspace.snapshot("kept")
+                kept.append(await session.workspace.snapshot("kept"))
                 await ok(session, "echo later >d/b")
             await until_saved(saved, [*asleep, *named])
             second = await rig.add()
@@ -170,7 +171,14 @@ async def test_sessions_go_on_elsewhere(objects: Path, saved: ObjectStorage) -> 
             }
             await look_at(again, asleep, named, neither)
             assert set(second.containers()) >= {one.info.sandbox_id for one in again.values()}
-            for one in again.values():
+            # Named snapshots of the lost machine are there for new sessions, too.
+            new = await created_at_last(client, snapshot=kept[0].id, certain=False)
+            assert await ok(new, "cat d/a") == f"{named[0].info.thread}\n"
+            missing = "snp_" + kept[0].id[4:12] + "0" * 24
+            with pytest.raises(errors.Unavailable) as gone:
+                await client.create(snapshot=missing)
+            assert gone.value.details["reason"] == "worker_gone"
+            for one in (new, *again.values()):
                 await one.delete()
 
 
