@@ -37,8 +37,9 @@ MAX_RETRY_S: Final = 600.0
 # Seconds between two looks at the queue if nothing says that it has changed.
 LOOK_EVERY_S: Final = 60.0
 _LOOKED_AT: Final = 1000
-# Space is freed so often, and first so long after the start.
-COLLECT_EVERY_S: Final = 24 * 3600.0
+# Space is freed so often, and first so long after the start. What nobody needs is found by one round, and
+# deleted a day later: with two rounds a day, that is no later than two days.
+COLLECT_EVERY_S: Final = 12 * 3600.0
 COLLECT_FIRST_S: Final = 3600.0
 # How many parents are looked at for one that is exported.
 _PARENTS: Final = 20
