@@ -69,9 +69,7 @@ class Mark:
 def marks_in(names: Iterable[str]) -> list[Mark]:
     """Newest first. What is no mark is left out."""
     matches = [match for name in names if (match := _MARK.fullmatch(name)) is not None]
-    return sorted(
-        (Mark(int(one[1]), float(one[2]), one[3]) for one in matches), reverse=True
-    )
+    return sorted((Mark(int(one[1]), float(one[2]), one[3]) for one in matches), reverse=True)
 
 
 def outlives(lost: Session, newest: ExportMeta | None, now: float) -> bool:
