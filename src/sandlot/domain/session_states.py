@@ -223,7 +223,10 @@ def mark_worker_lost(session: Session, now: float, worker_id: str | None = None)
 def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:
     loss = session.loss
     assert loss is not None, "a session without a sandbox has lost it"
-    files = "its files" if KEPT_FILES in loss.kept else "an empty workspace"
+    has_files = any(thing.startswith(KEPT_FILES) for thing in loss.kept)
+    files = "its files" if has_files else "an empty workspace"
+    if loss.kept == KEPT_WITHOUT_A_WORKER:
+        files = "its files from object storage, or an empty workspace if they are not there,"
     advice = {
         SessionState.ACTIVE: "It has a new sandbox by now.",
         SessionState.HIBERNATED: f"Its next use gives it {files} in a new sandbox.",

@@ -200,6 +200,11 @@ async def new_sandbox_note(session: AsyncSession) -> str | None:
             f"[this is a new sandbox. The previous one {why}: its files in /workspace are still here, its "
             "variables and processes are gone]"
         )
+    if (files := earlier_files(info)) is not None:
+        return (
+            f"[this is a new sandbox. The previous one {why}: its {files} are here, later changes and its "
+            "variables and processes are gone]"
+        )
     return (
         f"[this is a new, empty sandbox. The previous one {why}: its files, variables and processes are gone]"
     )
@@ -209,12 +214,20 @@ def recreated_note(info: Session) -> str:
     """A note for the model that the conversation's lost sandbox was replaced, because it asked for that."""
     if has_kept_files(info):
         return "[this is a new sandbox with the files in /workspace; everything else in the lost one is gone]"
+    if (files := earlier_files(info)) is not None:
+        return f"[this is a new sandbox with the {files}; everything else in the lost one is gone]"
     return "[this is a new, empty sandbox; everything in the lost one is gone]"
 
 
 def has_kept_files(info: Session) -> bool:
     """Whether the session's sandbox was replaced by one with the same files."""
     return info.loss is not None and KEPT_FILES in info.loss.kept
+
+
+def earlier_files(info: Session) -> str | None:
+    """Which files of an earlier time the session's new sandbox has, as its loss report says it."""
+    kept = () if info.loss is None else info.loss.kept
+    return next((thing for thing in kept if thing.startswith(f"{KEPT_FILES} as of ")), None)
 
 
 def began_from_snapshot(info: Session) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities
@@ -75,6 +75,7 @@ class WorkspaceStore(Protocol):
     async def list(self) -> Stored: ...
 
 
+@runtime_checkable
 class TreeStore(WorkspaceStore, Protocol):
     """A store whose snapshots are folders on this machine, for exports and imports.
 

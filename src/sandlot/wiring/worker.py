@@ -23,6 +23,7 @@ from sandlot.providers.docker.host.users import UserRange
 from sandlot.providers.docker.workspaces.choosing import choose_store
 from sandlot.wiring.brokers import build_brokers, build_vault
 from sandlot.wiring.machine import this_machine
+from sandlot.wiring.object_storage import build_object_storage
 from sandlot.worker.artifacts.options import ArtifactOptions
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.host import WorkerHost
@@ -67,6 +68,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
     engine = Engine(settings.docker_host)
     users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
     vault = build_vault(settings)
+    objects = build_object_storage(settings)
     try:
         workspaces = await choose_store(
             settings.workspace_store,
@@ -93,6 +95,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         "tenant_policies": TenantPolicies(dict(registry.policies), policy_of),
         "options": worker_options(settings, await _engine_folder(engine), vault.masked),
         "brokers": build_brokers(settings, vault),
+        "objects": objects,
     }
 
 
@@ -179,6 +182,7 @@ def workspace_options(settings: ServerSettings) -> WorkspaceOptions:
         max_age_s=settings.snapshot_max_age,
         on_idle=settings.on_idle,
         hibernation_s=settings.hibernated_max_age,
+        snapshot_every_s=settings.snapshot_every,
     )
 
 

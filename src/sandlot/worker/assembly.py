@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.slots import ExecSlots
@@ -38,11 +39,17 @@ from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
 from sandlot.worker.webhooks.options import WebhookOptions
 from sandlot.worker.webhooks.webhooks import WorkerWebhooks
+from sandlot.worker.workspaces.automatic import AutomaticSnapshots
+from sandlot.worker.workspaces.exports import Exports
+from sandlot.worker.workspaces.imports import Imports
 from sandlot.worker.workspaces.records import SnapshotRecords
 from sandlot.worker.workspaces.seeds import Seeds
 from sandlot.worker.workspaces.setup_scripts import SetupScripts
 from sandlot.worker.workspaces.snapshots import Snapshots
 from sandlot.worker.workspaces.workspaces import OwnedWorkspaces, Workspaces
+
+if TYPE_CHECKING:  # it needs libraries that other workers do not
+    from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,9 @@ class WorkerParts:
     reaper: Reaper
     networks: Networks
     snapshots: Snapshots
+    exports: Exports | None
+    imports: Imports | None
+    automatic: AutomaticSnapshots | None
     seeds: Seeds
     artifacts: Artifacts
     policies: CommandPolicies
@@ -80,8 +90,11 @@ def assemble(
     webhooks: WebhookOptions | None,
     tenant_policies: TenantPolicies,
     brokers: Brokers | None = None,
+    objects: ObjectStorage | None = None,
 ) -> WorkerParts:
-    """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets."""
+    """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets.
+    ``objects``: None for one that saves no snapshots elsewhere.
+    """
     store = Store(database, options.worker_id)
     owned = OwnedWorkspaces()
     workspaces = Workspaces(provider.workspaces, SnapshotRecords(database.parent), options.workspaces, owned)
@@ -141,6 +154,11 @@ def assemble(
         workspaces=workspaces,
     )
     snapshots = Snapshots(workspaces, opening, options.worker_id)
+    automatic = None
+    if objects is not None:
+        workspaces.export_to(objects, options.worker_id)
+    if workspaces.exports is not None:
+        automatic = AutomaticSnapshots(snapshots, sessions, options.workspaces.snapshot_every_s)
     artifacts = Artifacts(
         database.parent,
         options.artifacts,
@@ -162,9 +180,14 @@ def assemble(
         disk=disk,
         capacity=capacity,
         quotas=quotas,
-        reaper=Reaper(sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts),
+        reaper=Reaper(
+            sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts, automatic
+        ),
         networks=networks,
         snapshots=snapshots,
+        exports=workspaces.exports,
+        imports=workspaces.imports,
+        automatic=automatic,
         seeds=seeds,
         artifacts=artifacts,
         policies=CommandPolicies(recipes, tenant_policies),

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.sessions.live_session import LiveSession
+from sandlot.worker.workspaces.automatic import AutomaticSnapshots
+from sandlot.worker.workspaces.exports import Exports
 
 # How many sessions with unresponsive sandboxes a problem names at most.
 MAX_NAMED = 5
@@ -32,3 +34,10 @@ def silent_sandboxes(live_sessions: Iterable[LiveSession]) -> Iterator[str]:
     ]
     if silent:
         yield f"Sandboxes that do not answer: {len(silent)}. Sessions: {', '.join(silent[:MAX_NAMED])}"
+
+
+def export_problems(exports: Exports | None, automatic: AutomaticSnapshots | None) -> Iterator[str]:
+    """Of a worker that saves snapshots in object storage."""
+    for part in (exports, automatic):
+        if part is not None:
+            yield from part.problems

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -32,6 +33,9 @@ from sandlot.worker.status import WorkerStatus
 from sandlot.worker.upkeep.startup import recover
 from sandlot.worker.webhooks.options import WebhookOptions
 from sandlot.worker.webhooks.webhooks import WorkerWebhooks
+
+if TYPE_CHECKING:  # it needs libraries that other workers do not
+    from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
 log = structlog.get_logger("sandlot.worker")
 
@@ -61,6 +65,7 @@ class WorkerHost:
         webhooks: WebhookOptions | None = None,
         tenant_policies: TenantPolicies | None = None,
         brokers: Brokers | None = None,
+        objects: ObjectStorage | None = None,
     ) -> None:
         self._provider = provider
         self._catalogue = catalogue
@@ -79,6 +84,7 @@ class WorkerHost:
             webhooks,
             self._tenant_policies,
             brokers,
+            objects,
         )
         self._status = WorkerStatus(parts, self._options, registrar)
         self._store = parts.store
@@ -129,6 +135,8 @@ class WorkerHost:
             await self._parts.webhooks.open()
         await self._disk.check()
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
+        if self._parts.exports is not None:
+            self._parts.exports.start()
         self._reaper.start()
         self._status.open = True
         for pool in self._environments.pools.values():
@@ -178,6 +186,10 @@ class WorkerHost:
             steps.push_async_callback(self._store.close)
             steps.push_async_callback(self._parts.snapshots.records.close)
             steps.push_async_callback(self._parts.artifacts.close)
+            if (exports := self._parts.exports) is not None:
+                steps.push_async_callback(exports.close)
+            if (imports := self._parts.imports) is not None:
+                steps.push_async_callback(imports.close)
             if (webhooks := self._parts.webhooks) is not None:
                 steps.push_async_callback(webhooks.close)
             steps.push_async_callback(self._parts.history.close)

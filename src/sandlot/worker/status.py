@@ -9,7 +9,12 @@ from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.service import ServiceHealth
 from sandlot.worker.assembly import WorkerParts
-from sandlot.worker.health_problems import broken_environments, disk_problems, silent_sandboxes
+from sandlot.worker.health_problems import (
+    broken_environments,
+    disk_problems,
+    export_problems,
+    silent_sandboxes,
+)
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.refusals import draining, no_room_on_disk, stopping
 from sandlot.worker.registrar import Registrar
@@ -62,7 +67,8 @@ class WorkerStatus:
         """The machine's use and its problems."""
         broken = broken_environments(self._parts.pools)
         silent = silent_sandboxes(self._parts.sessions.table)
-        return Condition(self._parts.capacity.use, (*self._disk_problems, *broken, *silent))
+        unsaved = export_problems(self._parts.exports, self._parts.automatic)
+        return Condition(self._parts.capacity.use, (*self._disk_problems, *broken, *silent, *unsaved))
 
     def health(self) -> ServiceHealth:
         ready = self.open and not self.stopping and self._registrar.joined

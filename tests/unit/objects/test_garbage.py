@@ -12,6 +12,7 @@ from tests.unit.objects.conftest import Opener, objects, snapshot
 from tests.unit.objects.trees import contents
 
 from sandlot.domain.errors import StorageProblem
+from sandlot.domain.workspaces.exports import Mark
 from sandlot.domain.workspaces.objects.garbage import Sorting, longest_save_s
 from sandlot.domain.workspaces.objects.locations import Location
 from sandlot.worker.workspaces.objects.bucket.bucket import Bucket
@@ -31,6 +32,23 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def test_marks_are_found_and_go_with_their_snapshots(opened: Opener, tree: Path, store: Path) -> None:
+    storage, session = await opened(), "ses_" + "1" * 32
+    await storage.save("tenant", snapshot(1), tree)
+    kept, old = Mark(2, 1_700_000_000.25, snapshot(1)), Mark(11, 1_700_000_001.5, snapshot(2))
+    for mark in (kept, old, kept):
+        await storage.mark("tenant", session, mark)
+    other = await opened()  # another worker
+    assert await other.marks("tenant", session) == [old, kept]
+    assert await other.marks("tenant", "ses_" + "2" * 32) == []
+    assert await other.marks("another", session) == []
+    await other.collect()
+    assert await storage.marks("tenant", session) == [kept]
+    await storage.unmark("tenant", session, kept)
+    await storage.unmark("tenant", session, kept)
+    assert not [path for path in objects(store) if "/sessions/" in path]
 
 
 async def test_deleting_frees_what_no_other_snapshot_needs(

@@ -15,6 +15,7 @@ from tests.unit.objects.conftest import KEY, snapshot
 from tests.unit.objects.trees import build_odd_tree, contents
 
 from sandlot.domain.errors import StorageProblem
+from sandlot.domain.workspaces.exports import Mark
 from sandlot.domain.workspaces.objects.locations import parse_location
 from sandlot.testing.directory_suite.redis_server import free_port
 from sandlot.worker.workspaces.objects.options import ObjectOptions
@@ -79,6 +80,11 @@ async def test_a_tree_over_s3(endpoint: tuple[str, Path], folders: Folders) -> N
         assert await other.list() == [("tenant", snapshot(1)), ("tenant", snapshot(2))]
         assert (await other.load("tenant", snapshot(2), into)).bytes_total == again.bytes_total
         assert contents(into) == contents(source)
+        session, mark = "ses_" + "1" * 32, Mark(1, 1.0, snapshot(2))
+        await storage.mark("tenant", session, mark)
+        assert await other.marks("tenant", session) == [mark]
+        await other.unmark("tenant", session, mark)
+        assert await storage.marks("tenant", session) == []
         await other.delete("tenant", snapshot(2))
         await other.delete("tenant", snapshot(2))
         assert (await other.collect()).condemned > 0

@@ -25,6 +25,7 @@ from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
 from sandlot.worker.upkeep import reaper, startup
 from sandlot.worker.webhooks.options import WebhookOptions
+from sandlot.worker.workspaces.objects.storage import ObjectStorage
 from sandlot.worker.workspaces.options import WorkspaceOptions
 
 ENVIRONMENT = Environment(name="base", image="sandlot/base")
@@ -38,8 +39,10 @@ def data_dir() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def engine() -> Engine:
-    return Engine()
+async def engine() -> AsyncIterator[Engine]:
+    engine = Engine()
+    yield engine
+    engine.store.remove_folders()
 
 
 class Scene:
@@ -61,6 +64,7 @@ class Scene:
         webhooks: WebhookOptions | None = None,
         tenant_policies: TenantPolicies | None = None,
         brokers: Brokers | None = None,
+        objects: ObjectStorage | None = None,
         **options: Any,
     ) -> OwnWorker:
         # Most tests are about sessions that end.
@@ -77,6 +81,7 @@ class Scene:
             webhooks=webhooks,
             tenant_policies=tenant_policies,
             brokers=brokers,
+            objects=objects,
         )
         self.lives.append(worker)
         return worker

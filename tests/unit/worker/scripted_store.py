@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from sandlot.domain.errors import Conflict, NotFound
 from sandlot.domain.ids import first_workspace_of
@@ -20,6 +24,7 @@ class ScriptedStore:
         self.workspaces: dict[str, Tree] = {}
         self.snapshots: dict[str, Tree] = {}
         self.attached: dict[str, str] = {}  # sandbox → workspace
+        self._folders: dict[str, Path] = {}  # of snapshots, for exports
         self.use(swaps=True)
 
     def use(self, *, swaps: bool) -> None:
@@ -83,6 +88,31 @@ class ScriptedStore:
         assert stored_id not in self.attached.values()
         self.workspaces.pop(stored_id, None)
         self.snapshots.pop(stored_id, None)
+
+    def snapshot_folder(self, snapshot_id: str) -> Path:
+        """Made when somebody asks for it."""
+        if snapshot_id not in self.snapshots:
+            raise NotFound(f"no snapshot {snapshot_id}")
+        if snapshot_id not in self._folders:
+            folder = self._folders[snapshot_id] = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+            for name, text in self.snapshots[snapshot_id].items():
+                (folder / name).write_text(text)
+        return self._folders[snapshot_id]
+
+    @asynccontextmanager
+    async def new_snapshot(self, snapshot_id: str) -> AsyncIterator[Path]:
+        folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+        try:
+            yield folder
+            tree = {path.name: path.read_text() for path in folder.iterdir()}
+            self.snapshots.setdefault(snapshot_id, tree)
+        finally:
+            shutil.rmtree(folder)
+
+    def remove_folders(self) -> None:
+        for folder in self._folders.values():
+            shutil.rmtree(folder)
+        self._folders.clear()
 
     async def list(self) -> Stored:
         return Stored(frozenset(self.workspaces), frozenset(self.snapshots))

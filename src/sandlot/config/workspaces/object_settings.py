@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from sandlot.config.workspaces.artifact_settings import ArtifactSettings
+from sandlot.config.workspaces.workspace_settings import TEN_YEARS_S, Duration
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.workspaces.objects.locations import Location, parse_location
 
@@ -47,6 +48,18 @@ class ObjectSettings(ArtifactSettings):
             "can read the snapshots. None: they are checksummed, and not encrypted."
         ),
     )
+    snapshot_every: Duration | None = Field(
+        None,
+        ge=1,
+        le=TEN_YEARS_S,
+        description=(
+            "How often a snapshot of each running session is taken and saved in object storage, in seconds "
+            "or with a unit, such as `5m`. A session without changes is left out, and of each session only "
+            "the newest of these stays. So if the machine is lost for good, a session loses at most this "
+            "much and the time that saving takes. None: only snapshots with a name and those of hibernated "
+            "sessions are saved."
+        ),
+    )
 
     @field_validator("objects_url")
     @classmethod
@@ -71,6 +84,7 @@ class ObjectSettings(ArtifactSettings):
                 "objects_region",
                 "objects_credentials_file",
                 "objects_key_file",
+                "snapshot_every",
             ):
                 if getattr(self, name) is not None:
                     raise ValueError(f"SANDLOT_{name.upper()} has no effect without SANDLOT_OBJECTS_URL.")

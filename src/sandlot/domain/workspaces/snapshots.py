@@ -17,6 +17,8 @@ MAX_LABEL_BYTES: Final = 4096
 MAX_STEP_CHARS: Final = 200
 # Marks the snapshot of the files that a session began its first step with.
 BASE_LABEL: Final = "sandlot.base"
+# Marks a snapshot that the server took by itself, to save it in object storage; the value says why.
+AUTOMATIC_LABEL: Final = "sandlot.automatic"
 # How many paths of each kind a comparison names.
 MAX_DIFFERENCES: Final = 10_000
 # How many snapshots a server keeps for one session, and for how long, unless its settings say otherwise.
@@ -72,8 +74,9 @@ class TakeSnapshot:
                 f"A snapshot's name must have at most {MAX_NAME_CHARS} printable characters."
             )
         check_strings("label", self.labels)
-        if BASE_LABEL in self.labels:
-            raise InvalidRequest(f"The label {BASE_LABEL!r} is the server's own. Choose another name.")
+        for label in (BASE_LABEL, AUTOMATIC_LABEL):
+            if label in self.labels:
+                raise InvalidRequest(f"The label {label!r} is the server's own. Choose another name.")
         try:
             size = sum(len(text.encode()) for pair in self.labels.items() for text in pair)
         except UnicodeEncodeError as error:

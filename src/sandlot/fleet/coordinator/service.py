@@ -80,7 +80,7 @@ class CoordinatorService(WorkspaceCalls, ArtifactCalls):
         allowances = self._parts.allowances(self._principal)
         original = placement_request(self._catalogue, self._principal, keyed, allowances)
         if request.snapshot is not None:
-            original = replace(original, only=await self._only_worker_for(request.snapshot))
+            original = replace(original, only=await self._worker_to_begin_on(request.snapshot))
         wanted = original
         lost: Session | None = None
         last_error: SandlotError | None = None
@@ -110,6 +110,8 @@ class CoordinatorService(WorkspaceCalls, ArtifactCalls):
             try:
                 return await self._create_at(place, keyed, lost, asked_at)
             except SandlotError as error:
+                if request.snapshot is not None and original.only is None and isinstance(error, NotFound):
+                    raise await self._not_found(request.snapshot, error) from error
                 if error.details.get("reason") == ENDED_MEANWHILE and ended_meanwhile < PLACED_AGAIN:
                     # The directory hears of the end any moment.
                     ended_meanwhile += 1

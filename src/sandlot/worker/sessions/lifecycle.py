@@ -324,6 +324,9 @@ class SessionLifecycle:
     async def finish_removal(self, session_id: str) -> None:
         await self._removals.finish(session_id)
 
+    def is_removing(self, session_id: str) -> bool:
+        return self._removals.has_pending(session_id)
+
     async def expire(self, live_session: LiveSession) -> None:
         """End a session that has expired, unless a command still runs in it. The worker accepted
         that command, so it lets it finish.

@@ -40,7 +40,6 @@ from sandlot.domain.session_states import (
     restore_report,
     restored,
     wake,
-    without_files,
 )
 from sandlot.providers.base import Sandbox
 from sandlot.worker.capacity import Capacity
@@ -49,13 +48,19 @@ from sandlot.worker.network.networks import Networks
 from sandlot.worker.quotas import Quotas
 from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
+from sandlot.worker.sessions.exported_files import (
+    has_outlived,
+    save_taken_over,
+    with_exported,
+    without_workspace,
+)
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.provisioning import Provisioning, Report
 from sandlot.worker.store.database import SessionRecord
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
-from sandlot.worker.workspaces.workspaces import NEW_FILES, Source, Workspaces
+from sandlot.worker.workspaces.workspaces import Source, Workspaces
 
 log = structlog.get_logger("sandlot.opening")
 
@@ -141,14 +146,18 @@ class Opening:
     ) -> tuple[SessionRecord, Sandbox]:
         """Provision first and report then: a reported take-over cannot be undone.
 
-        The session's files were lost with its worker, and those of a new one are not asked for.
+        The session's files were lost with its worker, unless they were exported.
         """
-        record, sandbox = await self._provisioning.provision(record, recipe, self._recreated, previous=None)
+        session, source = await with_exported(self.workspaces, record.session)
+        record, sandbox = await self._provisioning.provision(
+            replace(record, session=session), recipe, self._recreated, previous=None, source=source
+        )
         try:
             await report(record)
         except BaseException:
             await self._revert_to_lost(record)
             raise
+        await save_taken_over(self.workspaces, record.session)
         return record, sandbox
 
     async def _register(self, reservation: str | None, record: SessionRecord) -> None:
@@ -206,7 +215,10 @@ class Opening:
             raise ended_error(known)
         now = self._clock()
         lost = mark_worker_lost(lost, now)
-        if expiry_reason(lost, now) is EndReason.LIFETIME:
+        if await has_outlived(self.workspaces, lost, now):
+            if expiry_reason(lost, now) is EndReason.LIFETIME:
+                lost = replace(lost, woken_at=now)
+        elif lost.state is not SessionState.ENDED:
             # Its worker is gone, so this worker must end and report it.
             lost = end(lost, EndReason.LIFETIME, now)
             self._table.add_ended(SessionRecord(lost))
@@ -270,16 +282,16 @@ class Opening:
         recipe = self._recipe(live_session.session.environment)
         # Until its old sandbox is gone, that one has its files.
         await self.sessions.finish_removal(live_session.session.id)
-        workspace = live_session.session.workspace
-        source = NEW_FILES if workspace is None else Source(workspace)
-        try:
+        sandbox = None
+        if (workspace := live_session.session.workspace) is not None:
+            try:
+                sandbox = await self._provision_again(live_session, recipe, assign, Source(workspace))
+            except NotFound:
+                live_session.session = without_workspace(live_session.session)
+        if sandbox is None:
+            live_session.session, source = await with_exported(self.workspaces, live_session.session)
             sandbox = await self._provision_again(live_session, recipe, assign, source)
-        except NotFound:
-            assert live_session.session.loss is not None
-            log.exception("a session's files are gone", session=live_session.session.id)
-            loss = without_files(live_session.session.loss)
-            live_session.session = replace(live_session.session, workspace=None, loss=loss)
-            sandbox = await self._provision_again(live_session, recipe, assign, NEW_FILES)
+            await save_taken_over(self.workspaces, live_session.session)
         self._start(live_session, sandbox, recipe)
 
     async def replace_sandbox(self, live_session: LiveSession, snapshot_id: str) -> LossReport:

@@ -25,6 +25,8 @@ from sandlot.worker.sessions.responsiveness import ResponsivenessMonitor
 from sandlot.worker.sessions.table import MAX_ENDED
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
+from sandlot.worker.workspaces import automatic
+from sandlot.worker.workspaces.automatic import AutomaticSnapshots
 from sandlot.worker.workspaces.seeds import Seeds
 from sandlot.worker.workspaces.snapshots import Snapshots
 
@@ -49,6 +51,7 @@ class Reaper:
         snapshots: Snapshots,
         seeds: Seeds,
         artifacts: Artifacts,
+        automatic_snapshots: AutomaticSnapshots | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._sessions = sessions
@@ -56,6 +59,7 @@ class Reaper:
         self._snapshots = snapshots
         self._seeds = seeds
         self._artifacts = artifacts
+        self._automatic = automatic_snapshots
         self._responsiveness = ResponsivenessMonitor(sessions.table)
         self._sandboxes = sandboxes
         self._pools = pools
@@ -88,6 +92,8 @@ class Reaper:
             # Twice per grace period, because an unknown sandbox must be seen twice.
             loops.create_task(_every(max(0.5, self._options.orphan_grace_s / 2), self._sweep))
             loops.create_task(_every(ARTIFACTS_EVERY_S, self._artifacts.sweep))
+            if self._automatic is not None:
+                loops.create_task(_every(automatic.LOOK_EVERY_S, self._automatic.check))
 
     async def _expire(self) -> None:
         now = self._clock()

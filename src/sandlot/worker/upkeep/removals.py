@@ -80,6 +80,10 @@ class Removals:
                 await self._workspaces.delete(released.workspace_id)
             self._mark_removed(session_id, released)
 
+    def has_pending(self, session_id: str) -> bool:
+        """Whether anything that the session has released is not removed yet."""
+        return session_id in self._pending
+
     @property
     def under_way(self) -> set[asyncio.Task[None]]:
         return set(self._tasks)

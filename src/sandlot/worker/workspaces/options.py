@@ -19,7 +19,8 @@ class WorkspaceOptions:
     ``on_idle``: what becomes of idle sessions that do not ask for something; None: they hibernate where
     the store can give a running sandbox their files, and end elsewhere. ``hibernation_s``: how long
     hibernated sessions are kept without use. ``max_hibernated``: how many there may be; above that, idle
-    sessions end.
+    sessions end. ``snapshot_every_s``: how often a snapshot of each running session is taken and saved in
+    object storage; None: never.
     """
 
     quota_bytes: int | None = None
@@ -28,3 +29,4 @@ class WorkspaceOptions:
     on_idle: OnIdle | None = None
     hibernation_s: float = DEFAULT_HIBERNATION_S
     max_hibernated: int = DEFAULT_MAX_HIBERNATED
+    snapshot_every_s: float | None = None

@@ -13,7 +13,14 @@ import msgspec
 from sandlot.domain.paging import place_of
 from sandlot.domain.workspaces.lines import Line
 from sandlot.domain.workspaces.snapshots import BASE_LABEL, Snapshot
-from sandlot.worker.store.sqlite_file import SqliteFile, Statement
+from sandlot.worker.store.sqlite_file import Statement
+from sandlot.worker.workspaces.export_records import (
+    EXPORTS,
+    Export,
+    ExportRecords,
+    deletion_rows,
+    export_row,
+)
 
 FILE_NAME: Final = "snapshots.sqlite3"
 # ``named``: whether the caller named it; such a snapshot is not deleted because there are many. ``place``:
@@ -50,14 +57,28 @@ class SeedRecord:
     snapshot: str
 
 
-class SnapshotRecords(SqliteFile):
-    """``pinned``: the ids of snapshots that retention leaves alone."""
+# Automatic snapshots are replaced by newer ones, and by nothing else while their sessions live.
+_NOT_AUTOMATIC: Final = "id NOT IN (SELECT snapshot FROM exports WHERE automatic = ?)"
+
+
+class SnapshotRecords(ExportRecords):
+    """``pinned``: the ids of snapshots that retention leaves alone. ``exports``: whether it leaves automatic
+    ones alone.
+    """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / FILE_NAME, (_SNAPSHOTS, _SEEDS))
+        super().__init__(folder / FILE_NAME, (_SNAPSHOTS, _SEEDS, EXPORTS))
         self.pinned: Callable[[], Collection[str]] = tuple
+        self.exports = False
 
-    async def add(self, snapshot: Snapshot, workspace_id: str, line: Line | None = None) -> None:
+    async def add(
+        self,
+        snapshot: Snapshot,
+        workspace_id: str,
+        line: Line | None = None,
+        export: Export | None = None,
+    ) -> None:
+        """``export``: to be saved in object storage, too."""
         statements: list[Statement] = [
             (
                 "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -75,6 +96,8 @@ class SnapshotRecords(SqliteFile):
         ]
         if line is not None:
             statements.append(_line_row(workspace_id, line))
+        if export is not None:
+            statements.append(export_row(export))
         await self._write(statements)
 
     async def find(self, tenant: str, snapshot_id: str) -> Snapshot | None:
@@ -105,22 +128,21 @@ class SnapshotRecords(SqliteFile):
 
     async def above_count(self, session_id: str, max_count: int) -> Sequence[Snapshot]:
         """The session's oldest unnamed snapshots, if it has more than ``max_count``."""
-        unnamed = "SELECT count(*) FROM snapshots WHERE session = ? AND named = 0 AND base = 0"
-        surplus = await self._number(unnamed, session_id) - max_count
+        unnamed = f"FROM snapshots WHERE session = ? AND named = 0 AND base = 0 AND {_NOT_AUTOMATIC}"
+        counted = await self._number(f"SELECT count(*) {unnamed}", session_id, self._automatic)
+        surplus = counted - max_count
         if surplus <= 0:
             return ()
         oldest = await self._all(
-            "SELECT snapshot FROM snapshots WHERE session = ? AND named = 0 AND base = 0 "
-            "ORDER BY place LIMIT ?",
-            *(session_id, surplus),
+            f"SELECT snapshot {unnamed} ORDER BY place LIMIT ?", session_id, self._automatic, surplus
         )
         return [snapshot for snapshot in oldest if snapshot.id not in self.pinned()]
 
     async def older_than(self, time: float, limit: int) -> Sequence[Snapshot]:
         return await self._all(
-            "SELECT snapshot FROM snapshots WHERE created_at < ? "
+            f"SELECT snapshot FROM snapshots WHERE created_at < ? AND {_NOT_AUTOMATIC} "  # noqa: S608
             "AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY created_at LIMIT ?",
-            *(time, json.dumps(list(self.pinned())), limit),
+            *(time, self._automatic, json.dumps(list(self.pinned())), limit),
         )
 
     async def ids(self) -> set[str]:
@@ -133,7 +155,11 @@ class SnapshotRecords(SqliteFile):
         return bool(await self._number("SELECT count(*) FROM snapshots WHERE id = ?", snapshot_id))
 
     async def remove(self, snapshot_ids: Sequence[str]) -> None:
-        await self._write([("DELETE FROM snapshots WHERE id = ?", (name,)) for name in snapshot_ids])
+        """Their exports are deleted too, later."""
+        deletions: list[Statement] = [
+            ("DELETE FROM snapshots WHERE id = ?", (name,)) for name in snapshot_ids
+        ]
+        await self._write([*deletions, *deletion_rows(snapshot_ids)])
 
     async def line(self, workspace_id: str) -> Line | None:
         rows = await self._reading(
@@ -171,6 +197,11 @@ class SnapshotRecords(SqliteFile):
 
     async def forget_seed(self, snapshot_id: str) -> None:
         await self._write([("DELETE FROM seeds WHERE snapshot = ?", (snapshot_id,))])
+
+    @property
+    def _automatic(self) -> int:
+        """What automatic snapshots are marked with; nothing is if nobody else deletes them."""
+        return 1 if self.exports else -1
 
     async def _all(self, statement: str, *values: object) -> Sequence[Snapshot]:
         rows = await self._reading(lambda: self._rows(statement, values))

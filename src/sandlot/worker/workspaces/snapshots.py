@@ -20,6 +20,7 @@ from sandlot.domain.history.recorder import called_by
 from sandlot.domain.ids import new_snapshot_id
 from sandlot.domain.session import SessionState
 from sandlot.domain.session_states import ended_error
+from sandlot.domain.workspaces.exports import Cause
 from sandlot.domain.workspaces.lines import (
     Line,
     begun,
@@ -43,6 +44,7 @@ from sandlot.domain.workspaces.workspace import Workspace, WorkspaceStatus
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.opening import Opening
+from sandlot.worker.workspaces.exports import wish
 from sandlot.worker.workspaces.workspaces import Workspaces
 
 log = structlog.get_logger("sandlot.snapshots")
@@ -75,8 +77,12 @@ class Snapshots:
             self._store.abilities.kind,
             await self._store.used_bytes(workspace.id),
             await self.records.count(session_id),
-            self._store.abilities.note,
+            self._note(session_id),
         )
+
+    def _note(self, session_id: str) -> str:
+        exports = self._workspaces.exports
+        return self._store.abilities.note or ("" if exports is None else exports.note(session_id))
 
     # --- taking -------------------------------------------------------------------------------
 
@@ -92,10 +98,34 @@ class Snapshots:
         await self._thin_out(session_id)
         return snapshot
 
+    async def take_automatic(
+        self, live_session: LiveSession, state: SessionState, since: str | None, cause: Cause
+    ) -> str | None:
+        """Take a snapshot for its export, unless the files are still those of ``since``. It is no use of the
+        session.
+
+        Returns the snapshot with the files as they are; ``None`` if the session is not in ``state`` any more.
+        """
+        async with live_session.transition_lock:
+            workspace = live_session.session.workspace
+            if live_session.session.state is not state or live_session.given_up or workspace is None:
+                return None
+            known = None if since is None else await self.records.find(live_session.session.tenant, since)
+            if known is not None and not await self._store.changed(workspace.id, known.id):
+                return known.id
+            return (await self._take(live_session, TakeSnapshot(), cause=cause)).id
+
     async def _take(
-        self, live_session: LiveSession, request: TakeSnapshot, *, base: bool = False
+        self,
+        live_session: LiveSession,
+        request: TakeSnapshot,
+        *,
+        base: bool = False,
+        cause: Cause = Cause.NAMED,
     ) -> Snapshot:
-        """``base``: it has the files that the session begins its first step with."""
+        """``base``: it has the files that the session begins its first step with. ``cause``: why it is
+        exported, if it is.
+        """
         workspace = _workspace_of(live_session)
         line = await self._line(workspace)
         check_ends(line, request)
@@ -105,6 +135,7 @@ class Snapshots:
                 await self.records.set_line(workspace.id, line_after(line, request, head.id) or line)
                 return head
         session = live_session.session
+        labels = {**request.labels, BASE_LABEL: "true"} if base else {**request.labels, **cause.labels}
         snapshot = Snapshot(
             id=new_snapshot_id(self._tag),
             session_id=session.id,
@@ -113,17 +144,23 @@ class Snapshots:
             tenant=session.tenant,
             thread=session.thread,
             name=request.name,
-            labels={**request.labels, BASE_LABEL: "true"} if base else dict(request.labels),
+            labels=labels,
             parent=line.head,
         )
+        exports = self._workspaces.exports
+        exported = exports is not None and (bool(request.name) or cause.automatic)
+        export = wish(snapshot, session.generation, cause) if exported else None
         await self._store.snapshot(workspace.id, snapshot.id)
         reached(Step.SNAPSHOT_STORED)
+        after = line_after(line, request, snapshot.id, base=base)
         try:
-            await self.records.add(snapshot, workspace.id, line_after(line, request, snapshot.id, base=base))
+            await self.records.add(snapshot, workspace.id, after, export)
         except StorageProblem:
             await self._workspaces.try_delete(snapshot.id)
             raise
         reached(Step.SNAPSHOT_RECORDED)
+        if exports is not None:
+            exports.wake()
         return snapshot
 
     async def _line(self, workspace: Workspace) -> Line:
@@ -200,6 +237,8 @@ class Snapshots:
         reached(Step.SNAPSHOT_FORGOTTEN)
         for snapshot in snapshots:
             await self._workspaces.try_delete(snapshot.id)
+        if self._workspaces.exports is not None:
+            self._workspaces.exports.wake()
 
     async def _thin_out(self, session_id: str) -> None:
         """Delete the oldest snapshots of a session that has too many."""
@@ -213,6 +252,13 @@ class Snapshots:
         ``in_sandboxes``: the workspaces that sandboxes were made with.
         """
         await self._delete_old()
+        if self._workspaces.exports is not None:
+            table = self._sessions.table
+            await self._workspaces.exports.sweep(
+                lambda session_id: table.ended(session_id) is not None,
+                lambda session_id: table.by_id(session_id) is not None,
+                self._workspaces.options.max_age_s,
+            )
         known = await self.records.ids()  # before listing: one that is recorded in between is not unknown
         stored = await self._store.list()
         known |= await self.records.ids()

@@ -10,19 +10,25 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from sandlot.domain.errors import SandlotError, Unsupported
+from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import first_workspace_of, new_workspace_id
 from sandlot.domain.session import OnIdle
 from sandlot.domain.workspaces.snapshots import Snapshot, no_snapshot_error
 from sandlot.domain.workspaces.workspace import StoreAbilities, Workspace
-from sandlot.providers.workspaces import Stored, WorkspaceStore
+from sandlot.providers.workspaces import Stored, TreeStore, WorkspaceStore
 from sandlot.worker.failpoints import Step, reached
+from sandlot.worker.workspaces.exports import Exports
+from sandlot.worker.workspaces.imports import Imports
 from sandlot.worker.workspaces.options import WorkspaceOptions
 from sandlot.worker.workspaces.records import SnapshotRecords
+
+if TYPE_CHECKING:  # it needs libraries that other workers do not
+    from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
 log = structlog.get_logger("sandlot.workspaces")
 
@@ -69,7 +75,18 @@ class Workspaces:
         self.records = records
         self.options = options
         self.owned = owned
+        self.exports: Exports | None = None  # with ``imports``, if there is object storage for them
+        self.imports: Imports | None = None
         self._unowned_since: dict[str, float] = {}
+
+    def export_to(self, storage: ObjectStorage, worker_id: str) -> None:
+        """Save snapshots in object storage too, if the store has them as folders."""
+        if not isinstance(self.store, TreeStore):
+            log.warning("SANDLOT_OBJECTS_URL has no effect: without btrfs there are no snapshots to save")
+            return
+        self.exports = Exports(storage, self.records, self.store)
+        tag = worker_tag(worker_id)
+        self.imports = Imports(self.exports, self.records, self.store, tag, self.options.quota_bytes)
 
     @property
     def abilities(self) -> StoreAbilities:
@@ -89,9 +106,11 @@ class Workspaces:
             raise Unsupported(f"This server cannot take snapshots. {self.abilities.note}")
 
     async def find_snapshot(self, tenant: str, snapshot_id: str) -> Snapshot:
-        """``NotFound`` if the tenant has no such snapshot here."""
+        """``NotFound`` if the tenant has no such snapshot, here or in object storage."""
         self.check_snapshots()
         found = await self.records.find(tenant, snapshot_id)
+        if found is None and self.imports is not None:
+            found = await self.imports.fetch(tenant, snapshot_id)
         if found is None:
             raise no_snapshot_error(snapshot_id)
         return found

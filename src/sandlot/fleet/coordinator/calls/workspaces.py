@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandlot.domain.errors import SandlotError, Unavailable, Unsupported
+from sandlot.domain.errors import NotFound, SandlotError, Unavailable, Unsupported
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import snapshot_tag
 from sandlot.domain.session import Session
@@ -114,6 +114,29 @@ class WorkspaceCalls(ForwardedCalls):
         if worker is None:
             raise no_snapshot_error(snapshot_id)
         return worker.id
+
+    async def _worker_to_begin_on(self, snapshot_id: str) -> str | None:
+        """The worker that a new session with these files must be on. ``None``: that worker is gone, so any
+        may look for the snapshot in object storage.
+        """
+        tag = snapshot_tag(snapshot_id)
+        worker = None if tag is None else await self._parts.asked.tagged(tag)
+        if worker is None and tag is None:
+            raise no_snapshot_error(snapshot_id)
+        return None if worker is None or worker.state is WorkerState.GONE else worker.id
+
+    async def _not_found(self, snapshot_id: str, error: NotFound) -> SandlotError:
+        """The error for a snapshot that another worker did not find, because its own worker is gone."""
+        tag = snapshot_tag(snapshot_id)
+        worker = None if tag is None else await self._parts.asked.tagged(tag)
+        if worker is None or worker.state is not WorkerState.GONE:
+            return error
+        return Unavailable(
+            f"Worker {worker.id}, which has snapshot {snapshot_id}, is gone, and the snapshot is not in "
+            "object storage. Once the worker is back, retry.",
+            retryable=False,
+            details={"reason": "worker_gone", "worker_id": worker.id},
+        )
 
     async def _worker_with(self, snapshot_id: str) -> WorkerRef | None:
         """The worker that has this snapshot, if there is such a snapshot. None: there is none."""

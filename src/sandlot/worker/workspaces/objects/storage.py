@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 import structlog
 
 from sandlot.domain.errors import InvalidRequest, SandlotError, StorageProblem
+from sandlot.domain.ids import is_session_id
+from sandlot.domain.workspaces.exports import Mark, marks_in
 from sandlot.domain.workspaces.objects.garbage import longest_save_s
 from sandlot.domain.workspaces.objects.limits import MAX_META_BYTES
 from sandlot.domain.workspaces.workspace import check_snapshot_id
@@ -35,6 +37,7 @@ log = structlog.get_logger("sandlot.objects")
 _FORMAT: Final = "format"
 _FORMAT_CONTENT: Final = b"sandlot object storage 1"
 _TENANT: Final = "tenant"
+_MARKS: Final = "sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,34 @@ class ObjectStorage:
 
         await self._run(work)
 
+    # --- marks --------------------------------------------------------------------------------
+
+    async def mark(self, tenant: str, session_id: str, mark: Mark) -> None:
+        """Note that a session has a saved snapshot. Every worker can find it then."""
+
+        def work(_: Transfers) -> None:
+            self._store(tenant).write_object(f"{_marks_of(session_id)}/{mark.name}", b"")
+
+        await self._run(work)
+
+    async def marks(self, tenant: str, session_id: str) -> Sequence[Mark]:
+        """The marks of a session, newest first. A marked snapshot may be deleted by now."""
+
+        def work(_: Transfers) -> Sequence[Mark]:
+            folder = f"{self._keys.of(tenant).folder}/{_marks_of(session_id)}"
+            return marks_in(listed.path.rpartition("/")[2] for listed in self._open_bucket.list(folder))
+
+        return await self._run(work)
+
+    async def unmark(self, tenant: str, session_id: str, mark: Mark) -> None:
+        def work(_: Transfers) -> None:
+            folder = f"{self._keys.of(tenant).folder}/{_marks_of(session_id)}"
+            self._open_bucket.delete([f"{folder}/{mark.name}"])
+
+        await self._run(work)
+
+    # --- freeing ------------------------------------------------------------------------------
+
     async def collect(self, tenant: str | None = None) -> Collected:
         """Free what no snapshot of a tenant, or of all, needs any more."""
 
@@ -164,6 +195,7 @@ class ObjectStorage:
                 collection = Collection(self._store(name), transfers, self._options.grace_s, self._clock)
                 try:
                     collected += collection.run() or Collected()
+                    self._remove_old_marks(self._keys.of(name).folder)
                 except SandlotError as error:
                     # Nothing is deleted while a snapshot cannot be read: it may need everything.
                     log.warning("cannot free object storage", tenant=name, error=error.message)
@@ -212,6 +244,16 @@ class ObjectStorage:
                 found.append(name.decode())
         return found
 
+    def _remove_old_marks(self, folder: str) -> None:
+        """Remove marks of snapshots that are deleted. A mark is written after its snapshot."""
+        marked = {
+            listed.path: mark.snapshot
+            for listed in self._open_bucket.list(f"{folder}/{_MARKS}")
+            for mark in marks_in([listed.path.rpartition("/")[2]])
+        }
+        saved = {listed.path.rpartition("/")[2] for listed in self._open_bucket.list(f"{folder}/snapshots")}
+        self._open_bucket.delete([path for path, snapshot in marked.items() if snapshot not in saved])
+
     def _seal(self, path: str, content: bytes) -> bytes:
         return seal(content, self._keys.seal, path, encrypt=self._keys.encrypts)
 
@@ -244,6 +286,12 @@ class ObjectStorage:
             with contextlib.suppress(Stopped, SandlotError):
                 running.result()
             raise
+
+
+def _marks_of(session_id: str) -> str:
+    """The folder of a session's marks, in its tenant's."""
+    assert is_session_id(session_id)
+    return f"{_MARKS}/{session_id}"
 
 
 def _described(head: Head) -> SavedSnapshot:
