@@ -15,6 +15,7 @@ from tests.unit.api.test_results import result_of
 
 from sandlot.domain.execution import MIB, Channel, ExecResult, Exited, Output, ResultFold
 from sandlot.domain.service import ExecStatus
+from sandlot.domain.session import CreateSession
 from sandlot.testing import FakeService
 from sandlot.wire.packed import PACKED
 
@@ -128,7 +129,11 @@ async def test_r2_answers_that_nobody_takes_stay_within_the_budget(
     monkeypatch.setattr(service, "get_exec", get_exec)
     monkeypatch.setattr(service, "start_exec", start_exec)
     async with serving(service, api_key=None, max_held_bytes=BUDGET) as port:
-        request = post(*route, accept)
+        session = (await service.create_session(CreateSession())).session.id
+        path, body = route
+        request = post(
+            path.replace("/x/", f"/{session}/"), body.replace(b'"x"', f'"{session}"'.encode()), accept
+        )
         assert b" 20" in await taken(port, request)  # what is imported and made only once is there now
         with traced():
             async with asked(port, request, CLIENTS) as lines:
@@ -158,6 +163,7 @@ async def test_r2_short_output_with_long_json_is_counted(monkeypatch: pytest.Mon
 
 
 async def test_r2_older_program_route_tells_the_same_in_pieces(live: Live) -> None:
+    session = await live.session()
     out, err = 'é"\0'.encode() + b"\xff", "€".encode()
     told = []
     for times in (1, 40_000):
@@ -167,7 +173,7 @@ async def test_r2_older_program_route_tells_the_same_in_pieces(live: Live) -> No
             return result
 
         live.service.execute = execute  # type: ignore[method-assign,assignment]
-        body = {"session_id": "x", "code": "true", "language": "bash"}
+        body = {"session_id": session, "code": "true", "language": "bash"}
         told.append(await live.client.post("/api/e2b/execute", json=body))
     short, long = told
     assert ["content-length" in answer.headers for answer in told] == [True, False]

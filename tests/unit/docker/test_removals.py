@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Container
 
 import pytest
 
@@ -27,7 +28,7 @@ async def test_beside_a_create_it_is_repeated_until_all_is_gone() -> None:
     making = {"sbx"}
     tries = 0
 
-    async def remove(_: str) -> None:
+    async def remove(_: str, keep: Container[str]) -> None:
         nonlocal tries
         tries += 1
         if tries == 2:
@@ -41,7 +42,7 @@ async def test_beside_a_create_it_is_repeated_until_all_is_gone() -> None:
 
 @pytest.mark.parametrize("making", [set(), {"sbx"}])
 async def test_what_cannot_be_removed_is_told(making: set[str]) -> None:
-    async def remove(_: str) -> None:
+    async def remove(_: str, keep: Container[str]) -> None:
         raise EngineProblem("broken")
 
     with pytest.raises(EngineProblem, match="broken"):
@@ -51,7 +52,7 @@ async def test_what_cannot_be_removed_is_told(making: set[str]) -> None:
 async def test_two_who_ask_are_one_removal() -> None:
     removed: list[str] = []
 
-    async def remove(sandbox_id: str) -> None:
+    async def remove(sandbox_id: str, keep: Container[str]) -> None:
         await asyncio.sleep(0.01)
         removed.append(sandbox_id)
 
