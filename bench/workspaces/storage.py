@@ -26,7 +26,8 @@ class Storage:
     copies: Path
 
     def used_bytes(self) -> int:
-        """Of the disk, once everything is written."""
+        """Of the disk, once everything is written, and what was deleted is freed."""
+        subprocess.run(["btrfs", "subvolume", "sync", str(self.folder)], check=True, capture_output=True)
         subprocess.run(["sync", "-f", str(self.folder)], check=True)
         return shutil.disk_usage(self.folder).used
 

@@ -17,7 +17,7 @@ SLACK = 8 * MIB
 
 async def wrote_mib(sandbox: Sandbox, name: str, mib: int) -> int:
     """How many bytes of that could be written."""
-    script = f"dd if=/dev/urandom of={name} bs=64k count={mib * 16} conv=fsync 2>/tmp/errors; cat /tmp/errors >&2; stat -c %s {name} || echo 0"
+    script = f"dd if=/dev/urandom of={name} bs=64k count={mib * 16} iflag=fullblock conv=fsync 2>/tmp/errors; cat /tmp/errors >&2; stat -c %s {name} || echo 0"
     result = await run(sandbox, script, timeout_s=120)
     if (size := int(result.stdout)) < mib * MIB:
         assert b"quota exceeded" in result.stderr or b"No space left" in result.stderr, result
