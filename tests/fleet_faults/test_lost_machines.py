@@ -159,6 +159,7 @@ async def test_sessions_go_on_elsewhere(objects: Path, saved: ObjectStorage) -> 
                 await ok(session, "echo later >d/b")
             await until_saved(saved, [*asleep, *named])
             second = await rig.add()
+            died_at = datetime.now(UTC).timestamp()
             await rig.lose(first)
 
             again = {
@@ -169,7 +170,7 @@ async def test_sessions_go_on_elsewhere(objects: Path, saved: ObjectStorage) -> 
                     strict=True,
                 )
             }
-            await look_at(again, asleep, named, neither)
+            await look_at(again, asleep, named, neither, died_at)
             assert set(second.containers()) >= {one.info.sandbox_id for one in again.values()}
             # Named snapshots of the lost machine are there for new sessions, too.
             new = await created_at_last(client, snapshot=kept[0].id, certain=False)
@@ -187,12 +188,13 @@ async def look_at(
     asleep: list[AsyncSession],
     named: list[AsyncSession],
     neither: list[AsyncSession],
+    died_at: float,
 ) -> None:
     for session in (*asleep, *named):
         one = again[session.id]
         assert one.info.generation == 2
         assert await ok(one, "cd d; stat -c %a a; cat *") == f"600\n{session.info.thread}\n"
-        assert as_of(one) <= loss_of(one).at + 1
+        assert as_of(one) <= died_at + 1
     for session in neither:
         one = again[session.id]
         assert await ok(one, "ls -A") == ""
@@ -217,6 +219,6 @@ async def test_what_is_saved_regularly_bounds_the_loss(objects: Path, saved: Obj
                 worker = other
                 assert session.info.generation == generation + 1
                 written = float(await ok(session, "cat now"))
-                assert abs(written - as_of(session)) <= 2
-                assert as_of(session) >= died_at - EVERY_S - SAVED_WITHIN_S
+                assert written <= as_of(session) + 1, "nothing is newer than the report says"
+                assert min(written, as_of(session)) >= died_at - EVERY_S - SAVED_WITHIN_S
             await session.delete()
