@@ -219,6 +219,8 @@ def _differences(server: ServerProcess, story: Story) -> dict[str, object]:
         "trash": set(),
     }
     found = {name: (has[name], names) for name, names in wanted.items() if has[name] != names}
+    if not has["spares"] <= story.snapshots.keys():
+        found["spares"] = (has["spares"], story.snapshots.keys())
     return found if mounted == len(containers) else {**found, "mounted": (mounted, len(containers))}
 
 

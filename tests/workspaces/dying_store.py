@@ -66,6 +66,7 @@ def calls(store: BtrfsStore, root: Path) -> list[Callable[[], Awaitable[object]]
         lambda: store.snapshot(W1, S1),
         lambda: written(SB1, 2),
         lambda: store.clone(S1, W2),
+        store.spares.finish,
         lambda: store.prepare(SB2, UID, IMAGE),
         lambda: store.attach(SB2, W2),
         lambda: store.release(SB1, {W1}),

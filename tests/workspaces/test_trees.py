@@ -14,9 +14,10 @@ import pytest_asyncio
 
 from sandlot.domain.errors import EngineProblem, InvalidRequest, NotFound, StorageFull
 from sandlot.domain.ids import new_sandbox_id, new_snapshot_id, new_workspace_id
-from sandlot.providers.docker.workspaces.btrfs import archives, quotas, store, subvolumes
+from sandlot.providers.docker.workspaces.btrfs import quotas, store, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs
 from sandlot.providers.docker.workspaces.btrfs.mounts import FILES_UID
+from sandlot.providers.docker.workspaces.btrfs.seeds import archives
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
 from tests.workspaces.dying_store import IMAGE
 from tests.workspaces.storage import mounted_btrfs, require_btrfs

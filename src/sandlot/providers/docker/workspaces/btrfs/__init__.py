@@ -8,8 +8,7 @@ mounts.py      mounts that show a workspace's files as its sandbox's own
 sizes.py       what workspaces use, and may use
 recounting.py  counts again where what is charged may be too much
 reading.py     finds what is stored, and whether it has changed
-seeds.py       the files of images, from which new workspaces are copied
-archives.py    writes such files from the engine's archive
+seeds/         what new workspaces begin with
 trees.py       walks: how two trees differ, how large one is
 removing.py    deletes subvolumes and what is inside
 checks.py      why a folder or an engine cannot be used

@@ -8,7 +8,8 @@
     sandboxes/<id>/parent/workspace its workspace
     seeds/<image>                   the image's own files, read-only
     mounts/<sandbox>                where its parent folder is mounted for its user
-    staging/, trash/                what is half made or half deleted; emptied at each start
+    spares/<snapshot>               a copy of a snapshot for a workspace to come (spares.py)
+    staging/, trash/                what is half made or half deleted; emptied at each start, as spares/ is
 
 Whatever becomes visible does so by one rename or one call of the kernel. Attaching needs several: ``gets``
 says that it has begun, and ``finish_attach`` does all that is missing, also after a restart. Renaming the
@@ -30,7 +31,8 @@ from sandlot.domain.ids import is_sandbox_id, is_snapshot_id, is_workspace_id
 from sandlot.providers.docker.workspaces.btrfs import mounts, removing, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 
-_FOLDERS: Final = ("workspaces", "snapshots", "sandboxes", "seeds", "mounts", "staging", "trash")
+_EMPTIED: Final = ("spares", "staging", "trash")
+_FOLDERS: Final = ("workspaces", "snapshots", "sandboxes", "seeds", "mounts", *_EMPTIED)
 WORKSPACE: Final = "workspace"  # its name in /sandbox
 
 
@@ -60,7 +62,7 @@ class Layout:
         for mount_point in list(self._folder("mounts").iterdir()):
             if mount_point.name not in self.sandboxes():
                 self._remove_mount(mount_point)
-        for name in ("staging", "trash"):
+        for name in _EMPTIED:
             removing.remove_all_in(self._folder(name))
 
     # --- where things are ---------------------------------------------------------------------
@@ -80,6 +82,9 @@ class Layout:
         if not is_snapshot_id(snapshot_id):
             raise ValueError("not a snapshot's id")
         return self._folder("snapshots") / snapshot_id
+
+    def spare(self, snapshot_id: str) -> Path:
+        return self._folder("spares") / self.snapshot(snapshot_id).name
 
     def detached(self, workspace_id: str) -> Path:
         if not is_workspace_id(workspace_id):

@@ -23,6 +23,8 @@ class StoreStep(StrEnum):
     ATTACHED = "attached"
     CLONE_MADE = "clone made"
     CLONE_PUBLISHED = "clone published"
+    SPARE_COPIED = "spare copied"
+    SPARE_MADE = "spare made"
     SNAPSHOT_MADE = "snapshot made"
     IMPORT_FILLED = "import filled"
     IMPORT_PUBLISHED = "import published"

@@ -31,7 +31,8 @@ from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.recounting import Recounting
-from sandlot.providers.docker.workspaces.btrfs.seeds import Seeds, publish_tree, staged_tree
+from sandlot.providers.docker.workspaces.btrfs.seeds.images import Seeds, publish_tree, staged_tree
+from sandlot.providers.docker.workspaces.btrfs.seeds.spares import Spares
 from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.docker.workspaces.contract import ImageFiles
@@ -63,6 +64,7 @@ class BtrfsStore:
         self._reader = Reader(self._layout, self._lock)
         self._seeds = Seeds(self._layout, self._sizes)
         self._recounting = Recounting(self._layout, self._sizes, self._reader)
+        self.spares = Spares(self._layout, self._reader, self._check_space)
         self.abilities = StoreAbilities(StoreKind.BTRFS, True, True, True)
 
     async def open(self) -> None:
@@ -88,6 +90,7 @@ class BtrfsStore:
 
     async def close(self) -> None:
         await self._recounting.stop()
+        await self.spares.stop()
 
     # --- for the provider ---------------------------------------------------------------------
 
@@ -157,6 +160,7 @@ class BtrfsStore:
     async def clone(self, snapshot_id: str, workspace_id: str) -> None:
         with store_errors("copy a snapshot"):
             await _finished(lambda: self._clone(snapshot_id, workspace_id))
+        self.spares.make_soon(snapshot_id)
 
     def _clone(self, snapshot_id: str, workspace_id: str) -> None:
         if self._layout.workspace(workspace_id).is_dir():
@@ -164,7 +168,8 @@ class BtrfsStore:
         source = self._reader.snapshot(snapshot_id)
         self._check_space()
         with self._layout.staged() as staged:
-            subvolumes.copy(source, staged, read_only=False)
+            if not self.spares.take(snapshot_id, staged):
+                subvolumes.copy(source, staged, read_only=False)
             self._sizes.inherit(source, staged)
             reached(StoreStep.CLONE_MADE)
             with self._lock:
@@ -215,6 +220,7 @@ class BtrfsStore:
     def _delete(self, stored_id: str) -> None:
         if is_snapshot_id(stored_id):
             removing.remove(self._layout.snapshot(stored_id).parent, stored_id)
+            self.spares.drop(stored_id)
             return
         with self._lock:
             if stored_id in self._layout.sandbox_of:

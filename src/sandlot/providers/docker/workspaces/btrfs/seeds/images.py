@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from sandlot.providers.docker.engine import run_to_completion
-from sandlot.providers.docker.workspaces.btrfs import archives, removing, subvolumes, trees
+from sandlot.providers.docker.workspaces.btrfs import removing, subvolumes, trees
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.mounts import FILES_UID
+from sandlot.providers.docker.workspaces.btrfs.seeds import archives
 from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.docker.workspaces.contract import ImageFiles
