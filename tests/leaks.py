@@ -59,7 +59,7 @@ def child_processes() -> set[str]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
-            command = (stat.parent / "cmdline").read_text().replace("\0", " ")
+            command = (stat.parent / "cmdline").read_text(errors="replace").replace("\0", " ")
         except OSError:
             continue
         if int(fields[1]) == me and fields[0] != "Z" and "docker" not in command.split(" ")[0]:
