@@ -75,6 +75,7 @@ class WorkerParts:
     automatic: AutomaticSnapshots | None
     seeds: Seeds
     artifacts: Artifacts
+    objects: ObjectStorage | None
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -93,7 +94,7 @@ def assemble(
     objects: ObjectStorage | None = None,
 ) -> WorkerParts:
     """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets.
-    ``objects``: None for one that saves no snapshots elsewhere.
+    ``objects``: None for one that saves nothing elsewhere.
     """
     store = Store(database, options.worker_id)
     owned = OwnedWorkspaces()
@@ -166,6 +167,8 @@ def assemble(
         worker_id=options.worker_id,
         min_free_bytes=options.min_free_bytes,
     )
+    if objects is not None:
+        artifacts.copy_to(objects)
     return WorkerParts(
         store=store,
         history=history,
@@ -190,6 +193,7 @@ def assemble(
         automatic=automatic,
         seeds=seeds,
         artifacts=artifacts,
+        objects=objects,
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled

@@ -35,6 +35,10 @@ class Step(StrEnum):
     ARTIFACT_STORED = "artifact stored"
     ARTIFACT_RECORDED = "artifact recorded"
     ARTIFACT_FORGOTTEN = "artifact forgotten"
+    COPY_PUBLISHED = "copy published"
+    COPY_RECORDED = "copy recorded"
+    COPY_DELETED = "copy deleted"
+    COPIES_FOUND = "copies found"
 
 
 hook: Callable[[Step], None] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from sandlot.worker.artifacts.copies import Copies
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.workspaces.automatic import AutomaticSnapshots
@@ -36,8 +37,10 @@ def silent_sandboxes(live_sessions: Iterable[LiveSession]) -> Iterator[str]:
         yield f"Sandboxes that do not answer: {len(silent)}. Sessions: {', '.join(silent[:MAX_NAMED])}"
 
 
-def export_problems(exports: Exports | None, automatic: AutomaticSnapshots | None) -> Iterator[str]:
-    """Of a worker that saves snapshots in object storage."""
-    for part in (exports, automatic):
+def export_problems(
+    exports: Exports | None, automatic: AutomaticSnapshots | None, copies: Copies | None
+) -> Iterator[str]:
+    """Of a worker that saves snapshots and artifacts in object storage."""
+    for part in (exports, automatic, copies):
         if part is not None:
             yield from part.problems

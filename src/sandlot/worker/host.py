@@ -184,6 +184,8 @@ class WorkerHost:
         async with contextlib.AsyncExitStack() as steps:  # runs in reverse order
             steps.push_async_callback(self._policies.close)
             steps.push_async_callback(self._store.close)
+            if (objects := self._parts.objects) is not None:
+                steps.push_async_callback(objects.close)
             steps.push_async_callback(self._parts.snapshots.records.close)
             steps.push_async_callback(self._parts.artifacts.close)
             if (exports := self._parts.exports) is not None:

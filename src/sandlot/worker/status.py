@@ -67,7 +67,8 @@ class WorkerStatus:
         """The machine's use and its problems."""
         broken = broken_environments(self._parts.pools)
         silent = silent_sandboxes(self._parts.sessions.table)
-        unsaved = export_problems(self._parts.exports, self._parts.automatic)
+        copies = self._parts.artifacts.copies
+        unsaved = export_problems(self._parts.exports, self._parts.automatic, copies)
         return Condition(self._parts.capacity.use, (*self._disk_problems, *broken, *silent, *unsaved))
 
     def health(self) -> ServiceHealth:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ def folders(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         empty(path)
 
 
+NewFile = Callable[[bytes], Path]
 Opener = Callable[..., Awaitable[ObjectStorage]]
 
 
@@ -77,3 +79,15 @@ def tree(folders: Callable[[str], Path]) -> Path:
     (root / "large").write_bytes(b"".join(bytes([n % 251]) * 997 for n in range(1500)))
     (root / "link").symlink_to("large")
     return root
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> NewFile:
+    """New files with given contents."""
+
+    def new(content: bytes) -> Path:
+        path = tmp_path / hashlib.sha256(content).hexdigest()
+        path.write_bytes(content)
+        return path
+
+    return new

@@ -175,7 +175,7 @@ async def test_one_collection_at_a_time(opened: Opener, tree: Path, store: Path)
     storage, patient = await opened(grace_s=0.0), await opened()
     await patient.save("tenant", snapshot(1), tree)
     await storage.delete("tenant", snapshot(1))
-    patient._store("tenant").write_object("collecting", b"another")
+    patient.store("tenant").write_object("collecting", b"another")
     assert (await storage.collect()).condemned == 0
     [lock] = store.rglob("collecting")
     lock.unlink()

@@ -82,7 +82,7 @@ BAD: dict[str, list[Any]] = {
 
 async def forged(storage: ObjectStorage, records: list[Any]) -> None:
     """Publish a manifest with these records, as somebody who has the key can."""
-    store: ChunkStore = storage._store("tenant")
+    store: ChunkStore = storage.store("tenant")
     sending = Sending(store, {})
     content = sending.name(b"hello")
     sending.send(content, b"hello")

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.objects.conftest import KEY, snapshot
+from tests.unit.objects.conftest import KEY, NewFile, snapshot
+from tests.unit.objects.test_artifacts import HERE, artifact
 from tests.unit.objects.trees import build_odd_tree, contents
 
 from sandlot.domain.errors import StorageProblem
+from sandlot.domain.paging import place_of
 from sandlot.domain.workspaces.exports import Mark
 from sandlot.domain.workspaces.objects.locations import parse_location
 from sandlot.testing.directory_suite.redis_server import free_port
+from sandlot.worker.workspaces.objects.artifacts.storage import SavedArtifacts
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
@@ -126,3 +129,37 @@ async def test_a_flipped_bit_over_s3(endpoint: tuple[str, Path], folders: Folder
         assert list(into.iterdir()) == []
     finally:
         await storage.close()
+
+
+async def test_artifacts_over_s3(endpoint: tuple[str, Path], file: NewFile) -> None:
+    url, bucket = endpoint
+    content = random.Random(3).randbytes(3_000_000)
+    mine, theirs = artifact(1, content, thread="t1"), artifact(2, content, session=2)
+    first, other, hasty = storage_at(url), storage_at(url), storage_at(url, grace_s=0.0)
+    try:
+        saved, elsewhere = SavedArtifacts(first), SavedArtifacts(other)
+        assert await saved.save(mine, file(content)) > 3_000_000
+        assert await saved.save(theirs, file(content)) < 3000
+        # Another worker: it knows the place and the key, no more.
+        assert await elsewhere.find("tenant", mine.id) == mine
+        assert b"".join([piece async for piece in elsewhere.read("tenant", mine.id)]) == content
+        assert await elsewhere.find("stranger", mine.id) is None
+        assert await elsewhere.page("tenant", None, None, "", 1, ()) == [mine]
+        assert await elsewhere.page("tenant", None, None, place_of(mine), 9, ()) == [theirs]
+        assert await elsewhere.page("tenant", None, "t1", "", 9, ()) == [mine]
+        assert await elsewhere.page("tenant", None, None, "", 9, {HERE}) == []
+        await elsewhere.delete_for("tenant", mine.id)
+        assert await saved.deleted_elsewhere(HERE) == [("tenant", mine.id)]
+        await saved.heard_of_deletion(mine.id)
+        assert await saved.deleted_elsewhere(HERE) == []
+        await hasty.open()
+        assert (await hasty.collect("tenant")).condemned == 0, "the other one needs the same chunks"
+        [chunk, *_] = bucket.rglob("chunks/*/*")
+        broken = bytearray(chunk.read_bytes())
+        broken[len(broken) // 2] ^= 4
+        chunk.write_bytes(broken)
+        with pytest.raises(StorageProblem, match="damaged"):
+            [piece async for piece in saved.read("tenant", theirs.id)]
+    finally:
+        for storage in (first, other, hasty):
+            await storage.close()

@@ -14,18 +14,27 @@ from types import SimpleNamespace
 from typing import Any
 
 from sandlot.domain.session import Session
+from sandlot.domain.workspaces.objects.locations import parse_location
 from sandlot.testing.fake.files import FakeFiles
 from sandlot.testing.fake.tree import Tree
 from sandlot.worker import failpoints
 from sandlot.worker.artifacts.artifacts import Artifacts
 from sandlot.worker.artifacts.options import ArtifactOptions
+from sandlot.worker.workspaces.objects.options import ObjectOptions
+from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
 BYTES = 300_000
 
 
-def opened(folder: Path) -> Artifacts:
+def storage_of(folder: Path) -> ObjectStorage:
+    return ObjectStorage(ObjectOptions(parse_location(f"file://{folder}/objects")))
+
+
+def opened(folder: Path, objects: ObjectStorage) -> Artifacts:
     nobody: Any = SimpleNamespace()
-    return Artifacts(folder, ArtifactOptions(), nobody, worker_id="dying", min_free_bytes=0)
+    artifacts = Artifacts(folder, ArtifactOptions(), nobody, worker_id="dying", min_free_bytes=0)
+    artifacts.copy_to(objects)
+    return artifacts
 
 
 async def main() -> None:
@@ -38,7 +47,7 @@ async def main() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         failpoints.hook = die
-    artifacts = opened(folder)
+    artifacts = opened(folder, storage_of(folder))
     await artifacts.open()
     tree = Tree()
     session = Session("ses_" + "0" * 32, "base", 0.0, 0.0, artifacts=("a", "b"))

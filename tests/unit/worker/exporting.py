@@ -16,7 +16,8 @@ from sandlot.domain.workspaces.exports import Cause, Mark
 from sandlot.domain.workspaces.objects.locations import parse_location
 from sandlot.domain.workspaces.snapshots import AUTOMATIC_LABEL, Snapshot
 from sandlot.testing.eventually import eventually
-from sandlot.worker.workspaces import automatic, exports
+from sandlot.worker import retried_work
+from sandlot.worker.workspaces import automatic
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
 from sandlot.worker.workspaces.options import WorkspaceOptions
@@ -26,7 +27,7 @@ SOON = 0.05
 
 
 def make_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "RETRY_S", 0.05)
+    monkeypatch.setattr(retried_work, "RETRY_S", 0.05)
     monkeypatch.setattr(automatic, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(automatic, "RETRY_S", 0.05)
 

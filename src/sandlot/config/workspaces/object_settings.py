@@ -1,4 +1,4 @@
-"""Settings for object storage: where snapshots are saved beside this machine, and with which keys."""
+"""Settings for object storage: where snapshots and artifacts are saved, and with which keys."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ObjectSettings(ArtifactSettings):
     objects_url: str | None = Field(
         None,
         description=(
-            "Where to save snapshots beside this machine: `s3://BUCKET/PREFIX` or `file:///FOLDER`, such as "
-            "a mounted network disk. Give all workers of a fleet the same, so that each can load what "
-            "another has saved. None: snapshots are on this machine alone. Needs `pip install "
+            "Where to save snapshots and artifacts beside this machine: `s3://BUCKET/PREFIX` or "
+            "`file:///FOLDER`, such as a mounted network disk. Give all workers of a fleet the same, so that "
+            "each can load what another has saved. None: they are on this machine alone. Needs `pip install "
             "'sandlot[objects]'`."
         ),
     )
@@ -45,7 +45,7 @@ class ObjectSettings(ArtifactSettings):
         description=(
             "File with the key that encrypts what is saved, as 64 hexadecimal digits. To create one: "
             "`openssl rand -hex 32`. All workers of a fleet need the same. Keep a copy: without it, nobody "
-            "can read the snapshots. None: they are checksummed, and not encrypted."
+            "can read what is saved. None: it is checksummed, and not encrypted."
         ),
     )
     snapshot_every: Duration | None = Field(

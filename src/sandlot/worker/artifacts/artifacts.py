@@ -1,5 +1,7 @@
 """Artifacts of this worker's sessions: keeping, listing, reading and deleting them.
 
+With object storage they have copies there (``copies.py``), and this worker answers for those of others too.
+
 A content is stored first and recorded then; an artifact is forgotten first and its content deleted then. So a
 worker that dies in between leaves a content that nobody knows, and the next start deletes it.
 """
@@ -8,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
 import structlog
@@ -33,17 +35,21 @@ from sandlot.domain.artifacts.listing import artifact_page, check_listing
 from sandlot.domain.artifacts.patterns import WORKSPACE, check_patterns
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.computer import Files
-from sandlot.domain.errors import FileProblem, InvalidRequest, SandlotError, StorageProblem
+from sandlot.domain.errors import FileProblem, InvalidRequest, SandlotError, StorageProblem, Unsupported
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import artifact_tag, new_artifact_id
 from sandlot.domain.session import Session
 from sandlot.worker.artifacts.contents import Contents, TooLargeError, Written
+from sandlot.worker.artifacts.copies import Copies
 from sandlot.worker.artifacts.options import ArtifactOptions
 from sandlot.worker.artifacts.records import ArtifactRecords
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.sessions.files import SessionFiles
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
 from sandlot.worker.sessions.live_session import LiveSession
+
+if TYPE_CHECKING:  # it needs libraries that other workers do not
+    from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
 log = structlog.get_logger("sandlot.artifacts")
 
@@ -72,12 +78,32 @@ class Artifacts:
         # What a tenant has changes by one at a time.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._recording: set[asyncio.Task[Artifact | RefusedFile]] = set()
+        self.copies: Copies | None = None
+
+    def copy_to(self, objects: ObjectStorage) -> None:
+        """Save artifacts in object storage too. Call it before ``open``."""
+        # Only here: it needs libraries that other workers do not.
+        from sandlot.worker.workspaces.objects.artifacts.storage import SavedArtifacts
+
+        self.copies = Copies(
+            SavedArtifacts(objects),
+            self._records,
+            self._contents,
+            self._tag,
+            self._options.max_age_s,
+            self.delete,
+            self._clock,
+        )
 
     async def open(self) -> None:
         await self._records.open()
         await self._contents.open(await self._records.contents())
+        if self.copies is not None:
+            await self.copies.start()
 
     async def close(self) -> None:
+        if self.copies is not None:
+            await self.copies.close()
         if self._recording:
             await asyncio.wait(set(self._recording))
         await self._records.close()
@@ -196,6 +222,7 @@ class Artifacts:
                 await self._remove_unused(artifact)
                 raise
             reached(Step.ARTIFACT_RECORDED)
+            self._wake_copies()
             await self._thin_out(tenant)
         return artifact
 
@@ -207,18 +234,41 @@ class Artifacts:
         begin = check_listing(after, limit)
         return artifact_page(await self._records.page(tenant, session_id, thread, begin, limit + 1), limit)
 
+    async def saved_page(
+        self,
+        tenant: str,
+        session_id: str | None,
+        thread: str | None,
+        after: str | None,
+        limit: int,
+        without: Collection[str],
+    ) -> ArtifactPage:
+        """What is in object storage, except of the workers with the tags ``without``."""
+        begin = check_listing(after, limit)
+        if self.copies is None:
+            raise Unsupported("This worker has no object storage. Set SANDLOT_OBJECTS_URL on all workers.")
+        found = await self.copies.page(tenant, session_id, thread, begin, limit + 1, without)
+        return artifact_page(found, limit)
+
     async def get(self, tenant: str, artifact_id: str) -> Artifact:
         found = None
         if artifact_tag(artifact_id) is not None:
             found = await self._records.find(tenant, artifact_id)
+            if found is None and self.copies is not None:
+                found = await self.copies.find(tenant, artifact_id)
         if found is None:
             raise no_artifact_error(artifact_id)
         return found
 
     async def read(self, tenant: str, artifact_id: str) -> AsyncIterator[bytes]:
         artifact = await self.get(tenant, artifact_id)
-        async for piece in self._contents.read(tenant, artifact.sha256):
-            yield piece
+        if self.copies is None or self._contents.file(tenant, artifact.sha256).exists():
+            pieces: AsyncGenerator[bytes, None] = self._contents.read(tenant, artifact.sha256)
+        else:
+            pieces = self.copies.read(artifact)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
 
     async def delete(self, tenant: str, artifact_id: str) -> None:
         if artifact_tag(artifact_id) is None:
@@ -227,6 +277,9 @@ class Artifacts:
             found = await self._records.find(tenant, artifact_id)
             if found is not None:
                 await self._remove([found])
+                return
+        if self.copies is not None:
+            await self.copies.delete(tenant, artifact_id)
 
     async def sweep(self) -> None:
         """Delete artifacts that are too old."""
@@ -259,6 +312,7 @@ class Artifacts:
         """Their tenant's lock is held."""
         await self._records.remove([artifact.id for artifact in artifacts])
         reached(Step.ARTIFACT_FORGOTTEN)
+        self._wake_copies()
         for artifact in artifacts:
             await self._remove_unused(artifact)
 
@@ -270,6 +324,10 @@ class Artifacts:
         except StorageProblem as error:
             # The next start removes it.
             log.warning("cannot remove an artifact's content", artifact=artifact.id, error=error.message)
+
+    def _wake_copies(self) -> None:
+        if self.copies is not None:
+            self.copies.wake()
 
     def _lock_of(self, tenant: str) -> asyncio.Lock:
         lock = self._locks.get(tenant)

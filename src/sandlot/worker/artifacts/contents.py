@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -58,7 +58,7 @@ class Contents:
     async def open(self, known: Collection[tuple[str, str]]) -> None:
         """Remove what an earlier process left. ``known``: tenant and digest of what has a record."""
         try:
-            await asyncio.to_thread(self._open, {self._file(*content) for content in known})
+            await asyncio.to_thread(self._open, {self.file(*content) for content in known})
         except OSError as error:
             raise _problem(error) from error
 
@@ -114,17 +114,17 @@ class Contents:
 
     async def keep(self, tenant: str, written: Written) -> None:
         """Give the content its name. When this returns, it stays even if the machine stops."""
-        await self._on_disk(lambda: self._name(written.file, self._file(tenant, written.digest)))
+        await self._on_disk(lambda: self._name(written.file, self.file(tenant, written.digest)))
 
     async def discard(self, written: Written) -> None:
         await self._on_disk(lambda: written.file.unlink(missing_ok=True))
 
     async def remove(self, tenant: str, digest: str) -> None:
-        await self._on_disk(lambda: self._file(tenant, digest).unlink(missing_ok=True))
+        await self._on_disk(lambda: self.file(tenant, digest).unlink(missing_ok=True))
 
-    async def read(self, tenant: str, digest: str) -> AsyncIterator[bytes]:
+    async def read(self, tenant: str, digest: str) -> AsyncGenerator[bytes, None]:
         """Read a content. Its last piece comes only if all of it is what was written."""
-        file = self._file(tenant, digest)
+        file = self.file(tenant, digest)
         try:
             opened = file.open("rb")
         except OSError as error:
@@ -156,7 +156,8 @@ class Contents:
 
     # --- on the disk --------------------------------------------------------------------------
 
-    def _file(self, tenant: str, digest: str) -> Path:
+    def file(self, tenant: str, digest: str) -> Path:
+        """Where a content is, if it is here."""
         # Not by its name, in which a tenant may have any characters.
         owner = hashlib.sha256(tenant.encode()).hexdigest()[:32]
         return self._kept / owner / digest[:2] / digest

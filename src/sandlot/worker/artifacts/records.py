@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ import msgspec
 
 from sandlot.domain.artifacts.artifact import Artifact
 from sandlot.domain.paging import place_of
-from sandlot.worker.store.sqlite_file import SqliteFile
+from sandlot.worker.artifacts.copy_records import COPIES, CopyRecords, copy_row, deletion_row
+from sandlot.worker.store.sqlite_file import Statement
 
 FILE_NAME: Final = "artifacts.sqlite3"
 # ``place``: its order in lists. ``digest``: of its content, which artifacts of one tenant share.
@@ -36,27 +38,31 @@ class Kept:
     bytes: int = 0
 
 
-class ArtifactRecords(SqliteFile):
+class ArtifactRecords(CopyRecords):
+    """``has_copies``: whether what is added is to be saved in object storage too."""
+
     # A record may not be lost: nobody would know the file, and the next start would delete it.
     synchronous = "FULL"
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / FILE_NAME, (_ARTIFACTS,))
+        super().__init__(folder / FILE_NAME, (_ARTIFACTS, COPIES))
+        self.has_copies = False
 
     async def add(self, artifact: Artifact) -> None:
-        values = (
-            artifact.id,
-            artifact.tenant,
-            artifact.session_id,
-            artifact.thread,
-            artifact.path,
-            place_of(artifact),
-            artifact.created_at,
-            artifact.size,
-            artifact.sha256,
-            msgspec.json.encode(artifact),
-        )
-        await self._write([("INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)])
+        await self._write([_row(artifact), *([copy_row(artifact)] if self.has_copies else [])])
+
+    async def take_over(self, artifacts: Sequence[Artifact], saved_at: float) -> None:
+        """Add artifacts that are in object storage alone. What is known already stays as it is."""
+
+        def work(database: sqlite3.Connection) -> None:
+            for artifact in artifacts:
+                # It may be known as one to delete.
+                known = database.execute("SELECT 1 FROM copies WHERE id = ?", (artifact.id,)).fetchone()
+                if known is None:
+                    database.execute(*_row(artifact))
+                    database.execute(*copy_row(artifact, saved_at))
+
+        await self._transaction(work)
 
     async def find(self, tenant: str, artifact_id: str) -> Artifact | None:
         return await self._one(
@@ -113,7 +119,10 @@ class ArtifactRecords(SqliteFile):
         return {(str(tenant), str(digest)) for tenant, digest in rows}
 
     async def remove(self, artifact_ids: Sequence[str]) -> None:
-        await self._write([("DELETE FROM artifacts WHERE id = ?", (name,)) for name in artifact_ids])
+        rows = (
+            (("DELETE FROM artifacts WHERE id = ?", (name,)), deletion_row(name)) for name in artifact_ids
+        )
+        await self._write([row for both in rows for row in both])
 
     async def _all(self, statement: str, *values: object) -> Sequence[Artifact]:
         rows = await self._reading(lambda: self._rows(statement, values))
@@ -125,3 +134,19 @@ class ArtifactRecords(SqliteFile):
 
     async def _kept(self, statement: str, whose: str) -> Kept:
         return Kept(*(await self._reading(lambda: self._rows(statement, (whose,))))[0])
+
+
+def _row(artifact: Artifact) -> Statement:
+    values = (
+        artifact.id,
+        artifact.tenant,
+        artifact.session_id,
+        artifact.thread,
+        artifact.path,
+        place_of(artifact),
+        artifact.created_at,
+        artifact.size,
+        artifact.sha256,
+        msgspec.json.encode(artifact),
+    )
+    return "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values

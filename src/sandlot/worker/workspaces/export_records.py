@@ -39,6 +39,14 @@ class Export:
     exported_at: float | None = None
     deleting: bool = False
 
+    @property
+    def key(self) -> str:
+        return self.snapshot
+
+    @property
+    def lane(self) -> str:
+        return self.session
+
 
 class ExportRecords(SqliteFile):
     async def exports_to_do(self, limit: int) -> Sequence[Export]:

@@ -6,11 +6,9 @@ wish to delete its export. A failure is tried again, and never fails a snapshot.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +19,7 @@ from sandlot.domain.workspaces.exports import Cause, ExportMeta, Mark
 from sandlot.domain.workspaces.snapshots import Snapshot
 from sandlot.providers.workspaces import TreeStore
 from sandlot.worker.failpoints import Step, reached
+from sandlot.worker.retried_work import RetriedWork
 from sandlot.worker.workspaces.export_records import Export
 from sandlot.worker.workspaces.records import SnapshotRecords
 
@@ -31,30 +30,12 @@ log = structlog.get_logger("sandlot.exports")
 
 # How many snapshots are saved or deleted at once.
 AT_ONCE: Final = 2
-# Seconds before a failed one is tried again: the first time, and at most.
-RETRY_S: Final = 5.0
-MAX_RETRY_S: Final = 600.0
-# Seconds between two looks at the queue if nothing says that it has changed.
-LOOK_EVERY_S: Final = 60.0
-_LOOKED_AT: Final = 1000
-# Space is freed so often, and first so long after the start. What nobody needs is found by one round, and
-# deleted a day later: with two rounds a day, that is no later than two days.
-COLLECT_EVERY_S: Final = 12 * 3600.0
-COLLECT_FIRST_S: Final = 3600.0
 # How many parents are looked at for one that is exported.
 _PARENTS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    session: str
-    count: int
-    message: str
-    retry_at: float
-
-
 class Exports:
-    """Call ``start``, and ``close`` before the records and the storage's store are closed."""
+    """Call ``start``, and ``close`` before the records, the store and the storage are closed."""
 
     def __init__(
         self,
@@ -67,111 +48,40 @@ class Exports:
         self._records = records
         self._store = store
         self._clock = clock
-        self._is_open = False
-        self._opening = asyncio.Lock()
-        self._woken = asyncio.Event()
-        self._loop: asyncio.Task[None] | None = None
-        self._busy: dict[str, asyncio.Task[None]] = {}  # by session: one at a time
-        self._failures: dict[str, _Failure] = {}  # by snapshot
-        self._problem: str | None = None
-        self._collect_at = clock() + COLLECT_FIRST_S
+        self._work = RetriedWork(
+            "exports", records.exports_to_do, self._do, before=self.opened, at_once=AT_ONCE, clock=clock
+        )
+        self.start = self._work.start
+        self.close = self._work.close
+        self.wake = self._work.wake
         records.exports = True
 
-    def start(self) -> None:
-        self._loop = asyncio.create_task(self._run(), name="exports")
-
-    async def close(self) -> None:
-        tasks = [*self._busy.values(), *([] if self._loop is None else [self._loop])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        await self.storage.close()
-
     async def opened(self) -> ObjectStorage:
-        async with self._opening:
-            if not self._is_open:
-                await self.storage.open()
-                self._is_open = True
+        await self.storage.open()
         return self.storage
 
     # --- the queue ----------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Look at the queue soon, because something was added."""
-        self._woken.set()
-
     @property
     def problems(self) -> Sequence[str]:
         """What an operator should know."""
-        if self._problem is not None:
-            return (f"Snapshots are not saved in object storage: {self._problem}",)
-        if not self._failures:
+        if self._work.problem is not None:
+            return (f"Snapshots are not saved in object storage: {self._work.problem}",)
+        if (latest := self._work.latest_failure) is None:
             return ()
-        latest = max(self._failures.values(), key=lambda failure: failure.retry_at)
-        return (f"Snapshots not saved in object storage yet: {len(self._failures)}. {latest.message}",)
+        return (f"Snapshots not saved in object storage yet: {len(self._work.failures)}. {latest}",)
 
     def note(self, session_id: str) -> str:
         """What is wrong with the exports of one session; empty if nothing is."""
-        failed = [failure for failure in self._failures.values() if failure.session == session_id]
-        message = self._problem or (failed[-1].message if failed else None)
+        failed = [failure for failure in self._work.failures.values() if failure.lane == session_id]
+        message = self._work.problem or (failed[-1].message if failed else None)
         return "" if message is None else f"Snapshots are not saved in object storage now: {message}"
 
-    async def _run(self) -> None:
-        while True:
-            self._woken.clear()
-            wait_s = RETRY_S
-            try:
-                await self.opened()
-                wait_s = await self._start_due()
-                self._problem = None
-                await self._collect()
-            except SandlotError as error:
-                if self._problem != error.message:
-                    log.warning("cannot use the object storage; will retry", error=error.message)
-                self._problem = error.message
-            except Exception:
-                log.exception("exports failed; will retry")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._woken.wait()
-
-    async def _start_due(self) -> float:
-        """Start what is due. Returns the seconds until something else may be."""
-        now, wait_s = self._clock(), LOOK_EVERY_S
-        to_do = await self._records.exports_to_do(_LOOKED_AT)
-        for export in to_do:
-            failure = self._failures.get(export.snapshot)
-            if failure is not None and failure.retry_at > now:
-                wait_s = min(wait_s, failure.retry_at - now)
-            elif export.session not in self._busy and len(self._busy) < AT_ONCE:
-                task = asyncio.create_task(self._do(export), name=f"export {export.snapshot}")
-                self._busy[export.session] = task
-                task.add_done_callback(lambda _, session=export.session: self._done(session))  # type: ignore[misc]
-        return max(wait_s, 0.01)
-
-    def _done(self, session_id: str) -> None:
-        del self._busy[session_id]
-        self._woken.set()
-
     async def _do(self, export: Export) -> None:
-        try:
-            if export.deleting:
-                await self._delete(export)
-            else:
-                await self._export(export)
-        except Exception as error:
-            expected = isinstance(error, SandlotError)
-            message = error.message if isinstance(error, SandlotError) else "See the worker's log."
-            log.warning("cannot export a snapshot yet", snapshot=export.snapshot, exc_info=not expected)
-            before = self._failures.get(export.snapshot)
-            count = 1 if before is None else before.count + 1
-            pause_s = min(RETRY_S * 2 ** min(count - 1, 20), MAX_RETRY_S)
-            self._failures[export.snapshot] = _Failure(
-                export.session, count, message, self._clock() + pause_s
-            )
+        if export.deleting:
+            await self._delete(export)
         else:
-            self._failures.pop(export.snapshot, None)
+            await self._export(export)
 
     # --- saving -------------------------------------------------------------------------------
 
@@ -244,12 +154,6 @@ class Exports:
                 if has_ended(export.session) or (export.created_at < before and not lives(export.session))
             ]
         )
-
-    async def _collect(self) -> None:
-        if self._clock() >= self._collect_at:
-            self._collect_at = self._clock() + COLLECT_EVERY_S
-            collected = await self.storage.collect()
-            log.info("freed object storage", objects=collected.deleted, bytes=collected.freed_bytes)
 
 
 def _mark_of(export: Export) -> Mark:

@@ -82,7 +82,7 @@ class Workspaces:
     def export_to(self, storage: ObjectStorage, worker_id: str) -> None:
         """Save snapshots in object storage too, if the store has them as folders."""
         if not isinstance(self.store, TreeStore):
-            log.warning("SANDLOT_OBJECTS_URL has no effect: without btrfs there are no snapshots to save")
+            log.warning("only artifacts are saved in object storage: without btrfs there are no snapshots")
             return
         self.exports = Exports(storage, self.records, self.store)
         tag = worker_tag(worker_id)

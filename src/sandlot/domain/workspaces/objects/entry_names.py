@@ -9,7 +9,8 @@ from sandlot.domain.workspaces.objects.limits import MAX_NAME_BYTES, MAX_TARGET_
 def damaged(what: str) -> StorageProblem:
     """The error for an object that does not hold what was saved."""
     return StorageProblem(
-        f"The object storage is damaged: {what}. Nothing was loaded. Take another snapshot.",
+        f"The object storage is damaged: {what}. Nothing was loaded. Take another snapshot, or keep "
+        "the file again.",
         retryable=False,
         details={"damaged": True},
     )

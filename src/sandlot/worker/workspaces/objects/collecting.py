@@ -1,4 +1,7 @@
-"""Deletes the chunks of a tenant that no snapshot needs any more. The domain's ``garbage`` has the rules."""
+"""Deletes the chunks of a tenant that no snapshot and no artifact needs any more.
+
+The domain's ``garbage`` has the rules.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import structlog
 
 from sandlot.domain.errors import StorageProblem
 from sandlot.domain.workspaces.objects.garbage import Sorting, longest_save_s
+from sandlot.worker.workspaces.objects.artifacts.leftovers import all_saved
 from sandlot.worker.workspaces.objects.bucket.bucket import DELETE_AT_ONCE
 from sandlot.worker.workspaces.objects.bucket.chunks import ChunkStore, place_of
 from sandlot.worker.workspaces.objects.bucket.transfers import Transfers
@@ -90,8 +94,8 @@ class Collection:
         return Collected(len(sorting.delete), sum(sizes.values()), len(sorting.next_condemned))
 
     def _needed(self) -> set[int]:
-        """Hashes of the places of all chunks that snapshots need: a million take 60 MB. Two chunks with one
-        hash keep each other, no more.
+        """Hashes of the places of all chunks that are needed: a million take 60 MB. Two chunks with one hash
+        keep each other, no more.
         """
         needed: set[int] = set()
         folder = self.store.keys.folder
@@ -106,6 +110,8 @@ class Collection:
                     self.transfers.check()
                     needed.add(place)
                     needed.update(hash(place_of(chunk)) for chunk in read_part(self.store, name).chunks)
+        for saved in all_saved(self.store, self.transfers):
+            needed.update(hash(place_of(name)) for name in saved.chunks)
         return needed
 
     def _has_lock(self) -> bool:

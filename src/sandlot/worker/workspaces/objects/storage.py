@@ -1,4 +1,6 @@
-"""Object storage: saves snapshots of a tenant and loads them again, on this worker or another."""
+"""Object storage: saves snapshots of a tenant and loads them again, on this worker or another. For artifacts
+see ``artifacts/storage.py``.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from sandlot.domain.workspaces.exports import Mark, marks_in
 from sandlot.domain.workspaces.objects.garbage import longest_save_s
 from sandlot.domain.workspaces.objects.limits import MAX_META_BYTES
 from sandlot.domain.workspaces.workspace import check_snapshot_id
+from sandlot.worker.workspaces.objects.artifacts.leftovers import remove_old_artifacts, remove_old_notes
 from sandlot.worker.workspaces.objects.bucket.bucket import Bucket
 from sandlot.worker.workspaces.objects.bucket.chunks import ChunkStore
 from sandlot.worker.workspaces.objects.bucket.keys import RootKeys
@@ -64,10 +67,13 @@ class ObjectStorage:
         self._jobs = ThreadPoolExecutor(options.jobs, thread_name_prefix="sandlot-objects")
         self._transfers = ThreadPoolExecutor(options.transfers, thread_name_prefix="sandlot-transfers")
         self._bucket: Bucket | None = None
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
-        """Check that the storage is there, and that it was written with the same key."""
-        self._bucket = await self._run(lambda _: self._open())
+        """Check that the storage is there, and that it was written with the same key. Idempotent."""
+        async with self._opening:
+            if self._bucket is None:
+                self._bucket = await self.run(lambda _: self._open())
 
     async def close(self) -> None:
         for threads in (self._jobs, self._transfers):
@@ -86,11 +92,11 @@ class ObjectStorage:
             raise InvalidRequest(f"What is kept with a snapshot must not exceed {MAX_META_BYTES:,} bytes.")
 
         def work(transfers: Transfers) -> Saved:
-            store = self._store(tenant)
+            store = self.store(tenant)
             there = find_head(store, snapshot_id)
             if there is not None:
                 return Saved(0, there.bytes_total, there.entries, there.files)
-            self._announce_tenant(store, tenant)
+            self.announce_tenant(store, tenant)
             save = Save(
                 store,
                 transfers,
@@ -106,7 +112,7 @@ class ObjectStorage:
             except OSError as error:
                 raise StorageProblem(f"The workspace cannot be read: {error.strerror}.") from error
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def load(
         self,
@@ -123,40 +129,40 @@ class ObjectStorage:
         check_snapshot_id(snapshot_id)
 
         def work(transfers: Transfers) -> SavedSnapshot:
-            store = self._store(tenant)
+            store = self.store(tenant)
             head = read_head(store, snapshot_id)
             Load(store, transfers, head, into, max_bytes).run()
             return _described(head)
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def describe(self, tenant: str, snapshot_id: str) -> SavedSnapshot:
         """``NotFound`` if it is not saved."""
         check_snapshot_id(snapshot_id)
-        return await self._run(lambda _: _described(read_head(self._store(tenant), snapshot_id)))
+        return await self.run(lambda _: _described(read_head(self.store(tenant), snapshot_id)))
 
     async def list(self, tenant: str | None = None) -> Sequence[tuple[str, str]]:
         """The saved snapshots of a tenant or of all, each with its tenant."""
 
         def work(transfers: Transfers) -> Sequence[tuple[str, str]]:
             found = set()
-            for name in [tenant] if tenant is not None else self._tenants():
+            for name in [tenant] if tenant is not None else self.tenants():
                 transfers.check()
                 folder = f"{self._keys.of(name).folder}/snapshots"
-                for listed in self._open_bucket.list(folder):
+                for listed in self.bucket.list(folder):
                     found.add((name, listed.path.rpartition("/")[2]))
             return sorted(found)
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def delete(self, tenant: str, snapshot_id: str) -> None:
         """Forget a snapshot. ``collect`` frees what only it needed, after the grace."""
         check_snapshot_id(snapshot_id)
 
         def work(_: Transfers) -> None:
-            self._open_bucket.delete([head_path(self._store(tenant), snapshot_id)])
+            self.bucket.delete([head_path(self.store(tenant), snapshot_id)])
 
-        await self._run(work)
+        await self.run(work)
 
     # --- marks --------------------------------------------------------------------------------
 
@@ -164,36 +170,41 @@ class ObjectStorage:
         """Note that a session has a saved snapshot. Every worker can find it then."""
 
         def work(_: Transfers) -> None:
-            self._store(tenant).write_object(f"{_marks_of(session_id)}/{mark.name}", b"")
+            self.store(tenant).write_object(f"{_marks_of(session_id)}/{mark.name}", b"")
 
-        await self._run(work)
+        await self.run(work)
 
     async def marks(self, tenant: str, session_id: str) -> Sequence[Mark]:
         """The marks of a session, newest first. A marked snapshot may be deleted by now."""
 
         def work(_: Transfers) -> Sequence[Mark]:
             folder = f"{self._keys.of(tenant).folder}/{_marks_of(session_id)}"
-            return marks_in(listed.path.rpartition("/")[2] for listed in self._open_bucket.list(folder))
+            return marks_in(listed.path.rpartition("/")[2] for listed in self.bucket.list(folder))
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def unmark(self, tenant: str, session_id: str, mark: Mark) -> None:
         def work(_: Transfers) -> None:
             folder = f"{self._keys.of(tenant).folder}/{_marks_of(session_id)}"
-            self._open_bucket.delete([f"{folder}/{mark.name}"])
+            self.bucket.delete([f"{folder}/{mark.name}"])
 
-        await self._run(work)
+        await self.run(work)
 
     # --- freeing ------------------------------------------------------------------------------
 
-    async def collect(self, tenant: str | None = None) -> Collected:
-        """Free what no snapshot of a tenant, or of all, needs any more."""
+    async def collect(self, tenant: str | None = None, *, artifacts_before: float | None = None) -> Collected:
+        """Free what no snapshot and no artifact of a tenant, or of all, needs any more.
+
+        ``artifacts_before``: delete artifacts that were kept before this time. Their worker may be gone.
+        """
 
         def work(transfers: Transfers) -> Collected:
             collected = Collected()
-            for name in [tenant] if tenant is not None else self._tenants():
-                collection = Collection(self._store(name), transfers, self._options.grace_s, self._clock)
+            remove_old_notes(self.bucket)
+            for name in [tenant] if tenant is not None else self.tenants():
+                collection = Collection(self.store(name), transfers, self._options.grace_s, self._clock)
                 try:
+                    remove_old_artifacts(self.store(name), transfers, artifacts_before, self.grace_s)
                     collected += collection.run() or Collected()
                     self._remove_old_marks(self._keys.of(name).folder)
                 except SandlotError as error:
@@ -203,41 +214,51 @@ class ObjectStorage:
                         raise
             return collected
 
-        return await self._run(work)
+        return await self.run(work)
+
+    # --- for artifacts, which are saved here too -----------------------------------------------
+
+    @property
+    def grace_s(self) -> float:
+        return self._options.grace_s
+
+    def fetch(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run it in one of the threads that fetch."""
+        return asyncio.get_running_loop().run_in_executor(self._transfers, work)
 
     # --- in threads ---------------------------------------------------------------------------
 
     @property
-    def _open_bucket(self) -> Bucket:
+    def bucket(self) -> Bucket:
         assert self._bucket is not None, "call open first"
         return self._bucket
 
-    def _store(self, tenant: str) -> ChunkStore:
-        return ChunkStore(self._open_bucket, self._keys.of(tenant))
+    def store(self, tenant: str) -> ChunkStore:
+        return ChunkStore(self.bucket, self._keys.of(tenant))
 
     def _open(self) -> Bucket:
         bucket = Bucket(self._options)
         found = bucket.get(_FORMAT)
         if found is None:
-            bucket.put(_FORMAT, self._seal(_FORMAT, _FORMAT_CONTENT))
-        elif self._unseal(_FORMAT, found) != _FORMAT_CONTENT:
+            bucket.put(_FORMAT, self.seal_root(_FORMAT, _FORMAT_CONTENT))
+        elif self.unseal_root(_FORMAT, found) != _FORMAT_CONTENT:
             raise StorageProblem(
                 f"The object storage {self._options.location} was written by another version of Sandlot, or "
                 "with another key. Check SANDLOT_OBJECTS_URL and SANDLOT_OBJECTS_KEY_FILE."
             )
         return bucket
 
-    def _announce_tenant(self, store: ChunkStore, tenant: str) -> None:
+    def announce_tenant(self, store: ChunkStore, tenant: str) -> None:
         path = f"{store.keys.folder}/{_TENANT}"
-        if self._open_bucket.find(path) is None:
-            self._open_bucket.put(path, self._seal(path, tenant.encode()))
+        if self.bucket.find(path) is None:
+            self.bucket.put(path, self.seal_root(path, tenant.encode()))
 
-    def _tenants(self) -> Sequence[str]:
+    def tenants(self) -> Sequence[str]:
         found = []
-        for folder in self._open_bucket.folders("tenants"):
+        for folder in self.bucket.folders("tenants"):
             path = f"tenants/{folder}/{_TENANT}"
-            sealed = self._open_bucket.get(path)
-            name = None if sealed is None else self._unseal(path, sealed)
+            sealed = self.bucket.get(path)
+            name = None if sealed is None else self.unseal_root(path, sealed)
             if name is None:
                 log.warning("a folder in the object storage has no readable tenant", folder=folder)
             else:
@@ -248,16 +269,16 @@ class ObjectStorage:
         """Remove marks of snapshots that are deleted. A mark is written after its snapshot."""
         marked = {
             listed.path: mark.snapshot
-            for listed in self._open_bucket.list(f"{folder}/{_MARKS}")
+            for listed in self.bucket.list(f"{folder}/{_MARKS}")
             for mark in marks_in([listed.path.rpartition("/")[2]])
         }
-        saved = {listed.path.rpartition("/")[2] for listed in self._open_bucket.list(f"{folder}/snapshots")}
-        self._open_bucket.delete([path for path, snapshot in marked.items() if snapshot not in saved])
+        saved = {listed.path.rpartition("/")[2] for listed in self.bucket.list(f"{folder}/snapshots")}
+        self.bucket.delete([path for path, snapshot in marked.items() if snapshot not in saved])
 
-    def _seal(self, path: str, content: bytes) -> bytes:
+    def seal_root(self, path: str, content: bytes) -> bytes:
         return seal(content, self._keys.seal, path, encrypt=self._keys.encrypts)
 
-    def _unseal(self, path: str, sealed: bytes) -> bytes | None:
+    def unseal_root(self, path: str, sealed: bytes) -> bytes | None:
         try:
             return unseal(sealed, self._keys.seal, path, encrypted=self._keys.encrypts)
         except StorageProblem:
@@ -272,7 +293,7 @@ class ObjectStorage:
             log.warning("cannot read the previous manifest", snapshot=base, error=error.message)
             return None
 
-    async def _run(self, work: Callable[[Transfers], T]) -> T:
+    async def run(self, work: Callable[[Transfers], T]) -> T:
         """Run it in a thread. A caller that is cancelled waits until it has stopped: it uses a folder."""
         transfers = Transfers(self._transfers, self._options.transfers)
         running = asyncio.get_running_loop().run_in_executor(self._jobs, lambda: work(transfers))
