@@ -54,6 +54,7 @@ async def workspace_harness_for(
         left = await harness.store.list()
         assert not left.workspaces, left
         assert not left.snapshots, left
+        assert not left.volumes, left
     finally:
         try:
             for found in await harness.provider.list():

@@ -26,6 +26,7 @@ OWNER = "test-dying"
 SB1, SB2, SB3 = (f"sbx_{number:032x}" for number in (1, 2, 3))
 W1, W2 = first_workspace_of(SB1), f"wsp_{0xFF:032x}"
 S1, S2 = (f"snp_{number:032x}" for number in (1, 2))
+V1, V2 = (f"vol_{number:032x}" for number in (1, 2))
 UID = 0x7000_0001
 NAMES = [f"file{number}" for number in range(10)]
 
@@ -56,6 +57,9 @@ def calls(store: BtrfsStore, root: Path) -> list[Callable[[], Awaitable[object]]
     async def written(sandbox_id: str, version: int) -> None:
         write(root / "sandboxes" / sandbox_id / "parent" / "workspace", version)
 
+    async def written_volume() -> None:
+        write(root / "sandboxes" / SB1 / "parent" / "volumes" / "data", 4)
+
     async def imported() -> None:
         async with store.new_snapshot(S2) as folder:
             write(folder, 3)
@@ -65,13 +69,20 @@ def calls(store: BtrfsStore, root: Path) -> list[Callable[[], Awaitable[object]]
         lambda: written(SB1, 1),
         lambda: store.snapshot(W1, S1),
         lambda: written(SB1, 2),
+        lambda: store.create_volume(V1, 64 * 1024 * 1024),
+        lambda: store.create_volume(V2, 64 * 1024 * 1024),
+        lambda: store.attach_volume(SB1, V1, "data", writable=True),
+        written_volume,
         lambda: store.clone(S1, W2),
         store.spares.finish,
         lambda: store.prepare(SB2, UID, IMAGE),
         lambda: store.attach(SB2, W2),
+        lambda: store.attach_volume(SB2, V1, "data", writable=False),
         lambda: store.release(SB1, {W1}),
         lambda: store.prepare(SB3, UID, IMAGE, W1),
+        lambda: store.attach_volume(SB3, V1, "data", writable=True),
         imported,
+        lambda: store.delete(V2),
         lambda: store.delete(S1),
         lambda: store.release(SB2),
     ]

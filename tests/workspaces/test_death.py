@@ -17,7 +17,7 @@ from sandlot.providers.docker.workspaces.btrfs import removing
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
 from sandlot.providers.docker.workspaces.btrfs.subvolumes import ROOT_INODE
-from tests.workspaces.dying_store import NAMES, OWNER, S1, S2, SB1, SB2, SB3, UID, W1, W2
+from tests.workspaces.dying_store import NAMES, OWNER, S1, S2, SB1, SB2, SB3, UID, V1, V2, W1, W2
 
 # How often all calls together reach a step at least, where that is more than once.
 TIMES = {
@@ -36,7 +36,7 @@ async def root(btrfs: Path) -> AsyncIterator[Path]:
     for sandbox_id in (SB1, SB2, SB3):
         await store.release(sandbox_id)
     stored = await store.list()
-    for stored_id in stored.workspaces | stored.snapshots:
+    for stored_id in stored.workspaces | stored.snapshots | stored.volumes:
         await store.delete(stored_id)
     await store.close()
     assert {path.parent.name for path in subvolumes_in(btrfs / OWNER)} <= {"seeds"}
@@ -90,6 +90,8 @@ async def test_killed_at_a_step(root: Path, tmp_path: Path, step: StoreStep, num
     assert (await store.list()).snapshots == {S2}
     assert check_whole(root, root / "sandboxes" / SB3 / "parent" / "workspace") == "2"
     assert check_whole(root, root / "snapshots" / S2) == "3"
+    assert (await store.list()).volumes == {V1}
+    assert check_whole(root, root / "sandboxes" / SB3 / "parent" / "volumes" / "data") == "4"
     assert mounted(root) == {SB3}
     owners = {path.stat().st_uid for path in (root / "mounts" / SB3 / "workspace").iterdir()}
     assert owners <= {UID, 0}
@@ -104,6 +106,9 @@ async def check_opened(root: Path) -> BtrfsStore:
     stored = await store.list()
     assert stored.workspaces <= {W1, W2, *first_workspaces()}
     found = subvolumes_in(root)
+    volumes = {path for path in found if path.parent.name == "volumes"}
+    check_volumes(root, stored.volumes, volumes)
+    found -= volumes
     named = [path.name for path in found if path.parent.name != "seeds"]
     assert sorted(named) == sorted(
         [*stored.snapshots, *(["workspace"] * attached(root)), *os.listdir(root / "workspaces")]
@@ -115,6 +120,23 @@ async def check_opened(root: Path) -> BtrfsStore:
     assert not os.listdir(root / "staging")
     assert not os.listdir(root / "trash")
     return store
+
+
+def check_volumes(root: Path, stored: frozenset[str], found: set[Path]) -> None:
+    """Each is in one place, whole, and its sandbox is noted. All others are read-only copies."""
+    assert stored <= {V1, V2}
+    detached = {path.name for path in found if path.parent.parent == root}
+    notes = {note: os.readlink(note) for note in (root / "sandboxes").glob("*/writes/*")}
+    assert sorted([*detached, *notes.values()]) == sorted(stored)
+    writable = {note.parent.parent / "parent" / "volumes" / note.name for note in notes}
+    assert writable <= found
+    for path in found:
+        if path in writable or path.name in detached:
+            assert os.access(path, os.W_OK)
+        else:
+            assert os.statvfs(path).f_flag & os.ST_RDONLY or not os.access(path, os.W_OK)
+        if os.listdir(path):
+            check_whole(root, path)
 
 
 def attached(root: Path) -> int:

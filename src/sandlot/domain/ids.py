@@ -14,6 +14,7 @@ _SHELL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SESSION_ID = re.compile(r"ses_[0-9a-f]{32}")
 _WORKSPACE_ID = re.compile(r"wsp_[0-9a-f]{32}")
 _SNAPSHOT_ID = re.compile(r"snp_([0-9a-f]{8})[0-9a-f]{24}")
+_VOLUME_ID = re.compile(r"vol_([0-9a-f]{8})[0-9a-f]{24}")
 _ARTIFACT_ID = re.compile(r"art_([0-9a-f]{8})[0-9a-f]{24}")
 # The caller chooses a conversation's id. Frameworks differ, so it only has to be printable and
 # bounded.
@@ -64,6 +65,21 @@ def artifact_tag(artifact_id: str) -> str | None:
     return None if match is None else match[1]
 
 
+def new_volume_id(tag: str) -> str:
+    """``tag``: of the worker that has it, as for snapshots."""
+    return f"vol_{tag}{secrets.token_hex(12)}"
+
+
+def volume_tag(volume_id: str) -> str | None:
+    """The tag of the worker that has the volume; None if this is no volume's id."""
+    match = _VOLUME_ID.fullmatch(volume_id)
+    return None if match is None else match[1]
+
+
+def is_volume_id(text: str) -> bool:
+    return _VOLUME_ID.fullmatch(text) is not None
+
+
 def is_workspace_id(text: str) -> bool:
     return _WORKSPACE_ID.fullmatch(text) is not None
 
@@ -81,7 +97,7 @@ def is_thread(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` is a valid name for an environment, tool, prompt or agent."""
+    """Whether ``text`` is a valid name for an environment, tool, prompt, agent or volume."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -1,7 +1,8 @@
-"""The contract of workspace stores: where a provider's workspaces and snapshots are.
+"""The contract of workspace stores: where a provider's workspaces, snapshots and volumes are.
 
 A sandbox is made with a new workspace of its own (``first_workspace_of``). It keeps that one, or gets another
-in its place. ``Provider.destroy`` removes a sandbox with its workspace, unless the caller keeps that.
+in its place. ``Provider.destroy`` removes a sandbox with its workspace, unless the caller keeps that. It
+never deletes a volume: those that the sandbox had are free again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Stored:
 
     workspaces: frozenset[str] = frozenset()
     snapshots: frozenset[str] = frozenset()
+    volumes: frozenset[str] = frozenset()
 
 
 class WorkspaceStore(Protocol):
@@ -61,7 +63,7 @@ class WorkspaceStore(Protocol):
         ...
 
     async def used_bytes(self, stored_id: str) -> int | None:
-        """How much a workspace uses of its quota, or a snapshot needs alone; None if unknown."""
+        """How much a workspace or a volume uses of its quota, or a snapshot needs alone; None if unknown."""
         ...
 
     async def compare(self, old_id: str, new_id: str) -> Difference:
@@ -69,7 +71,20 @@ class WorkspaceStore(Protocol):
         ...
 
     async def delete(self, stored_id: str) -> None:
-        """Delete a workspace that no sandbox has, or a snapshot."""
+        """Delete a workspace or a volume that no sandbox has, or a snapshot."""
+        ...
+
+    async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
+        """Make an empty volume that may grow to this size. Only if the store keeps ``volumes``."""
+        ...
+
+    async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
+        """Show a running sandbox a volume, at /volumes/<name>. Only if the store keeps ``volumes``.
+
+        ``writable``: the volume itself, which no other sandbox may have: ``Conflict`` then. Otherwise a copy
+        of its files as they are now, which the sandbox cannot change. A sandbox that has the volume keeps
+        what it has. ``NotFound`` if there is no such volume.
+        """
         ...
 
     async def list(self) -> Stored: ...

@@ -150,10 +150,15 @@ def test_what_the_image_has_in_its_workspace_moves() -> None:
     assert layer["zz/a"][0].linkname == "sandbox/workspace/a", "its other name has moved, without the bit"
 
 
-@pytest.mark.parametrize("name", [".sandlot/x", "sandbox", "./sandbox/data"])
+@pytest.mark.parametrize("name", [".sandlot/x", "sandbox", "./sandbox/data", "volumes/data"])
 def test_reserved_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="reserved for Sandlot"):
         look(PASSWD, entry(name))
+
+
+def test_an_empty_volumes_folder_is_replaced() -> None:
+    layer = prepare(PASSWD, GROUP, entry("volumes"))
+    assert (layer["volumes"][0].issym(), layer["volumes"][0].linkname) == (True, "/sandbox/volumes")
 
 
 def test_odd_images_are_refused() -> None:

@@ -31,6 +31,7 @@ class StoreAbilities:
     snapshots: whether it can take snapshots, and give a session the files of one.
     swaps: whether a running sandbox can get another workspace. Otherwise a sandbox is made for it.
     note: what it cannot do, why, and what the operator can do about it; empty if it can do everything.
+    volumes: whether it can keep volumes, which sessions share.
     """
 
     kind: StoreKind
@@ -38,6 +39,7 @@ class StoreAbilities:
     snapshots: bool = False
     swaps: bool = False
     note: str = ""
+    volumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ RUN_TARGET = "/.sandlot/run"
 VOLUME_TARGET = "/sandbox"
 WORKSPACE_TARGET = "/sandbox/workspace"
 WORKSPACE_LINK = "/workspace"
+VOLUMES_TARGET = "/sandbox/volumes"
+VOLUMES_LINK = "/volumes"
 
 LABEL_OWNER = "sandlot.owner"
 LABEL_SANDBOX = "sandlot.sandbox"

@@ -15,9 +15,10 @@ from sandlot.testing.workspace_suite.harness import WorkspaceHarness
 from sandlot.testing.workspace_suite.lives import LifeCases
 from sandlot.testing.workspace_suite.quotas import QuotaCases
 from sandlot.testing.workspace_suite.snapshots import SnapshotCases
+from sandlot.testing.workspace_suite.volumes import VolumeCases
 
 
-class WorkspaceSuite(LifeCases, SnapshotCases, QuotaCases):
+class WorkspaceSuite(LifeCases, SnapshotCases, QuotaCases, VolumeCases):
     """All cases."""
 
 

@@ -104,6 +104,11 @@ def require_swaps(rig: WorkspaceHarness) -> None:
         pytest.skip(f"the store cannot swap: {rig.store.abilities.note}")
 
 
+def require_volumes(rig: WorkspaceHarness) -> None:
+    if not rig.store.abilities.volumes:
+        pytest.skip(f"the store keeps no volumes: {rig.store.abilities.note}")
+
+
 def require_quotas(rig: WorkspaceHarness) -> int:
     if not rig.store.abilities.quotas:
         pytest.skip(f"the store has no quotas: {rig.store.abilities.note}")

@@ -6,6 +6,7 @@ one file's header at a time, so memory does not grow with the image. The layer:
 
 - makes the folders of a sandbox (see ``spec``), and moves the image's files in /workspace to
   /sandbox/workspace, owned by the sandbox user, with /workspace as a symlink to it;
+- makes /volumes a symlink to /sandbox/volumes, where the volumes of a session are;
 - rewrites every file that is setuid, setgid or has file capabilities, without those privileges;
 - gives uid and gid 1000 a name, if they have none.
 """
@@ -26,6 +27,8 @@ from sandlot.providers.docker.spec import (
     LINK_TARGET,
     RUN_TARGET,
     VOLUME_TARGET,
+    VOLUMES_LINK,
+    VOLUMES_TARGET,
     WORKSPACE_LINK,
     WORKSPACE_TARGET,
 )
@@ -44,6 +47,7 @@ READ_BYTES = 1 * MIB
 _CAPABILITY_HEADER = "SCHILY.xattr.security.capability"
 _RESERVED = (".sandlot", "sandbox")
 _WORKSPACE = WORKSPACE_LINK.lstrip("/")
+_VOLUMES = VOLUMES_LINK.lstrip("/")
 
 
 @dataclass(slots=True)
@@ -91,7 +95,8 @@ def survey(stream: IO[bytes]) -> Survey:
     found = Survey()
     for name, member, tar in _members(stream):
         top = name.partition("/")[0]
-        if top in _RESERVED:
+        # An empty /volumes is in nobody's way.
+        if top in _RESERVED or (top == _VOLUMES and not (name == _VOLUMES and member.isdir())):
             raise InvalidRequest(
                 f"The image contains /{top}, which is reserved for Sandlot. Rename it in the image."
             )
@@ -152,6 +157,7 @@ def write_layer(stream: IO[bytes], found: Survey, output: IO[bytes], *, max_byte
             entry = tarfile.TarInfo(name)
             entry.mode, entry.size = 0o644, len(content)
             layer.addfile(entry, io.BytesIO(content))
+        layer.addfile(_symlink(_VOLUMES, VOLUMES_TARGET))
         # Last, because it replaces the image's own /workspace, folder or not. Its content must be
         # written elsewhere first.
         layer.addfile(_symlink(_WORKSPACE, WORKSPACE_TARGET))

@@ -40,7 +40,7 @@ from sandlot.providers.docker.spec import (
 )
 
 # Raise it when the layer's content changes: every image is then prepared again.
-PREPARER_VERSION = "3"
+PREPARER_VERSION = "4"
 REPOSITORY = "sandlot-prepared"
 LABEL_PREPARED_FROM = "sandlot.prepared-from"
 LABEL_PREPARER = "sandlot.preparer"

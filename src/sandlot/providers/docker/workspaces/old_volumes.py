@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,13 @@ class BtrfsBesideVolumes:
 
     async def list(self) -> Stored:
         found = await self._btrfs.list()
-        return Stored(found.workspaces | self._in_volumes, found.snapshots)
+        return replace(found, workspaces=found.workspaces | self._in_volumes)
+
+    async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
+        await self._btrfs.create_volume(volume_id, quota_bytes)
+
+    async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
+        await self._btrfs.attach_volume(sandbox_id, volume_id, name, writable=writable)
 
     def snapshot_folder(self, snapshot_id: str) -> Path:
         return self._btrfs.snapshot_folder(snapshot_id)

@@ -18,7 +18,7 @@ from collections.abc import Container, Mapping
 from typing import Any, NoReturn
 
 from sandlot.domain.errors import Conflict, NotFound, Unsupported
-from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_workspace_id
+from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_volume_id, is_workspace_id
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.providers.docker.engine import Engine
@@ -74,7 +74,7 @@ class VolumeStore:
         return int(uid) if uid.isascii() and uid.isdigit() else None
 
     async def delete(self, stored_id: str) -> None:
-        if is_snapshot_id(stored_id):
+        if is_snapshot_id(stored_id) or is_volume_id(stored_id):
             return
         try:
             volume = await self._engine.inspect_volume(_volume_name(stored_id))
@@ -110,6 +110,12 @@ class VolumeStore:
 
     async def compare(self, old_id: str, new_id: str) -> Difference:
         self._refuse()
+
+    async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
+        raise Unsupported(f"This server cannot keep volumes. {self.abilities.note}")
+
+    async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
+        raise Unsupported(f"This server cannot keep volumes. {self.abilities.note}")
 
     def _refuse(self) -> NoReturn:
         raise Unsupported(f"This server cannot take snapshots. {self.abilities.note}")

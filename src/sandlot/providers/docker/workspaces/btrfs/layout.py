@@ -6,6 +6,8 @@
     sandboxes/<id>/gets             the same of the one that it is about to get
     sandboxes/<id>/parent/          belongs to root; what the sandbox sees as /sandbox
     sandboxes/<id>/parent/workspace its workspace
+    sandboxes/<id>/parent/volumes/  its volumes, and sandboxes/<id>/writes/: see ``volumes.folders``
+    volumes/<id>                    a volume that no sandbox writes to
     seeds/<image>                   the image's own files, read-only
     mounts/<sandbox>                where its parent folder is mounted for its user
     spares/<snapshot>               a copy of a snapshot for a workspace to come (spares.py)
@@ -32,8 +34,9 @@ from sandlot.providers.docker.workspaces.btrfs import mounts, removing, subvolum
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 
 _EMPTIED: Final = ("spares", "staging", "trash")
-_FOLDERS: Final = ("workspaces", "snapshots", "sandboxes", "seeds", "mounts", *_EMPTIED)
+_FOLDERS: Final = ("workspaces", "snapshots", "volumes", "sandboxes", "seeds", "mounts", *_EMPTIED)
 WORKSPACE: Final = "workspace"  # its name in /sandbox
+VOLUMES: Final = "volumes"  # the name of their folder there
 
 
 class Layout:
@@ -59,37 +62,37 @@ class Layout:
             # Without files it is one whose release was killed after they were kept.
             if workspace_id is not None and self._attached(sandbox_id).is_dir():
                 self.sandbox_of[workspace_id] = sandbox_id
-        for mount_point in list(self._folder("mounts").iterdir()):
+        for mount_point in list(self.folder("mounts").iterdir()):
             if mount_point.name not in self.sandboxes():
                 self._remove_mount(mount_point)
         for name in _EMPTIED:
-            removing.remove_all_in(self._folder(name))
+            removing.remove_all_in(self.folder(name))
 
     # --- where things are ---------------------------------------------------------------------
 
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
         return self.root / name
 
     def sandbox(self, sandbox_id: str) -> Path:
         if not is_sandbox_id(sandbox_id):
             raise ValueError("not a sandbox's id")
-        return self._folder("sandboxes") / sandbox_id
+        return self.folder("sandboxes") / sandbox_id
 
     def mount_point(self, sandbox_id: str) -> Path:
-        return self._folder("mounts") / self.sandbox(sandbox_id).name
+        return self.folder("mounts") / self.sandbox(sandbox_id).name
 
     def snapshot(self, snapshot_id: str) -> Path:
         if not is_snapshot_id(snapshot_id):
             raise ValueError("not a snapshot's id")
-        return self._folder("snapshots") / snapshot_id
+        return self.folder("snapshots") / snapshot_id
 
     def spare(self, snapshot_id: str) -> Path:
-        return self._folder("spares") / self.snapshot(snapshot_id).name
+        return self.folder("spares") / self.snapshot(snapshot_id).name
 
     def detached(self, workspace_id: str) -> Path:
         if not is_workspace_id(workspace_id):
             raise ValueError("not a workspace's id")
-        return self._folder("workspaces") / workspace_id
+        return self.folder("workspaces") / workspace_id
 
     def workspace(self, workspace_id: str) -> Path:
         """Where a workspace is now. Nothing may be there."""
@@ -100,23 +103,23 @@ class Layout:
         return self.snapshot(stored_id) if is_snapshot_id(stored_id) else self.workspace(stored_id)
 
     def seed(self, name: str) -> Path:
-        return self._folder("seeds") / name
+        return self.folder("seeds") / name
 
     def seeds(self) -> list[Path]:
-        return list(self._folder("seeds").iterdir())
+        return list(self.folder("seeds").iterdir())
 
     def _attached(self, sandbox_id: str) -> Path:
         return self.sandbox(sandbox_id) / "parent" / WORKSPACE
 
     def sandboxes(self) -> set[str]:
-        return set(filter(is_sandbox_id, os.listdir(self._folder("sandboxes"))))
+        return set(filter(is_sandbox_id, os.listdir(self.folder("sandboxes"))))
 
     def workspaces(self) -> set[str]:
-        detached = filter(is_workspace_id, os.listdir(self._folder("workspaces")))
+        detached = filter(is_workspace_id, os.listdir(self.folder("workspaces")))
         return {*detached, *self.sandbox_of}
 
     def snapshots(self) -> set[str]:
-        return set(filter(is_snapshot_id, os.listdir(self._folder("snapshots"))))
+        return set(filter(is_snapshot_id, os.listdir(self.folder("snapshots"))))
 
     def workspace_of(self, sandbox_id: str) -> str | None:
         try:
@@ -129,9 +132,9 @@ class Layout:
         """A name in ``staging`` that is nobody else's. What is left there afterwards is removed."""
         name = secrets.token_hex(8)
         try:
-            yield self._folder("staging") / name
+            yield self.folder("staging") / name
         finally:
-            removing.remove(self._folder("staging"), name)
+            removing.remove(self.folder("staging"), name)
 
     # --- steps --------------------------------------------------------------------------------
 
@@ -140,6 +143,8 @@ class Layout:
         staged.mkdir(mode=0o700)
         (staged / "parent").mkdir()
         (staged / "parent").chmod(0o755)
+        (staged / "parent" / VOLUMES).mkdir()
+        (staged / "parent" / VOLUMES).chmod(0o755)
         (staged / ("gets" if existing else "has")).symlink_to(workspace_id)
         return staged / "parent" / WORKSPACE
 
@@ -185,7 +190,7 @@ class Layout:
         self._empty_trash(old_files)
 
     def release(self, sandbox_id: str, *, keep: bool) -> None:
-        """Remove a sandbox's folder and mount. ``keep``: its workspace stays."""
+        """Remove a sandbox's folder and mount. ``keep``: its workspace stays. Its volumes must be back."""
         self._remove_mount(self.mount_point(sandbox_id))
         if not self.sandbox(sandbox_id).exists():
             return
@@ -212,7 +217,7 @@ class Layout:
         """Move to the trash. Returns the name there; None if there was nothing."""
         name = secrets.token_hex(8)
         try:
-            move(path, self._folder("trash") / name)
+            move(path, self.folder("trash") / name)
         except FileNotFoundError:
             return None
         reached(StoreStep.IN_TRASH)
@@ -220,7 +225,7 @@ class Layout:
 
     def _empty_trash(self, name: str | None) -> None:
         if name is not None:
-            removing.remove(self._folder("trash"), name)
+            removing.remove(self.folder("trash"), name)
 
 
 def move(source: Path, target: Path) -> None:

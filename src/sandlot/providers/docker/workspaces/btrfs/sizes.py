@@ -26,6 +26,12 @@ class Sizes:
             with subvolumes.opened(path) as subvolume:
                 quotas.limit(subvolume, self.quota, credit)
 
+    def limit(self, path: Path, quota: int) -> None:
+        """Limit a subvolume that has a quota of its own."""
+        if self.on:
+            with subvolumes.opened(path) as subvolume:
+                quotas.limit(subvolume, quota, 0)
+
     def limit_again(self, path: Path) -> None:
         """Apply the quota, which may have changed."""
         if (charge := self.charge(path)) is not None:

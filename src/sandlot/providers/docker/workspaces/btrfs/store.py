@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from sandlot.domain.errors import Conflict, EngineProblem, NotFound, StorageFull
-from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_workspace_id
+from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_volume_id, is_workspace_id
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.providers.docker.engine import run_to_completion
@@ -35,6 +35,7 @@ from sandlot.providers.docker.workspaces.btrfs.seeds.images import Seeds, publis
 from sandlot.providers.docker.workspaces.btrfs.seeds.spares import Spares
 from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
+from sandlot.providers.docker.workspaces.btrfs.volumes.folders import VolumeFolders
 from sandlot.providers.docker.workspaces.contract import ImageFiles
 from sandlot.providers.workspaces import Stored
 
@@ -63,6 +64,7 @@ class BtrfsStore:
         self._lock = RLock()  # what changes the layout
         self._reader = Reader(self._layout, self._lock)
         self._seeds = Seeds(self._layout, self._sizes)
+        self._volumes = VolumeFolders(self._layout, self._sizes)
         self._recounting = Recounting(self._layout, self._sizes, self._reader)
         self.spares = Spares(self._layout, self._reader, self._check_space)
         self.abilities = StoreAbilities(StoreKind.BTRFS, True, True, True)
@@ -80,11 +82,15 @@ class BtrfsStore:
             )
         with self._lock:
             self._layout.open()
+            self._volumes.open()
             with subvolumes.opened(self._layout.root) as root:
                 # Not switched on here: older kernels cannot mount a file system that has had them.
                 self._sizes.on = quotas.mode(root) == "simple"
             note = "" if self._sizes.on else WITHOUT_QUOTAS
-            self.abilities = StoreAbilities(StoreKind.BTRFS, self._sizes.on, True, True, note)
+            # A volume without a quota could fill the disk for everybody.
+            self.abilities = StoreAbilities(
+                StoreKind.BTRFS, self._sizes.on, True, True, note, volumes=self._sizes.on
+            )
             for workspace_id in self._layout.workspaces():
                 self._sizes.limit_again(self._layout.workspace(workspace_id))
 
@@ -135,6 +141,7 @@ class BtrfsStore:
         with self._lock:
             if self._layout.sandbox(sandbox_id).exists():
                 self._layout.finish_attach(sandbox_id)
+                self._volumes.take_back(sandbox_id)
             workspace_id = self._layout.workspace_of(sandbox_id)
             self._layout.release(sandbox_id, keep=workspace_id is not None and workspace_id in keep)
 
@@ -199,14 +206,15 @@ class BtrfsStore:
 
     async def used_bytes(self, stored_id: str) -> int | None:
         """As of the last commit of the file system: up to 30 s ago. Of a snapshot, no one keeps account."""
-        if not is_workspace_id(stored_id):
+        if not is_workspace_id(stored_id) and not is_volume_id(stored_id):
             return None
         with store_errors("look how much a workspace uses"):
             return await asyncio.to_thread(self._used_bytes, stored_id)
 
-    def _used_bytes(self, workspace_id: str) -> int | None:
+    def _used_bytes(self, stored_id: str) -> int | None:
+        find = self._volumes.path if is_volume_id(stored_id) else self._reader.workspace
         with self._lock:
-            charge = self._sizes.charge(self._reader.workspace(workspace_id))
+            charge = self._sizes.charge(find(stored_id))
         return None if charge is None else charge.used
 
     async def compare(self, old_id: str, new_id: str) -> Difference:
@@ -222,6 +230,12 @@ class BtrfsStore:
             removing.remove(self._layout.snapshot(stored_id).parent, stored_id)
             self.spares.drop(stored_id)
             return
+        if is_volume_id(stored_id):
+            with self._lock:
+                if stored_id in self._volumes.sandbox_of:
+                    raise Conflict(f"A sandbox writes to volume {stored_id}.", retryable=True)
+                removing.remove(self._layout.folder("volumes"), stored_id)
+            return
         with self._lock:
             if stored_id in self._layout.sandbox_of:
                 raise Conflict(f"A sandbox has workspace {stored_id}.", retryable=True)
@@ -230,10 +244,34 @@ class BtrfsStore:
     async def list(self) -> Stored:
         def read() -> Stored:
             with self._lock:
-                return Stored(frozenset(self._layout.workspaces()), frozenset(self._layout.snapshots()))
+                return Stored(
+                    frozenset(self._layout.workspaces()),
+                    frozenset(self._layout.snapshots()),
+                    frozenset(self._volumes.ids()),
+                )
 
         with store_errors("list the workspaces"):
             return await asyncio.to_thread(read)
+
+    # --- volumes ------------------------------------------------------------------------------
+
+    async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
+        def create() -> None:
+            self._check_space()
+            with self._lock:
+                self._volumes.create(volume_id, quota_bytes)
+
+        with store_errors("make a volume"):
+            await _finished(create)
+
+    async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
+        def attach() -> None:
+            with self._lock:
+                show = self._volumes.attach if writable else self._volumes.copy
+                show(sandbox_id, volume_id, name)
+
+        with store_errors("attach a volume"):
+            await _finished(attach)
 
     # --- trees, for exports and imports -------------------------------------------------------
 
