@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from sandlot.api.fleet.worker import assigned_create_route, worker_routes
+from sandlot.domain.artifacts.artifact import Artifact, ArtifactPage
+from sandlot.domain.artifacts.listing import page_among
 from sandlot.domain.callers.limits import AllowancesOf, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import Environment, Recipe
-from sandlot.domain.errors import SessionEnded
+from sandlot.domain.errors import SessionEnded, Unsupported
+from sandlot.domain.ids import artifact_tag
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
 from sandlot.fleet.access import AccessTokens, TokenGate
@@ -49,6 +52,7 @@ class FleetFake(FakeService):
         self.condition = Condition()
         self.assignments: list[Assignment] = []
         self.refusal: Exception | None = None
+        self.saved: Sequence[Artifact] | None = None  # in object storage; None: there is none
         self.lets_create = asyncio.Event()
         self.lets_create.set()
 
@@ -75,6 +79,26 @@ class FleetFake(FakeService):
         except SessionEnded:
             ended = replace(session, state=SessionState.ENDED, ended_at=session.created_at)
             await self.record(ended)
+
+    async def list_saved_artifacts(
+        self,
+        principal: Principal,
+        session_id: str | None,
+        thread: str | None,
+        after: str | None,
+        limit: int,
+        without: Collection[str],
+    ) -> ArtifactPage:
+        if self.saved is None:
+            raise Unsupported("This worker has no object storage.")
+        found = [
+            one
+            for one in self.saved
+            if one.tenant == principal.tenant
+            and session_id in (None, one.session_id)
+            and artifact_tag(one.id) not in without
+        ]
+        return page_among(found, after=after, limit=limit)
 
     async def health(self) -> ServiceHealth:
         return replace(await super().health(), creates=not self.draining)

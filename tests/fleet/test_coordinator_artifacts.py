@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandlot.domain.artifacts.artifact import Artifact
+from sandlot.domain.artifacts.artifact import Artifact, ArtifactPage
 from sandlot.domain.callers.principal import ALL_SCOPES, OWNER, Principal, Scope
-from sandlot.domain.errors import Forbidden, InvalidRequest, NotFound, Unavailable
+from sandlot.domain.errors import Forbidden, InvalidRequest, NotFound, StorageProblem, Unavailable
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import artifact_tag, new_artifact_id
@@ -101,6 +101,39 @@ async def test_a_worker_that_does_not_answer_is_named(
             await call(artifacts["w2"].id)
     with pytest.raises(Unavailable, match="w2"):
         await content(service, artifacts["w2"].id)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+async def test_another_worker_lists_what_one_that_is_gone_has_saved(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Nothing is listed twice, also while the list of workers is a moment old."""
+    service, sessions = scene.coordinator, await on_each(scene)
+    made = [
+        await kept(service, session, f"f{number}") for number in range(3) for session in sessions.values()
+    ]
+    for fake in scene.workers.values():
+        fake.saved = made
+    assert await all_pages(service, limit) == made
+    await scene.pass_time(TIMINGS.lease_s + TIMINGS.lost_after_s + 1, silent=("w2",))
+    monkeypatch.setattr(asked_workers, "FRESH_S", 0.0)
+    assert await all_pages(service, limit) == made
+    assert await all_pages(service, limit, sessions["w2"].id) == made[1::2]
+    scene.workers["w1"].saved = None
+    page = await service.list_artifacts()
+    assert (page.artifacts, page.missing) == (tuple(made[::2]), ("w2",))
+
+
+async def test_a_storage_that_does_not_answer_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifacts = [await kept(scene.coordinator, session, "a") for session in (await on_each(scene)).values()]
+
+    async def fails(*_: object) -> ArtifactPage:
+        raise StorageProblem("The object storage failed.", retryable=True)
+
+    for fake in scene.workers.values():
+        monkeypatch.setattr(fake, "list_saved_artifacts", fails)
+    page = await scene.coordinator.list_artifacts()
+    assert (page.artifacts, page.missing) == (tuple(artifacts), ("object storage",))
 
 
 async def test_other_tenants_and_keys_without_the_scope(scene: Scene) -> None:

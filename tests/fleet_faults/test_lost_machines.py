@@ -222,3 +222,48 @@ async def test_what_is_saved_regularly_bounds_the_loss(objects: Path, saved: Obj
                 assert written <= as_of(session) + 1, "nothing is newer than the report says"
                 assert min(written, as_of(session)) >= died_at - EVERY_S - SAVED_WITHIN_S
             await session.delete()
+
+
+async def test_artifacts_of_a_lost_machine_are_still_there(objects: Path) -> None:
+    """On Docker volumes: object storage needs no btrfs for them."""
+    fleet = Fleet(workers=1, coordinators=1, objects_url=f"file://{objects}")
+    (first,) = fleet.workers
+    content = bytes(range(256)) * 8192
+    async with running(fleet), fleet.client() as client:
+        session = await created_at_last(client, thread="plots", certain=False)
+        await session.files.write("/workspace/plot.bin", content)
+        await session.files.write("/workspace/note.txt", b"note")
+        kept = (await session.artifacts.keep("plot.bin", "note.txt")).kept
+        await session.delete()
+
+        async def all_saved() -> bool:
+            # The record is published last.
+            return len(list(objects.glob("tenants/*/artifacts/art_*"))) == len(kept)
+
+        await eventually(all_saved, WITHIN_S)
+        second = fleet.new_worker()
+        fleet.workers.append(second)
+        await second.start(ready=False)
+        await second.wait_ready(READY_WITHIN_S)
+        await first.kill()
+        await first.clean()  # with its disk
+        fleet.workers.remove(first)
+
+        async def listed_again() -> bool:
+            page = [artifact async for artifact in client.artifacts.list(partial=True)]
+            return page == list(kept)
+
+        await eventually(listed_again, WITHIN_S)
+        assert [artifact async for artifact in client.artifacts.list(thread="plots")] == list(kept)
+        assert [artifact async for artifact in client.artifacts.list(session.id)] == list(kept)
+        assert await client.artifacts.read(kept[0].id) == content
+        assert await client.artifacts.get(kept[1].id) == kept[1]
+        # Another tenant does not even learn that they exist.
+        async with fleet.client(key=await fleet.key_of("stranger")) as stranger:
+            assert [artifact async for artifact in stranger.artifacts.list()] == []
+            with pytest.raises(errors.SandlotError):
+                await stranger.artifacts.read(kept[0].id)
+        await client.artifacts.delete(kept[0].id)
+        with pytest.raises(errors.SandlotError):
+            await client.artifacts.read(kept[0].id)
+        assert [artifact async for artifact in client.artifacts.list()] == [kept[1]]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from sandlot.domain.artifacts.artifact import ArtifactPage
 from sandlot.domain.callers.limits import AllowancesOf, Use, no_allowances
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.scoped_service import scoped
@@ -265,6 +266,19 @@ class WorkerHost:
     ) -> Opened:
         """Create a session that a coordinator has placed here for ``principal``."""
         return await self._service_of(principal).create_session(request, assignment)
+
+    async def list_saved_artifacts(
+        self,
+        principal: Principal,
+        session_id: str | None,
+        thread: str | None,
+        after: str | None,
+        limit: int,
+        without: Collection[str],
+    ) -> ArtifactPage:
+        """What is in object storage of ``principal``, except of the workers with the tags ``without``."""
+        artifacts = self._parts.artifacts
+        return await artifacts.saved_page(principal.tenant, session_id, thread, after, limit, without)
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         """All active and lost sessions and recently ended ones, with their idempotency keys."""

@@ -5,15 +5,17 @@ They are spoken between members of one program and are not in the API's descript
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Collection
+from typing import Annotated, Final, Protocol
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from sandlot.api.context import Caller
 from sandlot.api.edge.raw_routes import RawRoute
-from sandlot.api.responses.json import encode_json
+from sandlot.api.responses.json import encode_json, json_response
+from sandlot.domain.artifacts.artifact import ArtifactPage
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.service import Opened
@@ -30,6 +32,16 @@ class FleetWorker(Protocol):
     ) -> Opened: ...
 
     def set_draining(self, draining: bool) -> None: ...
+
+    async def list_saved_artifacts(
+        self,
+        principal: Principal,
+        session_id: str | None,
+        thread: str | None,
+        after: str | None,
+        limit: int,
+        without: Collection[str],
+    ) -> ArtifactPage: ...
 
 
 def worker_routes(worker: FleetWorker) -> APIRouter:
@@ -49,6 +61,22 @@ def worker_routes(worker: FleetWorker) -> APIRouter:
         caller.require(Scope.FLEET_OPERATE)
         worker.set_draining(False)
         return Response(status_code=204)
+
+    @router.get("/artifacts")
+    async def list_saved_artifacts(
+        caller: Caller,
+        session: str | None = None,
+        thread: str | None = None,
+        after: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        without: str = "",
+    ) -> Response:
+        """List the caller's artifacts in object storage. ``without``: tags of workers to leave out."""
+        caller.require(Scope.FILES)
+        page = await worker.list_saved_artifacts(
+            caller, session, thread, after, limit, set(without.split(","))
+        )
+        return json_response(page)
 
     return router
 

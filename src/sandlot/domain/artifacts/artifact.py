@@ -102,7 +102,8 @@ class ArtifactPage:
 
     artifacts: the artifacts.
     next: what to pass as ``after`` for the next page; ``None`` at the end.
-    missing: workers of a fleet that did not answer, so that their artifacts are missing.
+    missing: workers of a fleet that did not answer, so that their artifacts are missing; `object storage` if
+        nobody can say what workers that are gone have saved there.
     """
 
     artifacts: tuple[Artifact, ...]

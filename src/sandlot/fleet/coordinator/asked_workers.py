@@ -83,6 +83,11 @@ class AskedWorkers:
             raise rules.unsettled(1.0)
         return None
 
+    async def stand_in(self, tenant: str) -> WorkerRef | None:
+        """The worker that answers for those that are gone: for a tenant the same one while it is there."""
+        alive = [worker for worker in await self.all() if worker.state is WorkerState.ALIVE]
+        return min(alive, key=lambda worker: worker_tag(f"{worker.id} {tenant}"), default=None)
+
     async def ask(
         self,
         workers: Sequence[WorkerRef],

@@ -7,7 +7,7 @@ whose sessions it may touch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
@@ -21,6 +21,7 @@ from sandlot.client.http.streams.execution import Dial
 from sandlot.client.http.transport.connection import Connection
 from sandlot.client.http.transport.errors import is_transport_failure
 from sandlot.client.http.transport.request import encode, query, segment
+from sandlot.domain.artifacts.artifact import ArtifactPage
 from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.environment import Reload, ServerReload
@@ -64,6 +65,7 @@ MAX_CALLERS: Final = 1024
 
 _EVENTS: Final = msgspec.json.Decoder(EventPage)
 _SNAPSHOTS: Final = msgspec.json.Decoder(SnapshotPage)
+_ARTIFACTS: Final = msgspec.json.Decoder(ArtifactPage)
 _WEBHOOKS: Final = msgspec.json.Decoder(WebhookListBody)
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPageBody)
 _REDELIVER: Final = msgspec.json.Decoder(RedeliverBody)
@@ -130,6 +132,26 @@ class WorkerLink(HttpService):
         except NotFound:
             return SnapshotPage(())  # the worker runs an older version, which has no snapshots
         page: SnapshotPage = self._connection.decode(_SNAPSHOTS, body)
+        return page
+
+    async def list_saved_artifacts(
+        self,
+        *,
+        session_id: str | None,
+        thread: str | None,
+        after: str | None,
+        limit: int,
+        without: Sequence[str],
+    ) -> ArtifactPage:
+        """What is in object storage, except of the workers with the tags ``without``. Tries once."""
+        path = "/v1/fleet/artifacts" + query(
+            session=session_id, thread=thread, after=after, limit=limit, without=",".join(without)
+        )
+        try:
+            _, body = await self._connection.call_once("GET", path, read_timeout_s=GET_READ_S)
+        except NotFound as error:
+            raise Unsupported("This worker runs an older version of Sandlot.") from error
+        page: ArtifactPage = self._connection.decode(_ARTIFACTS, body)
         return page
 
     async def list_webhooks(self) -> list[WebhookBody]:
