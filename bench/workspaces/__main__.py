@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from bench.rig import Bar, ProcessorTime, p50, print_table, report_bars
-from bench.workspaces.measuring import AT_ONCE, Figures, measure
+from bench.workspaces.measuring import AT_ONCE, PARTS, Figures, measure
 from bench.workspaces.pictures import draw
 
 MIB = 1024 * 1024
@@ -33,7 +33,19 @@ def bars(figures: Figures) -> list[Bar]:
     found = [
         Bar(name, f"{summary[name]:.2f}", f"<= {limit:g}", summary[name] <= limit)
         for name, limit in limits.items()
+        if name in summary
     ]
+    if figures.line_create:
+        found += line_bars(figures)
+    if figures.hibernated:
+        none = figures.containers_while_hibernated == 0
+        seen = str(figures.containers_while_hibernated)
+        found.append(Bar("containers of hibernated threads", seen, "0", none))
+    return found
+
+
+def line_bars(figures: Figures) -> list[Bar]:
+    found = []
     for name, line in (("create", figures.line_create), ("delete", figures.line_delete)):
         slope = line[-1] / line[0]
         seen = f"{slope:.2f} ({line[0]:.1f} ms, then {line[-1]:.1f} ms)"
@@ -45,34 +57,37 @@ def bars(figures: Figures) -> list[Bar]:
     found.append(
         Bar("growth by all snapshots", f"{grown / MIB:.1f} MiB", f"<= {allowed / MIB:.1f} MiB", held)
     )
-    none = figures.containers_while_hibernated == 0
-    found.append(Bar("containers of hibernated threads", str(figures.containers_while_hibernated), "0", none))
     return found
 
 
 def rows(figures: Figures) -> list[list[str]]:
     found = [["", "ms, p50"]]
     found += [[name, f"{took:,.1f}"] for name, took in ways(figures).items()]
-    found.append([f"{AT_ONCE} resumed at once", f"{1000 * figures.at_once_s:,.0f}"])
+    if figures.hibernated:
+        found.append([f"{AT_ONCE} resumed at once", f"{1000 * figures.at_once_s:,.0f}"])
     return found
 
 
 def ways(figures: Figures) -> dict[str, float]:
-    return {
-        "snapshot": p50(figures.snapshot),
-        "restore": p50(figures.restore),
-        **figures.peers,
-        "create": p50(figures.create),
-        "create with files": p50(figures.swapped_create),
-        "create and first output": p50(figures.first_output),
-        "resume and first output": p50(figures.resumed_output),
+    samples = {
+        "snapshot": figures.snapshot,
+        "restore": figures.restore,
+        **{name: [took] for name, took in figures.peers.items()},
+        "create": figures.create,
+        "create on btrfs": figures.btrfs_create,
+        "create with files": figures.swapped_create,
+        "create with files, snapshot's first use": figures.copied_create,
+        "create and first output": figures.first_output,
+        "resume and first output": figures.resumed_output,
     }
+    return {name: p50(some) for name, some in samples.items() if some}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.workspaces", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="write a picture (PNG) to this file")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="measure these parts alone")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--megabytes", type=int, default=1000, help="size of all files")
@@ -82,6 +97,7 @@ def main() -> None:
     before = ProcessorTime.now()
     figures = asyncio.run(
         measure(
+            parts=arguments.only,
             rounds=arguments.rounds,
             files=arguments.files,
             megabytes=arguments.megabytes,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from bench.rig import p50, progress
 from bench.server import Served, serving
@@ -15,6 +16,10 @@ from bench.workspaces.peers import measure_peers
 from bench.workspaces.storage import Storage, open_storage
 from sandlot import AsyncClient, AsyncSession
 
+PARTS: Final = ("tree", "creates", "line", "hibernation")
+POOL, PLAIN_POOL = 12, 4
+# The server makes the next copy of a snapshot this long after the last one at most, on a quiet machine.
+COPIED_WITHIN_S = 0.5
 FORKS = 10
 AT_ONCE = 50
 STEP = 50  # snapshots between two samples of a long line
@@ -31,7 +36,9 @@ class Figures:
     forks_s: list[float] = field(default_factory=list)
     peers: dict[str, float] = field(default_factory=dict)
     create: list[float] = field(default_factory=list)  # from the pool, on Docker volumes
-    swapped_create: list[float] = field(default_factory=list)  # ... with the files of a snapshot
+    btrfs_create: list[float] = field(default_factory=list)  # ... on btrfs, with new files
+    swapped_create: list[float] = field(default_factory=list)  # ... with the files of a snapshot used before
+    copied_create: list[float] = field(default_factory=list)  # ... of a snapshot that is used the first time
     first_output: list[float] = field(default_factory=list)  # a create and its first command
     resumed_output: list[float] = field(default_factory=list)  # the first command of a hibernated session
     at_once_s: float = 0.0
@@ -43,30 +50,39 @@ class Figures:
     line_changed_bytes: int = 0
 
     def summary(self) -> dict[str, float]:
-        return {
-            "snapshot_ms": p50(self.snapshot),
-            "restore_ms": p50(self.restore),
-            "ten_forks_s": p50(self.forks_s),
-            "create_ratio": p50(self.swapped_create) / p50(self.create),
-            "resume_ratio": p50(self.resumed_output) / p50(self.first_output),
-        }
+        """Of the parts that were measured."""
+        found = {}
+        if self.snapshot:
+            found["snapshot_ms"] = p50(self.snapshot)
+            found["restore_ms"] = p50(self.restore)
+            found["ten_forks_s"] = p50(self.forks_s)
+        if self.create:
+            found["create_ratio"] = p50(self.swapped_create) / p50(self.create)
+            found["resume_ratio"] = p50(self.resumed_output) / p50(self.first_output)
+        return found
 
 
-async def measure(*, rounds: int, files: int, megabytes: int, snapshots: int, threads: int) -> Figures:
+async def measure(
+    *, parts: Collection[str], rounds: int, files: int, megabytes: int, snapshots: int, threads: int
+) -> Figures:
     figures = Figures(files, megabytes)
     with open_storage(gigabytes=8) as storage:
-        settings = {"workspace_store": "btrfs", "storage_dir": storage.folder, "pool_size": 12}
+        settings = {"workspace_store": "btrfs", "storage_dir": storage.folder, "pool_size": POOL}
         settings |= {"max_sessions": threads + 100, "create_concurrency": 4, "snapshots_per_session": 5000}
         async with (
             serving(**settings) as served,
             served.client() as client,
-            serving(workspace_store="volume", pool_size=4) as plain,
+            serving(workspace_store="volume", pool_size=PLAIN_POOL) as plain,
             plain.client() as plain_client,
         ):
-            await _large_tree(figures, served, client, storage, rounds)
-            await _creates(figures, client, plain, plain_client, served, rounds)
-            await _long_line(figures, client, storage, snapshots)
-            await _hibernation(figures, served, client, threads)
+            if "tree" in parts:
+                await _large_tree(figures, served, client, storage, rounds)
+            if "creates" in parts:
+                await _creates(figures, client, plain, plain_client, served, rounds)
+            if "line" in parts:
+                await _long_line(figures, client, storage, snapshots)
+            if "hibernation" in parts:
+                await _hibernation(figures, served, client, threads)
     return figures
 
 
@@ -74,7 +90,7 @@ async def _large_tree(
     figures: Figures, served: Served, client: AsyncClient, storage: Storage, rounds: int
 ) -> None:
     progress(f"{figures.files} files, {figures.megabytes} MB: snapshots, restores, forks")
-    await served.wait_warm(12)
+    await served.wait_warm(POOL)
     async with _session(client) as session:
         await fill(session, files=figures.files, megabytes=figures.megabytes)
         snapshot = await session.workspace.snapshot("base")
@@ -84,7 +100,7 @@ async def _large_tree(
             await served.wait_warm(2)
             figures.restore.append(await _timed(lambda: session.workspace.restore(snapshot.id)))
         for _ in range(max(1, rounds // 4)):
-            await served.wait_warm(12)
+            await served.wait_warm(POOL)
             figures.forks_s.append(await _timed(lambda: _forks_that_answer(session)) / 1000)
         progress("the same tree by cp, docker commit and tar")
         sandbox = session.info.sandbox_id
@@ -106,21 +122,40 @@ async def _creates(
     served: Served,
     rounds: int,
 ) -> None:
-    """Taken in turn, so that what else the machine does meets all of them."""
+    """Taken in turn and with full pools, so that what else the machine does meets all of them."""
     progress("creates from the pool, creates with files swapped in, resumes")
     async with _session(client) as session, _session(client) as sleeper:
         await session.run("mkdir a; seq 1000 > a/b")
-        snapshot = await session.workspace.snapshot()
-        for _ in range(2 * rounds):
-            await plain.wait_warm(2)
-            await served.wait_warm(2)
-            figures.create.append(await _created_in(plain_client))
-            figures.swapped_create.append(await _created_in(client, snapshot=snapshot.id))
-            await served.wait_warm(2)
-            figures.first_output.append(await _timed(lambda: _first_output(client)))
+        used = await session.workspace.snapshot()
+        await _created_in(client, snapshot=used.id)
+
+        async def quiet() -> None:
+            await plain.wait_warm(PLAIN_POOL)
+            await served.wait_warm(POOL)
+            await asyncio.sleep(COPIED_WITHIN_S)
+
+        async def resumed() -> float:
             await sleeper.hibernate()
-            await served.wait_warm(2)
-            figures.resumed_output.append(await _timed(lambda: sleeper.run("echo hi")))
+            await quiet()
+            return await _timed(lambda: sleeper.run("echo hi"))
+
+        async def copied() -> float:
+            fresh = await session.workspace.snapshot()
+            return await _created_in(client, snapshot=fresh.id)
+
+        taken: list[tuple[list[float], Callable[[], Awaitable[float]]]] = [
+            (figures.create, lambda: _created_in(plain_client)),
+            (figures.swapped_create, lambda: _created_in(client, snapshot=used.id)),
+            (figures.btrfs_create, lambda: _created_in(client)),
+            (figures.copied_create, copied),
+            (figures.first_output, lambda: _timed(lambda: _first_output(client))),
+            (figures.resumed_output, resumed),
+        ]
+        for number in range(2 * rounds):
+            begin = number % len(taken)  # another one first each time
+            for samples, take in taken[begin:] + taken[:begin]:
+                await quiet()
+                samples.append(await take())
 
 
 async def _created_in(client: AsyncClient, **options: str) -> float:
