@@ -95,13 +95,14 @@ class Provisioning:
             owned = SandboxRecord(sandbox.id, recipe.environment.name, Purpose.SESSION)
             self._sandboxes.track(owned)
             try:
-                workspace = await self._workspaces.give(sandbox.id, source, recipe.environment.seed)
+                workspace = await self._workspaces.obtain(sandbox.id, source, recipe.environment.seed)
                 provisioned = replace(provisioned, session=replace(provisioned.session, workspace=workspace))
-                # The thread may still be recorded for a session that has ended.
-                await self._transitions.save_pending()
-                await self._store.claim(provisioned, owned)
-                reached(Step.SESSION_RECORDED)
-                alive = await self._bind(sandbox, provisioned, report)
+                async with self._workspaces.attaching(sandbox.id, source, workspace):
+                    # The thread may still be recorded for a session that has ended.
+                    await self._transitions.save_pending()
+                    await self._store.claim(provisioned, owned)
+                    reached(Step.SESSION_RECORDED)
+                    alive = await self._bind(sandbox, provisioned, report)
             except BaseException:
                 await self.undo(provisioned, previous)
                 raise

@@ -93,7 +93,8 @@ async def _adopt(
     while True:
         try:
             async with slots:
-                await opening.workspaces.adopt(owned.id, live_session.session.workspace)
+                # The worker may have died between the session's record and its files.
+                await opening.workspaces.attach(owned.id, live_session.session.workspace)
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
                 record = live_session.record

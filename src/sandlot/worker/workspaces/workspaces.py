@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -131,33 +131,47 @@ class Workspaces:
         finally:
             self.owned.giving.discard(source.workspace.id)
 
-    async def give(self, sandbox_id: str, source: Source, seed: str | None = None) -> Workspace:
-        """Give a new sandbox its session's files. ``NotFound`` if they are gone.
+    async def obtain(self, sandbox_id: str, source: Source, seed: str | None = None) -> Workspace:
+        """The workspace of a new sandbox's session, with its files. ``NotFound`` if they are gone.
 
         ``seed``: the snapshot that the environment names, which the sandbox was made with.
         """
         if source.workspace is not None:
-            if self.abilities.swaps:
-                await self.store.attach(sandbox_id, source.workspace.id)
-                reached(Step.WORKSPACE_ATTACHED)
             return source.workspace
         if source.snapshot is None:
             return Workspace(first_workspace_of(sandbox_id), self._quota_bytes, seed)
         workspace = Workspace(new_workspace_id(), self._quota_bytes, source.snapshot)
         await self.store.clone(source.snapshot, workspace.id)
         reached(Step.SNAPSHOT_CLONED)
-        try:
-            await self.store.attach(sandbox_id, workspace.id)
-        except BaseException:
-            await asyncio.shield(self.try_delete(workspace.id))
-            raise
-        reached(Step.WORKSPACE_ATTACHED)
         return workspace
 
-    async def adopt(self, sandbox_id: str, workspace: Workspace | None) -> None:
-        """Finish what a dead worker may have left undone between the session's record and its files."""
+    @contextlib.asynccontextmanager
+    async def attaching(self, sandbox_id: str, source: Source, workspace: Workspace) -> AsyncIterator[None]:
+        """A context beside which a new sandbox gets its session's files. It has them at the end.
+
+        A worker may die in it before or after it has recorded the session: ``attach`` finishes it.
+        """
+        giving = asyncio.create_task(self._give(sandbox_id, source, workspace))
+        try:
+            yield
+        except BaseException:
+            await asyncio.gather(giving, return_exceptions=True)
+            raise
+        await giving
+
+    async def _give(self, sandbox_id: str, source: Source, workspace: Workspace) -> None:
+        try:
+            await self.attach(sandbox_id, workspace)
+        except BaseException:
+            if source.workspace is None:  # a copy that nobody else has
+                await asyncio.shield(self.try_delete(workspace.id))
+            raise
+
+    async def attach(self, sandbox_id: str, workspace: Workspace | None) -> None:
+        """Give a sandbox its session's workspace, unless it has it already."""
         if workspace is not None and self.abilities.swaps and workspace.id != first_workspace_of(sandbox_id):
             await self.store.attach(sandbox_id, workspace.id)
+            reached(Step.WORKSPACE_ATTACHED)
 
     async def delete(self, workspace_id: str) -> None:
         """Delete a workspace whose session has ended. Its sandbox must be gone."""
