@@ -211,17 +211,23 @@ def test_v3_storage(place: Place) -> None:
     code = "import os; os.makedirs('artifacts/deep'); open('artifacts/deep/plot.txt', 'w').write('drawn')"
     before = "import glob, json, os"
     source = f"""
-from sandlot import Lifecycle
+from sandlot import Client, Lifecycle
 lifecycle = Lifecycle(storage_path="./storage")
 session = lifecycle.start(agent_config={{"type": "code_executor"}})["session_id"]
+print(json.load(open(f"storage/sessions/{{session}}.json"))["state"])
 result = lifecycle.sandbox_mgr.execute_code(session_id=session, code={code!r})
 print([artifact["path"] for artifact in result["artifacts"]])
+with Client() as client:
+    client.get(session).files.write("/workspace/artifacts/late.txt", b"after the last program")
 lifecycle.stop(session)
+print(open(f"storage/artifacts/{{session}}/artifacts/late.txt").read())
 print(open(f"storage/artifacts/{{session}}/artifacts/deep/plot.txt").read())
 print(json.load(open(f"storage/sessions/{{session}}.json"))["metadata"])
 """
     assert place.python(source, before).splitlines() == [
+        "active",
         "['artifacts/deep/plot.txt']",
+        "after the last program",
         "drawn",
         "{'agent.type': 'code_executor'}",
     ]

@@ -7,6 +7,7 @@ on the HTTP routes of that time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sandlot.domain.artifacts.artifact import MAX_FILES
 from sandlot.domain.artifacts.generated import FOLDER, generated
 from sandlot.domain.artifacts.patterns import path_inside
 from sandlot.domain.environment import Tier
-from sandlot.domain.errors import FileProblem
+from sandlot.domain.errors import FileProblem, SandboxLost
 from sandlot.domain.files import FileEntry
 from sandlot.wire.former_names import resolve_environment
 from sandlot.wire.http_bodies import SessionBody
@@ -72,6 +73,8 @@ class SandboxManager:
     def store(self, session_id: str, folder: Path) -> None:
         """Copy the sandbox's artifacts and a description of its session to a folder on this machine."""
         session = self._session(session_id)
+        with contextlib.suppress(SandboxLost):  # what was kept before is there
+            session.artifacts.keep(FOLDER)
         kept = folder / "artifacts" / session.id
         for artifact in session.artifacts.list():
             # The path was chosen in the sandbox, and may not lead out of the folder.
@@ -80,6 +83,11 @@ class SandboxManager:
                 session.artifacts.download(artifact, kept / path)
             except (FileExistsError, NotADirectoryError):  # a file was kept where later a folder was
                 session.artifacts.download(artifact, kept / artifact.id)
+        self.describe(session_id, folder)
+
+    def describe(self, session_id: str, folder: Path) -> None:
+        """Write what the server knows of the sandbox's session to a folder on this machine."""
+        session = self._session(session_id)
         described = folder / "sessions" / f"{session.id}.json"
         described.parent.mkdir(parents=True, exist_ok=True)
         described.write_bytes(msgspec.json.format(msgspec.json.encode(SessionBody.of(session.info))) + b"\n")
@@ -107,10 +115,10 @@ class SandboxManager:
 class Lifecycle:
     """Starts and stops sandboxes, with the interface of the system's second specification.
 
-    ``storage_path``: a folder on this machine. ``stop`` copies what a sandbox has kept to
-    ``artifacts/<session id>`` in it, and writes what the server knew of the session to
-    ``sessions/<session id>.json``. ``runtime_path`` and ``e2b_api_key`` are accepted and ignored. ``Client``
-    is the current interface.
+    ``storage_path``: a folder on this machine. ``start`` and ``stop`` write what the server knows of the
+    session to ``sessions/<session id>.json`` in it. ``stop`` also copies what the sandbox has kept, and what
+    is in its ``/workspace/artifacts``, to ``artifacts/<session id>``. ``runtime_path`` and ``e2b_api_key``
+    are accepted and ignored. ``Client`` is the current interface.
     """
 
     def __init__(
@@ -133,7 +141,10 @@ class Lifecycle:
         provider: str = PROVIDER,
     ) -> dict[str, Any]:
         """Create a new sandbox and return its ids."""
-        return self.sandbox_mgr.create(environment, agent_config or {})
+        created = self.sandbox_mgr.create(environment, agent_config or {})
+        if self._storage is not None:
+            self.sandbox_mgr.describe(created["session_id"], self._storage)
+        return created
 
     def stop(self, session_id: str, sandbox_id: str | None = None) -> None:
         """Delete a sandbox. What it has kept goes to ``storage_path``, if there is one."""
