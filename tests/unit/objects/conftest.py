@@ -12,9 +12,9 @@ import pytest
 from tests.unit.objects.trees import fill
 
 from sandlot.domain.workspaces.objects.locations import parse_location
+from sandlot.providers.trees.place import empty
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
-from sandlot.worker.workspaces.objects.trees.place import empty
 
 KEY = bytes(range(32))
 

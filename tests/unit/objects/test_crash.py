@@ -15,7 +15,7 @@ import pytest
 from tests.unit.objects.conftest import Opener, objects, snapshot
 from tests.unit.objects.trees import contents
 
-from sandlot.worker.workspaces.objects.trees.place import empty
+from sandlot.providers.trees.place import empty
 
 pytestmark = pytest.mark.slow
 MAX_STEPS = 60

@@ -15,12 +15,12 @@ from sandlot.domain.errors import StorageProblem
 from sandlot.domain.workspaces.exports import Mark
 from sandlot.domain.workspaces.objects.garbage import Sorting, longest_save_s
 from sandlot.domain.workspaces.objects.locations import Location
+from sandlot.providers.trees.place import empty
 from sandlot.worker.workspaces.objects.bucket.bucket import Bucket
 from sandlot.worker.workspaces.objects.bucket.chunks import ChunkStore, Sending, place_of
 from sandlot.worker.workspaces.objects.bucket.keys import RootKeys
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
-from sandlot.worker.workspaces.objects.trees.place import empty
 
 GRACE_S = 3600.0
 Folders = Callable[[str], Path]

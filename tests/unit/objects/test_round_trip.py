@@ -18,10 +18,10 @@ from tests.unit.objects.trees import build_odd_tree, contents, fill
 
 from sandlot.domain.errors import InvalidRequest, NotFound, StorageProblem, TooLarge
 from sandlot.domain.workspaces.objects.locations import parse_location
+from sandlot.providers.trees.place import empty
 from sandlot.worker.workspaces.objects.bucket.bucket import Bucket
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
-from sandlot.worker.workspaces.objects.trees.place import empty
 
 Folders = Callable[[str], Path]
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from sandlot.domain.errors import StorageFull, StorageProblem, TooLarge
 from sandlot.domain.workspaces.objects.entry_names import damaged
+from sandlot.providers.trees.place import empty
 from sandlot.worker.workspaces.objects.bucket.chunks import ChunkStore
 from sandlot.worker.workspaces.objects.bucket.transfers import Transfers
 from sandlot.worker.workspaces.objects.manifests.pieces import Piece
@@ -28,7 +29,6 @@ from sandlot.worker.workspaces.objects.manifests.records import (
     SymlinkRecord,
 )
 from sandlot.worker.workspaces.objects.trees.making import NewFile, TreeMaker
-from sandlot.worker.workspaces.objects.trees.place import empty
 
 # How far the fetching of chunks is ahead of the writing, and how many used ones stay for the next files.
 CHUNKS_AHEAD: Final = 8

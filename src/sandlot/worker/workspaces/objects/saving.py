@@ -13,6 +13,8 @@ import structlog
 
 from sandlot.domain.errors import StorageProblem
 from sandlot.domain.workspaces.objects.limits import MAX_PIECES, MIN_CHUNK_BYTES
+from sandlot.providers.trees.contents import attributes_of
+from sandlot.providers.trees.walking import Found, Kind, open_file, walk
 from sandlot.worker.workspaces.objects.bucket.chunks import ChunkStore, Sending, place_of
 from sandlot.worker.workspaces.objects.bucket.transfers import Transfers
 from sandlot.worker.workspaces.objects.manifests.heads import write_head
@@ -29,9 +31,8 @@ from sandlot.worker.workspaces.objects.manifests.records import (
     SymlinkRecord,
 )
 from sandlot.worker.workspaces.objects.manifests.writing import ManifestWriter
-from sandlot.worker.workspaces.objects.trees.contents import FileReader, attributes_of
+from sandlot.worker.workspaces.objects.trees.contents import FileReader
 from sandlot.worker.workspaces.objects.trees.grouping import Grouping
-from sandlot.worker.workspaces.objects.trees.walking import Found, Kind, open_file, walk
 
 log = structlog.get_logger("sandlot.objects")
 

@@ -1,1 +1,1 @@
-"""Trees of files on this machine: walked and read, or made. No path is ever followed through a link."""
+"""Trees of files on this machine: read, or made. No path is ever followed through a link."""

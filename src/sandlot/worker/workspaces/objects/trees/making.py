@@ -12,6 +12,7 @@ from typing import Final
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.workspaces.objects.entry_names import check_entry_name, check_target, damaged
 from sandlot.domain.workspaces.objects.limits import MAX_DEPTH
+from sandlot.providers.trees.place import Place, names_in
 from sandlot.worker.workspaces.objects.manifests.records import (
     FileRecord,
     FolderRecord,
@@ -19,7 +20,6 @@ from sandlot.worker.workspaces.objects.manifests.records import (
     SpecialRecord,
     SymlinkRecord,
 )
-from sandlot.worker.workspaces.objects.trees.place import Place, names_in
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Zeros in a sparse file are left out in these steps.

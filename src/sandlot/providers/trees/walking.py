@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sandlot.domain.errors import StorageProblem, TooLarge
 from sandlot.domain.workspaces.objects.limits import MAX_DEPTH, MAX_ENTRIES
-from sandlot.worker.workspaces.objects.trees.place import Place, names_in
+from sandlot.providers.trees.place import Place, names_in
 
 
 class Kind(Enum):
