@@ -130,6 +130,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/worker/artifacts": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE),
     "src/sandlot/domain/workspaces": (CONFORMANCE, WORKSPACES, "tests/fleet", FLEET_CONFORMANCE),
     "src/sandlot/providers/docker/workspaces": ("tests/docker", CONFORMANCE, WORKSPACES),
+    "src/sandlot/providers/archives": ("tests/unit/archives", WORKSPACES),
+    "src/sandlot/providers/trees": ("tests/unit/objects", "tests/unit/archives", WORKSPACES),
     "src/sandlot/worker/network": (CONFORMANCE, "tests/network", "tests/faults"),
     "src/sandlot/domain/network": (CONFORMANCE, "tests/network"),
     "tests/btrfs_storage.py": (WORKSPACES, CONFORMANCE, "tests/integrations/test_langchain_time_travel.py"),

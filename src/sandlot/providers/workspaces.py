@@ -7,6 +7,7 @@ never deletes a volume: those that the sandbox had are free again.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,5 +106,27 @@ class TreeStore(WorkspaceStore, Protocol):
         """A context with an empty folder to fill, which becomes the snapshot.
 
         If the context fails, nothing stays. It does nothing if the snapshot exists.
+        """
+        ...
+
+
+@runtime_checkable
+class ArchiveStore(WorkspaceStore, Protocol):
+    """A store whose snapshots leave and come as archives: a tar in zstd, with a checksum."""
+
+    def read_archive(self, snapshot_id: str) -> AsyncGenerator[bytes, None]:
+        """Yield a snapshot as an archive. ``NotFound`` before the first piece if there is none.
+
+        An error later means that the archive has no end.
+        """
+        ...
+
+    async def new_from_archive(
+        self, snapshot_id: str, archive: AsyncIterable[bytes], max_bytes: int | None = None
+    ) -> None:
+        """Make a snapshot of an archive, which anybody may have made. It is read once, as it is unpacked.
+
+        ``max_bytes``: how much it may unpack to. ``InvalidRequest`` names what is damaged or refused,
+        ``TooLarge`` what is above a limit. If it fails, nothing stays.
         """
         ...

@@ -11,6 +11,7 @@ case::
 The suite asks a store only for what its ``abilities`` say, and skips the other cases with a reason.
 """
 
+from sandlot.testing.workspace_suite.archives import ArchiveCases
 from sandlot.testing.workspace_suite.harness import WorkspaceHarness
 from sandlot.testing.workspace_suite.lives import LifeCases
 from sandlot.testing.workspace_suite.quotas import QuotaCases
@@ -18,7 +19,7 @@ from sandlot.testing.workspace_suite.snapshots import SnapshotCases
 from sandlot.testing.workspace_suite.volumes import VolumeCases
 
 
-class WorkspaceSuite(LifeCases, SnapshotCases, QuotaCases, VolumeCases):
+class WorkspaceSuite(LifeCases, SnapshotCases, ArchiveCases, QuotaCases, VolumeCases):
     """All cases."""
 
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Container, Mapping
 from hashlib import sha256
 from pathlib import Path
 from threading import RLock
@@ -23,6 +23,8 @@ from sandlot.domain.errors import Conflict, EngineProblem, NotFound, StorageFull
 from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_volume_id, is_workspace_id
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
+from sandlot.providers.archives.limits import Limits
+from sandlot.providers.archives.streams import packed, unpacked
 from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.spec import VOLUME_TARGET
 from sandlot.providers.docker.workspaces.btrfs import quotas, removing, subvolumes
@@ -291,6 +293,19 @@ class BtrfsStore:
                     await _finished(lambda: publish_tree(self._sizes, staged, target))
             finally:
                 await run_to_completion(asyncio.to_thread(stack.close))
+
+    async def read_archive(self, snapshot_id: str) -> AsyncGenerator[bytes, None]:
+        with store_errors("read the snapshot"):
+            async with contextlib.aclosing(packed(self._reader.snapshot(snapshot_id))) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def new_from_archive(
+        self, snapshot_id: str, archive: AsyncIterable[bytes], max_bytes: int | None = None
+    ) -> None:
+        async with self.new_snapshot(snapshot_id) as folder:
+            with store_errors("unpack the archive"):
+                await unpacked(archive, folder, Limits(max_bytes, check=self._check_space))
 
     def _check_free(self, workspace_id: str) -> None:
         """That the workspace exists, and no sandbox has it."""
