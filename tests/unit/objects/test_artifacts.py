@@ -237,6 +237,9 @@ async def test_a_deletion_elsewhere_is_noted_for_the_worker(opened: Opener, file
         await saved.delete_for("acme", one.id)
     assert await saved.find("acme", one.id) is None
     assert await saved.deleted_elsewhere(THERE) == []
+    for name in ("junk", artifact(2, b"", tag=THERE).id):
+        path = f"deleted/{HERE}/{name}"
+        saved.objects.bucket.put(path, saved.objects.seal_root(path, b"acme"))
     assert await saved.deleted_elsewhere(HERE) == [("acme", one.id)]
     await saved.heard_of_deletion(one.id)
     assert await saved.deleted_elsewhere(HERE) == []

@@ -111,10 +111,13 @@ class SavedArtifacts:
         def work(_: Transfers) -> Sequence[tuple[str, str]]:
             found = []
             for listed in self.objects.bucket.list(f"{DELETED}/{tag}"):
+                artifact_id = listed.path.rpartition("/")[2]
+                if artifact_tag(artifact_id) != tag:
+                    continue  # not ours
                 sealed = self.objects.bucket.get(listed.path)
                 tenant = None if sealed is None else self.objects.unseal_root(listed.path, sealed)
                 if tenant is not None:
-                    found.append((tenant.decode(), listed.path.rpartition("/")[2]))
+                    found.append((tenant.decode(), artifact_id))
             return found
 
         return await self._run(work)
