@@ -88,18 +88,21 @@ class ServerProcess:
         self.baseline: Footprint | None = None
 
     async def start(self, command: list[str] | None = None, *, ready: bool = True) -> None:
+        await self._launch(command or self.command)
+        if ready:
+            await self.wait_ready()
+            self.baseline = Footprint.of(self.pid)
+
+    async def _launch(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command or self.command,
+                command,
                 env=self.environ,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 group=self.group,
             )
-        if ready:
-            await self.wait_ready()
-            self.baseline = Footprint.of(self.pid)
 
     async def wait_ready(self, seconds: float = READY_WITHIN_S) -> None:
         async with httpx.AsyncClient() as http:

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sandlot.domain.errors import EngineProblem, InvalidRequest, NotFound, StorageFull
 from sandlot.domain.ids import new_sandbox_id, new_snapshot_id, new_workspace_id
-from sandlot.providers.docker.workspaces.btrfs import quotas, store, subvolumes
+from sandlot.providers.docker.workspaces.btrfs import quotas, sizes, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs
 from sandlot.providers.docker.workspaces.btrfs.mounts import FILES_UID
 from sandlot.providers.docker.workspaces.btrfs.seeds import archives
@@ -89,7 +89,7 @@ async def test_a_full_storage_refuses_snapshots(opened: BtrfsStore, monkeypatch:
         pass
     workspace_id = new_workspace_id()
     await opened.clone(snapshot_id, workspace_id)
-    monkeypatch.setattr(store, "RESERVED_BYTES", 2**60)
+    monkeypatch.setattr(sizes, "RESERVED_BYTES", 2**60)
     for call in (
         opened.snapshot(workspace_id, new_snapshot_id(TAG)),
         opened.clone(snapshot_id, new_workspace_id()),

@@ -63,9 +63,9 @@ class ServerSettings(ObjectSettings):
         None,
         ge=0,
         description=(
-            "Minimum free bytes on the disk of SANDLOT_DATA_DIR and on Docker's disk. Below this, the "
-            "worker accepts no new sessions; existing sessions continue. If unset: 1 GiB, or 5 % of a "
-            "smaller disk. 0: stop only after a write fails."
+            "Minimum free bytes on the disk of SANDLOT_DATA_DIR, on Docker's disk and, with workspaces on "
+            "btrfs, in SANDLOT_STORAGE_DIR. Below this, the worker accepts no new sessions; existing ones "
+            "continue. If unset: 1 GiB, or 5 % of a smaller disk. 0: stop only after a write fails."
         ),
     )
     registry_dir: Path | None = Field(

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
 from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
 from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_policy
+from sandlot.domain.workspaces.workspace import StoreKind
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
@@ -93,7 +95,10 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
         "tenant_policies": TenantPolicies(dict(registry.policies), policy_of),
-        "options": worker_options(settings, await _engine_folder(engine), vault.masked),
+        "options": replace(
+            worker_options(settings, await _engine_folder(engine), vault.masked),
+            storage_folder=settings.storage_dir if workspaces.abilities.kind is StoreKind.BTRFS else None,
+        ),
         "brokers": build_brokers(settings, vault),
         "objects": objects,
     }

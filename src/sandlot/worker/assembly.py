@@ -134,7 +134,7 @@ def assemble(
         history=history,
     )
     owned.has = sessions.table.has_workspace
-    disk = Disk(store, database.parent, options.engine_folder, options.min_free_bytes)
+    disk = Disk(store, database.parent, options.engine_folder, options.storage_folder, options.min_free_bytes)
     capacity = Capacity(options, sessions.table, disk)
     networks = Networks(
         options.network, environments.recipes, history.recorder, store, sandboxes, transitions, brokers

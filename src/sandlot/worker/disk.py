@@ -1,4 +1,4 @@
-"""Watches the free space on the worker's data disk and on the engine's disk."""
+"""Watches the free space where the worker, the engine and sessions keep their files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ log = structlog.get_logger("sandlot.disk")
 CHECK_INTERVAL_S = 2.0
 DATA_DISK = "the disk of the worker's data folder"
 ENGINE_DISK = "Docker's disk"
+STORAGE_DISK = "the workspace storage"
 
 
 class Disk:
@@ -26,13 +27,17 @@ class Disk:
     """
 
     def __init__(
-        self, store: Store, folder: Path, engine_folder: Path | None, min_free_bytes: int | None
+        self,
+        store: Store,
+        folder: Path,
+        engine_folder: Path | None,
+        storage_folder: Path | None,
+        min_free_bytes: int | None,
     ) -> None:
-        """``engine_folder`` is ignored while this process cannot read it."""
+        """A folder is ignored while this process cannot read it. None: there is no such folder."""
         self._store = store
-        self._folders = {DATA_DISK: folder}
-        if engine_folder is not None:
-            self._folders[ENGINE_DISK] = engine_folder
+        folders = {DATA_DISK: folder, ENGINE_DISK: engine_folder, STORAGE_DISK: storage_folder}
+        self._folders = {disk: path for disk, path in folders.items() if path is not None}
         self._min_free = min_free_bytes
         self._low: str | None = None
         # On the disk with the least free space; None before the first check.

@@ -37,8 +37,10 @@ class WorkerOptions:
     max_sessions: int = 1000
     # Where the engine keeps images and sandboxes, if known.
     engine_folder: Path | None = None
-    # The worker takes no new sessions if the engine's disk or its own data disk has fewer free
-    # bytes. None: the default of ``domain/capacity/disk.py``.
+    # Where workspaces are, if that is a file system of their own.
+    storage_folder: Path | None = None
+    # The worker takes no new sessions if one of these, or its own data disk, has fewer free bytes.
+    # None: the default of ``domain/capacity/disk.py``.
     min_free_bytes: int | None = 0
     # The machine that the sandboxes share, and how many times its resources may be given away as
     # limits. None: only sessions are counted.

@@ -5,7 +5,7 @@ layout.py      its folders, and the steps that change them; a kill between two s
 subvolumes.py  the kernel's calls on subvolumes
 quotas.py      simple quotas: limits, and what is used
 mounts.py      mounts that show a workspace's files as its sandbox's own
-sizes.py       what workspaces use, and may use
+sizes.py       what workspaces use, and may use; how much room there is
 recounting.py  counts again where what is charged may be too much
 reading.py     finds what is stored, and whether it has changed
 seeds/         what new workspaces begin with

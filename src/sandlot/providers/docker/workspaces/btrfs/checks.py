@@ -13,6 +13,7 @@ from typing import Final
 
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.workspaces.btrfs import mounts, removing, subvolumes
+from sandlot.providers.docker.workspaces.btrfs.errors import is_full
 
 _UNIX: Final = "unix://"
 _TRIAL_UID: Final = 0x70000000
@@ -29,6 +30,8 @@ def check_btrfs(folder: Path) -> str | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         trial.mkdir(mode=0o700)
     except OSError as error:
+        if is_full(error):
+            return None  # nothing can be tried, and only a folder that was used gets full
         return f"The folder {folder} cannot be written: {error.strerror}."
     try:
         return _try(trial, folder)
@@ -44,13 +47,17 @@ def _try(trial: Path, folder: Path) -> str | None:
             with subvolumes.opened(trial / "subvolume") as subvolume:
                 subvolumes.info(subvolume)
     except OSError as error:
+        if is_full(error):
+            return None
         if error.errno in (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL):
             return f"The folder {folder} is not on btrfs."
         return f"The folder {folder} cannot hold subvolumes: {error.strerror}."
-    (trial / "mount").mkdir()
     try:
+        (trial / "mount").mkdir()
         mounts.mount_for(_TRIAL_UID, trial / "subvolume", trial / "mount")
     except OSError as error:
+        if is_full(error):
+            return None
         return (
             f"This kernel or container allows no idmapped mounts on btrfs ({error.strerror}). They "
             "need Linux 5.15 and, in a container, the capability SYS_ADMIN."
@@ -85,6 +92,8 @@ def _check_visible(host: str, folder: Path) -> str | None:
         seen = Path(f"/proc/{pid}/root") / (trial / "mount" / trial.name).relative_to("/")
         return None if pid and seen.is_dir() else problem
     except OSError as error:
+        if is_full(error):
+            return None
         return f"Cannot find out whether the engine sees mounts in {folder}: {error.strerror}."
     finally:
         mounts.unmount(trial / "mount")

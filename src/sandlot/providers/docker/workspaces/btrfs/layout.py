@@ -25,12 +25,14 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from sandlot.domain.ids import is_sandbox_id, is_snapshot_id, is_workspace_id
 from sandlot.providers.docker.workspaces.btrfs import mounts, removing, subvolumes
+from sandlot.providers.docker.workspaces.btrfs.errors import is_full, unless_full
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 
 _EMPTIED: Final = ("spares", "staging", "trash")
@@ -52,12 +54,16 @@ class Layout:
     def open(self) -> None:
         """Make the folders, and finish or undo what a dead process left half done."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.root.chmod(0o700)
+        if stat.S_IMODE(self.root.stat().st_mode) != 0o700:
+            self.root.chmod(0o700)
         for name in _FOLDERS:
             (self.root / name).mkdir(mode=0o700, exist_ok=True)
+        for name in _EMPTIED:
+            removing.remove_all_in(self.folder(name))
         self.sandbox_of.clear()
         for sandbox_id in self.sandboxes():
-            self.finish_attach(sandbox_id)
+            with unless_full("finish what a dead worker began"):
+                self.finish_attach(sandbox_id)
             workspace_id = self.workspace_of(sandbox_id)
             # Without files it is one whose release was killed after they were kept.
             if workspace_id is not None and self._attached(sandbox_id).is_dir():
@@ -65,8 +71,6 @@ class Layout:
         for mount_point in list(self.folder("mounts").iterdir()):
             if mount_point.name not in self.sandboxes():
                 self._remove_mount(mount_point)
-        for name in _EMPTIED:
-            removing.remove_all_in(self.folder(name))
 
     # --- where things are ---------------------------------------------------------------------
 
@@ -214,11 +218,17 @@ class Layout:
             target.rmdir()
 
     def _discard(self, path: Path) -> str | None:
-        """Move to the trash. Returns the name there; None if there was nothing."""
+        """Move to the trash. Returns the name there; None if nothing is left to delete."""
         name = secrets.token_hex(8)
         try:
             move(path, self.folder("trash") / name)
         except FileNotFoundError:
+            return None
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # The file system keeps room for deleting, even if it has none left for a rename.
+            removing.remove(path.parent, path.name)
             return None
         reached(StoreStep.IN_TRASH)
         return name

@@ -77,12 +77,14 @@ def enable(filesystem: int) -> bool:
 
 def limit(subvolume: int, quota: int | None, credit: int) -> None:
     """Limit what the workspace may use. ``None``: without limit."""
-    flags = _RESERVED_REFERENCED
-    maximum = 0
-    if quota is not None:
-        flags |= _MAX_REFERENCED
-        maximum = max(quota + credit, MIN_LIMIT_BYTES)
-    call(subvolume, _QGROUP_LIMIT, struct.pack("=QQQQqQ", 0, flags, maximum, 0, credit, 0))
+    maximum = limit_of(quota, credit)
+    flags = _RESERVED_REFERENCED | (0 if maximum is None else _MAX_REFERENCED)
+    call(subvolume, _QGROUP_LIMIT, struct.pack("=QQQQqQ", 0, flags, maximum or 0, 0, credit, 0))
+
+
+def limit_of(quota: int | None, credit: int) -> int | None:
+    """What the kernel enforces."""
+    return None if quota is None else max(quota + credit, MIN_LIMIT_BYTES)
 
 
 def charge(subvolume: int, subvolume_id: int) -> Charge:

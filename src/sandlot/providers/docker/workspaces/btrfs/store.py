@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Container, Mapping
 from hashlib import sha256
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from sandlot.domain.errors import Conflict, EngineProblem, NotFound, StorageFull
+from sandlot.domain.errors import Conflict, EngineProblem, NotFound
 from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_volume_id, is_workspace_id
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
@@ -29,13 +28,13 @@ from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.spec import VOLUME_TARGET
 from sandlot.providers.docker.workspaces.btrfs import quotas, removing, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs
-from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
+from sandlot.providers.docker.workspaces.btrfs.errors import store_errors, unless_full
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.recounting import Recounting
 from sandlot.providers.docker.workspaces.btrfs.seeds.images import Seeds, publish_tree, staged_tree
 from sandlot.providers.docker.workspaces.btrfs.seeds.spares import Spares
-from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
+from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes, Space
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.docker.workspaces.btrfs.volumes.folders import VolumeFolders
 from sandlot.providers.docker.workspaces.contract import ImageFiles
@@ -50,8 +49,6 @@ WITHOUT_QUOTAS: Final = (
     "storage init` for its folder to switch them on, and restart the worker. If full quotas are on, which "
     "are too slow for many snapshots, run `btrfs quota disable` before."
 )
-# Left to the running sandboxes: below this, no snapshots and no copies.
-RESERVED_BYTES: Final = 64 * 1024 * 1024
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
@@ -63,12 +60,13 @@ class BtrfsStore:
     def __init__(self, folder: Path, owner: str, quota_bytes: int | None = None) -> None:
         self._layout = Layout(folder.absolute() / _folder_name(owner))
         self._sizes = Sizes(quota_bytes)
+        self._space = Space(self._layout.root)
         self._lock = RLock()  # what changes the layout
         self._reader = Reader(self._layout, self._lock)
         self._seeds = Seeds(self._layout, self._sizes)
         self._volumes = VolumeFolders(self._layout, self._sizes)
         self._recounting = Recounting(self._layout, self._sizes, self._reader)
-        self.spares = Spares(self._layout, self._reader, self._check_space)
+        self.spares = Spares(self._layout, self._reader, self._space.check)
         self.abilities = StoreAbilities(StoreKind.BTRFS, True, True, True)
 
     async def open(self) -> None:
@@ -94,7 +92,8 @@ class BtrfsStore:
                 StoreKind.BTRFS, self._sizes.on, True, True, note, volumes=self._sizes.on
             )
             for workspace_id in self._layout.workspaces():
-                self._sizes.limit_again(self._layout.workspace(workspace_id))
+                with unless_full("apply the quota"):
+                    self._sizes.limit_again(self._layout.workspace(workspace_id))
 
     async def close(self) -> None:
         await self._recounting.stop()
@@ -146,6 +145,7 @@ class BtrfsStore:
                 self._volumes.take_back(sandbox_id)
             workspace_id = self._layout.workspace_of(sandbox_id)
             self._layout.release(sandbox_id, keep=workspace_id is not None and workspace_id in keep)
+        self._space.deleted()
 
     async def user_of(self, workspace_id: str) -> int | None:
         return None
@@ -175,7 +175,7 @@ class BtrfsStore:
         if self._layout.workspace(workspace_id).is_dir():
             return
         source = self._reader.snapshot(snapshot_id)
-        self._check_space()
+        self._space.check()
         with self._layout.staged() as staged:
             if not self.spares.take(snapshot_id, staged):
                 subvolumes.copy(source, staged, read_only=False)
@@ -194,7 +194,7 @@ class BtrfsStore:
         target = self._layout.snapshot(snapshot_id)
         if target.is_dir():
             return
-        self._check_space()
+        self._space.check()
         with contextlib.suppress(FileExistsError):  # a call at the same time
             self._reader.copy_now(workspace_id, target)
         reached(StoreStep.SNAPSHOT_MADE)
@@ -231,17 +231,17 @@ class BtrfsStore:
         if is_snapshot_id(stored_id):
             removing.remove(self._layout.snapshot(stored_id).parent, stored_id)
             self.spares.drop(stored_id)
-            return
-        if is_volume_id(stored_id):
+        elif is_volume_id(stored_id):
             with self._lock:
                 if stored_id in self._volumes.sandbox_of:
                     raise Conflict(f"A sandbox writes to volume {stored_id}.", retryable=True)
                 removing.remove(self._layout.folder("volumes"), stored_id)
-            return
-        with self._lock:
-            if stored_id in self._layout.sandbox_of:
-                raise Conflict(f"A sandbox has workspace {stored_id}.", retryable=True)
-            self._layout.delete_workspace(stored_id)
+        else:
+            with self._lock:
+                if stored_id in self._layout.sandbox_of:
+                    raise Conflict(f"A sandbox has workspace {stored_id}.", retryable=True)
+                self._layout.delete_workspace(stored_id)
+        self._space.deleted()
 
     async def list(self) -> Stored:
         def read() -> Stored:
@@ -259,7 +259,7 @@ class BtrfsStore:
 
     async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
         def create() -> None:
-            self._check_space()
+            self._space.check()
             with self._lock:
                 self._volumes.create(volume_id, quota_bytes)
 
@@ -285,7 +285,7 @@ class BtrfsStore:
         target = self._layout.snapshot(snapshot_id)
         with contextlib.ExitStack() as stack:
             with store_errors("make a snapshot"):
-                self._check_space()
+                self._space.check()
                 staged = await _finished(lambda: stack.enter_context(staged_tree(self._layout)))
             try:
                 yield staged
@@ -312,14 +312,6 @@ class BtrfsStore:
         if (sandbox_id := self._layout.sandbox_of.get(workspace_id)) is not None:
             raise Conflict(f"Sandbox {sandbox_id} has workspace {workspace_id}.", retryable=True)
         self._reader.workspace(workspace_id)
-
-    def _check_space(self) -> None:
-        status = os.statvfs(self._layout.root)
-        if status.f_bavail * status.f_frsize < RESERVED_BYTES:
-            raise StorageFull(
-                "The workspace storage is full. Delete snapshots or sessions, or ask the operator for more "
-                "space."
-            )
 
 
 def _folder_name(owner: str) -> str:
