@@ -1,7 +1,9 @@
-"""A server dies at any step of snapshot, restore, fork, hibernate and wake. What it left is the old state or the new.
+"""A server dies at any step of snapshot, restore, fork, hibernate, wake, save and load. What it left is the old state
+or the new.
 
-``python -m tests.workspaces.deaths --rounds 200 --seed 1`` runs many rounds. In each, a server that dies at a random
-step serves random calls until it dies. Then one that lives starts, and everything is compared.
+``python -m tests.workspaces.deaths --rounds 200 --seed 1`` runs many rounds. Each begins with a start after a death.
+Everything is compared, and the server serves random calls until it dies at a random step. In some rounds it may die
+before it is ready, and the next one compares.
 """
 
 from __future__ import annotations
@@ -10,27 +12,34 @@ import argparse
 import asyncio
 import os
 import random
+import shutil
 import signal
-import sys
-from collections import Counter
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandlot import AsyncClient, AsyncSession, errors
+from sandlot import AsyncClient, errors
+from sandlot.domain.callers.principal import OWNER
+from sandlot.domain.workspaces.objects.locations import parse_location
+from sandlot.domain.workspaces.snapshots import AUTOMATIC_LABEL
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep
 from sandlot.testing.eventually import eventually
 from sandlot.worker.failpoints import Step
-from tests.faults.rig import ServerProcess
+from sandlot.worker.workspaces.objects.options import ObjectOptions
+from sandlot.worker.workspaces.objects.storage import ObjectStorage
+from tests.workspaces.death_story import Caller, Story, value_in, value_of, writing
+from tests.workspaces.forked_server import ForkedServer
 from tests.workspaces.storage import mounted_btrfs
 
-DYING = [sys.executable, str(Path(__file__).parent / "dying_server.py")]
-FILES = 40
-# Steps that the calls below pass again and again.
+# Steps that the calls pass again and again, and at a start after a death.
 STEPS: tuple[str, ...] = (
     Step.SANDBOX_RECORDED,
     Step.SANDBOX_MADE,
     Step.SESSION_RECORDED,
     Step.SESSION_BOUND,
+    Step.ADOPTED,
     Step.SANDBOX_REMOVED,
     Step.SNAPSHOT_STORED,
     Step.SNAPSHOT_RECORDED,
@@ -39,180 +48,194 @@ STEPS: tuple[str, ...] = (
     Step.WORKSPACE_ATTACHED,
     Step.HIBERNATION_RECORDED,
     Step.FILES_REPLACED,
-    *(step for step in StoreStep if not step.startswith(("seed", "import"))),
+    Step.EXPORT_PUBLISHED,
+    Step.EXPORT_RECORDED,
+    Step.SNAPSHOT_FETCHED,
+    *(step for step in StoreStep if not step.startswith(("seed", "volume"))),
 )
+# In the other rounds it is killed after some call, or in the middle of one.
+AT_A_STEP = 0.85
+DURING_START = 0.25
 MAX_COUNT = 3  # it dies when the step is reached for the first time, or up to this time
-CALLS = 60  # in one round, after which the server is killed in any case
+CALLS = 30  # in one round, after which the server is killed in any case
 SNAPSHOTS_CHECKED = 3
+KILLED_WITHIN_S = 5.0
+DIES_WITHIN_S = 10.0
+SAVED_WITHIN_S = 60.0
+KILLED = "killed at some moment"
 
 
-@dataclass
-class Story:
-    """What may be true. ``values``: which value all files of the session may have; more than one only while a
-    call has not answered. ``snapshots``: what each has.
-    """
-
-    random: random.Random
-    values: set[int] = field(default_factory=lambda: {0})
-    next_value: int = 1
-    snapshots: dict[str, set[int]] = field(default_factory=dict)
-    died_at: Counter[str] = field(default_factory=Counter)
-
-
-def writing(value: int) -> str:
-    """A command that gives all files a value, one after the other."""
-    return f"for i in $(seq {FILES}); do echo {value} > file$i; done"
-
-
-async def value_of(session: AsyncSession) -> int:
-    result = await session.run("cat file* | sort | uniq -c")
-    assert result.exit_code == 0, result.output
-    (line,) = result.output.splitlines()
-    count, value = map(int, line.split())
-    assert count == FILES
-    return value
-
-
-class Caller:
-    """Makes random calls on one session. After each that answered, the story is certain again."""
-
-    def __init__(self, client: AsyncClient, session: AsyncSession, story: Story) -> None:
-        self._client = client
-        self._session = session
-        self._story = story
-
-    async def call(self) -> None:
-        calls = [self.write, self.snapshot, self.restore, self.fork, self.hibernate, self.wake, self.delete]
-        await self._story.random.choice(calls)()
-
-    async def write(self) -> None:
-        value, self._story.next_value = self._story.next_value, self._story.next_value + 1
-        # Killed in the middle, the command goes on in the sandbox. The next start finds all of it.
-        self._story.values = {*self._story.values, value}
-        assert (await self._session.run(writing(value))).exit_code == 0
-        self._story.values = {value}
-
-    async def snapshot(self) -> None:
-        taken = await self._session.workspace.snapshot()
-        self._story.snapshots[taken.id] = set(self._story.values)
-
-    async def restore(self) -> None:
-        if (chosen := self._chosen()) is None:
-            return
-        before, values = self._story.values, self._story.snapshots[chosen]
-        self._story.values = before | values
-        await self._session.workspace.restore(chosen)
-        self._story.values = set(values)
-
-    async def fork(self) -> None:
-        values = set(self._story.values)
-        (fork,) = await self._session.fork()
-        assert await value_of(fork) in values
-        await fork.delete()
-
-    async def hibernate(self) -> None:
-        await self._session.hibernate()
-
-    async def wake(self) -> None:
-        assert await value_of(self._session) in self._story.values
-
-    async def delete(self) -> None:
-        if len(self._story.snapshots) > 4 and (chosen := self._chosen()) is not None:
-            del self._story.snapshots[chosen]
-            await self._client.delete_snapshot(chosen)
-
-    def _chosen(self) -> str | None:
-        known = sorted(self._story.snapshots)
-        return self._story.random.choice(known) if known else None
-
-
-async def run(rounds: int, seed: int, storage: Path) -> Counter[str]:
-    """Returns how often it died at each step."""
-    server = ServerProcess(
-        workspace_store="btrfs", storage_dir=str(storage), pool_size="2", workspace_quota="64m"
-    )
+async def run(rounds: int, seed: int, storage: Path) -> Story:
     story = Story(random.Random(seed))
+    folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    server = ForkedServer(
+        workspace_store="btrfs",
+        storage_dir=str(storage),
+        objects_url=f"file://{folder}",
+        pool_size="2",
+        workspace_quota="64m",
+    )
     try:
         await server.start()
         async with server.client() as client:
             session = await client.create(thread="t", lifetime_s=7200, idle_timeout_s=7200)
             assert (await session.run(writing(0))).exit_code == 0
         await server.terminate()
-        for number in range(rounds):
-            await _round(server, story)
-            print(f"round {number + 1}: {dict(story.died_at)}", flush=True)
+        async with _opened(folder) as objects:
+            for number in range(rounds):
+                began = time.monotonic()
+                step = await _round(server, objects, story)
+                print(f"round {number + 1}: {step} ({time.monotonic() - began:.1f} s)", flush=True)
+            await server.start()
+            await _check(server, objects, story)
+        await server.terminate()
     finally:
         await server.clean()
-    return story.died_at
+        shutil.rmtree(folder)
+    return story
 
 
-async def _round(server: ServerProcess, story: Story) -> None:
-    step, count = story.random.choice(STEPS), story.random.randint(1, MAX_COUNT)
-    await server.start([*DYING, step, str(count)], ready=False)
-    await _until_dead(server, story)
-    story.died_at[step] += 1
-    await server.start()
-    async with server.client() as client:
-        await _check(server, client, story)
-    await server.settle()
-    await server.terminate()
+@asynccontextmanager
+async def _opened(folder: Path) -> AsyncIterator[ObjectStorage]:
+    objects = ObjectStorage(ObjectOptions(parse_location(f"file://{folder}")))
+    await objects.open()
+    try:
+        yield objects
+    finally:
+        await objects.close()
 
 
-async def _until_dead(server: ServerProcess, story: Story) -> None:
+async def _round(server: ForkedServer, objects: ObjectStorage, story: Story) -> str:
+    """Returns where the server died."""
+    chance = story.random.random
+    step = story.random.choice(STEPS) if chance() < AT_A_STEP else KILLED
+    command = None if step == KILLED else [step, str(story.random.randint(1, MAX_COUNT))]
+    if chance() < DURING_START:
+        await server.start(command, ready=False)
+        server.arm()
+    else:
+        await server.start(command)
+        await _check(server, objects, story)
+        server.arm()
+    killed_after = story.random.uniform(0, KILLED_WITHIN_S) if command is None else None
+    died_at = step if await _until_dead(server, objects, story, killed_after) else KILLED
+    story.died_at[died_at] += 1
+    return died_at
+
+
+async def _until_dead(
+    server: ForkedServer, objects: ObjectStorage, story: Story, killed_after: float | None
+) -> bool:
+    """Make calls until it dies. Returns whether it did so by itself; otherwise it is killed."""
+    calling = asyncio.create_task(_calls(server, objects, story))
+    await asyncio.wait([calling], timeout=killed_after)
+    assert server.process is not None
+    by_itself = server.process.poll() is not None
+    if not by_itself:
+        os.kill(server.pid, signal.SIGKILL)
+    await calling
+    assert await server.wait_ended() == -signal.SIGKILL, server.log.read_text()[-5000:]
+    return by_itself
+
+
+async def _calls(server: ForkedServer, objects: ObjectStorage, story: Story) -> None:
     process = server.process
     assert process is not None
-    calls = 0
-    while process.poll() is None:
+
+    async def is_dead() -> bool:
+        return process.poll() is not None
+
+    left = CALLS
+    while left > 0 and not await is_dead():
         try:
             async with server.client() as client:
-                caller = Caller(client, await client.thread("t"), story)
-                while calls < CALLS:
-                    calls += 1
+                caller = Caller(client, await client.thread("t"), objects, story)
+                while left > 0:
+                    left -= 1
                     await caller.call()
-                os.kill(server.pid, signal.SIGKILL)
-        except errors.SandlotError:
+        except errors.SandlotError as error:
+            if not error.retryable:
+                await eventually(is_dead, DIES_WITHIN_S, f"the server dies after {error!r}")
             await asyncio.sleep(0.05)
-    assert await server.wait_ended() == -signal.SIGKILL, server.log.read_text()[-5000:]
 
 
-async def _check(server: ServerProcess, client: AsyncClient, story: Story) -> None:
-    session = await client.thread("t")
-    async for other in client.sessions():
-        if other.id != session.id:
-            await other.delete()  # a fork whose caller never heard of it
-    assert session.state in ("active", "hibernated"), session.info.loss
+async def _check(server: ForkedServer, objects: ObjectStorage, story: Story) -> None:
+    async with server.client() as client:
+        session = await client.thread("t")
+        async for other in client.sessions():
+            if other.id != session.id:
+                await other.delete()  # a fork whose caller never heard of it
+        assert session.state in ("active", "hibernated"), session.info.loss
 
-    async def quiet() -> bool:
-        return not any(summary.running for summary in await session.execs())
+        async def quiet() -> bool:
+            return not any(summary.running for summary in await session.execs())
 
-    await eventually(quiet, 30, "commands that the dead server started have ended")
-    value = await value_of(session)
-    assert value in story.values, f"{value} is none of {story.values}"
-    story.values = {value}
-    listed = [snapshot.id async for snapshot in client.snapshots()]
-    assert story.snapshots.keys() <= set(listed), "a snapshot is gone"
-    for snapshot in listed[-SNAPSHOTS_CHECKED:]:
+        await eventually(quiet, 30, "commands that the dead server started have ended")
+        value = await value_of(session)
+        assert value in story.values, f"{value} is none of {story.values}"
+        story.values = {value}
+        automatic = await _check_snapshots(client, story)
+    await _check_saved(objects, story, automatic)
+    await eventually(
+        lambda: not _differences(server, story, automatic),
+        60,
+        lambda: f"no difference: {_differences(server, story, automatic)}",
+    )
+    await server.settle()
+
+
+async def _check_snapshots(client: AsyncClient, story: Story) -> set[str]:
+    """Returns those that the server took by itself, of which only the newest stays."""
+    listed = {snapshot.id: snapshot async for snapshot in client.snapshots()}
+    gone = story.snapshots.keys() - listed.keys() - story.elsewhere
+    assert not gone, f"{gone} are gone"
+    story.elsewhere -= listed.keys()
+    automatic = {snapshot.id for snapshot in listed.values() if AUTOMATIC_LABEL in snapshot.labels}
+    ours = sorted((listed.keys() | story.elsewhere) - automatic)
+    for snapshot in story.random.sample(ours, min(len(ours), SNAPSHOTS_CHECKED)):
         fork = await client.create(snapshot=snapshot)
         found = await value_of(fork)
         # One that the dead server took without an answer has what the session had.
         assert found in story.snapshots.setdefault(snapshot, {found})
+        if snapshot in listed and listed[snapshot].name:
+            story.named.add(snapshot)
         await fork.delete()
-    for snapshot in set(listed) - story.snapshots.keys():
+        story.elsewhere.discard(snapshot)
+    for snapshot in listed.keys() - story.snapshots.keys() - automatic:
         await client.delete_snapshot(snapshot)
-    await eventually(
-        lambda: not _differences(server, story), 60, lambda: f"no difference: {_differences(server, story)}"
-    )
+    return automatic
 
 
-def _differences(server: ServerProcess, story: Story) -> dict[str, object]:
+async def _check_saved(objects: ObjectStorage, story: Story, automatic: set[str]) -> None:
+    """What has a name is in object storage as well, whole; what is deleted is not."""
+
+    async def saved() -> set[str]:
+        return {snapshot for _, snapshot in await objects.list(OWNER.tenant)} - automatic
+
+    async def same() -> bool:
+        return await saved() == story.named
+
+    await eventually(same, SAVED_WITHIN_S, "object storage has what has a name, and nothing else")
+    if story.named:
+        chosen = story.random.choice(sorted(story.named))
+        folder = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+        try:
+            await objects.load(OWNER.tenant, chosen, folder)
+            assert value_in(folder) in story.snapshots[chosen]
+        finally:
+            shutil.rmtree(folder)
+
+
+def _differences(server: ForkedServer, story: Story, automatic: set[str]) -> dict[str, object]:
     """Between what the API lists, what the engine runs, what the kernel has mounted and what is stored."""
     root = server.storage_dir / server.owner
     has = {folder.name: {entry.name for entry in folder.iterdir()} for folder in root.iterdir()}
+    has["snapshots"] -= automatic
     containers = server.containers().keys()
     lines = Path("/proc/self/mounts").read_text().splitlines()
     mounted = sum(f" {root}/mounts/" in line for line in lines)
     wanted = {
-        "snapshots": story.snapshots.keys(),
+        "snapshots": story.snapshots.keys() - story.elsewhere,
         "mounts": containers,
         "sandboxes": containers,
         "staging": set(),
@@ -229,9 +252,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    began = time.monotonic()
     with mounted_btrfs() as storage:
-        died = asyncio.run(run(arguments.rounds, arguments.seed, storage))
-    print(f"{died.total()} deaths at {len(died)} steps: nothing lost, nothing half done, nothing left over")
+        story = asyncio.run(run(arguments.rounds, arguments.seed, storage))
+    for what, counts in (("died at", story.died_at), ("calls", story.calls)):
+        print(f"{what}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
+    print(
+        f"{story.died_at.total()} deaths at {len(story.died_at)} steps after {story.calls.total()} calls in "
+        f"{time.monotonic() - began:.0f} s: nothing lost, nothing half done, nothing left over"
+    )
 
 
 if __name__ == "__main__":
