@@ -305,7 +305,7 @@ class BtrfsStore:
     ) -> None:
         async with self.new_snapshot(snapshot_id) as folder:
             with store_errors("unpack the archive"):
-                await unpacked(archive, folder, Limits(max_bytes, check=self._check_space))
+                await unpacked(archive, folder, Limits(max_bytes, check=self._space.check))
 
     def _check_free(self, workspace_id: str) -> None:
         """That the workspace exists, and no sandbox has it."""
