@@ -13,7 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from starlette.types import Scope
+
 from sandlot.domain.callers.principal import MEMBER, NOBODY, OWNER, Principal
+from sandlot.domain.e2b.names import key_from_e2b
 from sandlot.domain.errors import InvalidRequest, SandlotError, Unauthorized
 from sandlot.wire.error_codes import status_of
 
@@ -78,29 +81,21 @@ class Admission:
         self._callers = callers
         self._hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
 
+    def admit_request(self, scope: Scope) -> Principal | Refusal:
+        return self.admit(scope.get("method", "WEBSOCKET"), scope["path"], scope["headers"])
+
     def admit(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Refusal:
         """Who makes the request, or why it is refused. ``method`` is WEBSOCKET for a WebSocket."""
-        hosts: list[bytes] = []
-        origin = site = key = bearer = None
+        headers = list(headers)
+        refusal = self.refusal_of_site(headers)
+        if refusal is not None:
+            return refusal
+        key = bearer = None
         for name, value in headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"origin":
-                origin = value
-            elif name == b"sec-fetch-site":
-                site = value
-            elif name == b"x-api-key":
-                key = value
+            if name == b"x-api-key":
+                key = key_from_e2b(value)
             elif name == b"authorization" and value[:7].lower() == b"bearer ":
                 key = bearer = value[7:].strip()
-        if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
-            return Refusal(
-                403, InvalidRequest("Unknown host name. Add it to SANDLOT_ALLOWED_HOSTS on the server.")
-            )
-        foreign = origin is not None and origin.lower().partition(b"://")[2] not in map(bytes.lower, hosts)
-        # Browsers send Sec-Fetch-Site even where a request is too simple to carry an Origin.
-        if foreign or site not in _ALLOWED_FETCH_SITES:
-            return Refusal(403, InvalidRequest("Cross-origin requests are not allowed."))
         if path in OPEN_PATHS:
             return NOBODY
         if self._tokens is not None:
@@ -120,6 +115,27 @@ class Admission:
             if admitted is not None:
                 return Refusal(status_of(admitted), admitted, key)
         return Refusal(401, Unauthorized("Invalid API key."))
+
+    def refusal_of_site(self, headers: Iterable[tuple[bytes, bytes]]) -> Refusal | None:
+        """Why the request's Host and the page that it comes from are refused; None if they are not."""
+        hosts: list[bytes] = []
+        origin = site = None
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+        if self._hosts is not None and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
+            return Refusal(
+                403, InvalidRequest("Unknown host name. Add it to SANDLOT_ALLOWED_HOSTS on the server.")
+            )
+        foreign = origin is not None and origin.lower().partition(b"://")[2] not in map(bytes.lower, hosts)
+        # Browsers send Sec-Fetch-Site even where a request is too simple to carry an Origin.
+        if foreign or site not in _ALLOWED_FETCH_SITES:
+            return Refusal(403, InvalidRequest("Cross-origin requests are not allowed."))
+        return None
 
     async def may_admit_later(self, refusal: Refusal) -> bool:
         """Whether it is worth asking again: the key was unknown, and this process has learned of new ones."""

@@ -116,6 +116,15 @@ class KeyRing:
         await self._try("read", self._refresh_soon)
         return not known and parsed[0] in self._active
 
+    def principal_of(self, key_id: str) -> Principal | None:
+        """Whom an active key belongs to, by the key's id alone; None if there is no such key."""
+        key = self._active.get(key_id)
+        return None if key is None or key.state(self.clock()) != "active" else key.principal
+
+    def active_keys(self) -> list[tuple[str, str]]:
+        """Of each active key the tenant and the id."""
+        return [(key.tenant, key.id) for key in self._active.values()]
+
     def has_ended(self, key_id: str) -> bool:
         """Whether the key that a token names was revoked or has expired.
 

@@ -13,14 +13,15 @@ import secrets
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandlot.api.edge.admission import OPEN_PATHS, Admission, Refusal
+from sandlot.api.edge.admission import OPEN_PATHS, Refusal
 from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.call_limits import CallLimits, Headers
 from sandlot.api.edge.error_responses import internal_error, problem_response
@@ -29,6 +30,7 @@ from sandlot.api.edge.request_body import BodyLimits, BoundedBody
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.domain.callers.limits import no_allowances
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.rates import RatesInMemory
 from sandlot.domain.capacity.budget import Account, ByteBudget, current_account
 from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unauthorized, Unavailable
@@ -50,13 +52,29 @@ CLOSE_WITHIN_S: Final = 2.0
 DEFAULT_HELD_BYTES: Final = 160 * 1024 * 1024
 
 
+class Admitting(Protocol):
+    """Decides who makes a request."""
+
+    def admit_request(self, scope: Scope) -> Principal | Refusal: ...
+
+    async def may_admit_later(self, refusal: Refusal) -> bool: ...
+
+
+class ErrorForm(Protocol):
+    """Writes an error as a response. ``status`` replaces the error's own."""
+
+    def __call__(
+        self, error: SandlotError, request_id: str = "", *, status: int | None = None
+    ) -> Response: ...
+
+
 class EdgeMiddleware:
     """Wraps an ASGI app with admission, limits, request ids and metrics."""
 
     def __init__(
         self,
         app: ASGIApp,
-        admission: Admission,
+        admission: Admitting,
         body_limits: BodyLimits,
         metrics: RequestMetrics,
         gate: Gate | None = None,
@@ -66,10 +84,11 @@ class EdgeMiddleware:
         open_requests: OpenRequests | None = None,
         call_limits: CallLimits | None = None,
         audit: RequestAudit | None = None,
+        error_form: ErrorForm = problem_response,
     ) -> None:
         """``worker_id`` is sent in every response, so that clients can verify they reached this
         worker. ``budget`` limits the bytes that all requests together may hold. ``audit`` records who
-        called and who was refused.
+        called and who was refused. ``error_form``: how clients of these routes read errors.
         """
         self._app = app
         self._admission = admission
@@ -82,6 +101,7 @@ class EdgeMiddleware:
         self._open_requests = open_requests or OpenRequests()
         self._call_limits = call_limits or CallLimits(no_allowances, RatesInMemory())
         self._audit = audit
+        self._error_form = error_form
         self._fixed_headers = [(b"x-content-type-options", b"nosniff")]
         if worker_id:
             self._fixed_headers.append((WORKER_HEADER.lower().encode(), worker_id.encode()))
@@ -93,10 +113,9 @@ class EdgeMiddleware:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         current_request_id.set(request_id)
-        method = scope.get("method", "WEBSOCKET")
-        admitted = self._admission.admit(method, scope["path"], scope["headers"])
+        admitted = self._admission.admit_request(scope)
         if isinstance(admitted, Refusal) and await self._admission.may_admit_later(admitted):
-            admitted = self._admission.admit(method, scope["path"], scope["headers"])
+            admitted = self._admission.admit_request(scope)
         refusal = None
         with contextlib.ExitStack() as stack:
             if isinstance(admitted, Refusal):
@@ -159,7 +178,7 @@ class EdgeMiddleware:
     async def _http(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal | None) -> None:
         request_id = scope["state"]["request_id"]
         limit = self._body_limits.limit(scope["method"], scope["path"])
-        body = BoundedBody(receive, limit, self._body_limits.timeout_s)
+        body = BoundedBody(receive, limit, self._body_limits.time(scope["method"], scope["path"]))
         began = time.perf_counter()
         headers = [(_REQUEST_ID_NAME, request_id.encode()), *self._fixed_headers]
         sender = _ResponseSender(send, headers, body)
@@ -173,7 +192,7 @@ class EdgeMiddleware:
             if refusal is None:
                 await self._app(scope, body.receive, sender.send)
             else:
-                refused = problem_response(refusal.error, request_id, status=refusal.status)
+                refused = self._error_form(refusal.error, request_id, status=refusal.status)
                 await refused(scope, receive, sender.send)
         except ClientDisconnect:
             log.debug("client_gone", request_id=request_id)
@@ -183,7 +202,7 @@ class EdgeMiddleware:
             ended = self._ended_with_key(scope)
             if not sender.status:
                 error = _key_ended() if ended else _shutting_down()
-                await problem_response(error, request_id)(scope, receive, sender.send)
+                await self._error_form(error, request_id)(scope, receive, sender.send)
             elif not ended:
                 raise
             # Otherwise return without the rest: the server closes the connection, and the client sees
@@ -191,7 +210,7 @@ class EdgeMiddleware:
         except Exception as error:  # noqa: BLE001  last resort: log it in full, send its id
             _log_unexpected_error(scope, request_id, error)
             if not sender.status:
-                await problem_response(internal_error(), request_id)(scope, receive, sender.send)
+                await self._error_form(internal_error(), request_id)(scope, receive, sender.send)
         finally:
             seconds = (sender.began or time.perf_counter()) - began
             self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds)

@@ -45,6 +45,10 @@ class BodyLimits:
             return min(self.max_upload_bytes, MAX_FORM_BYTES)
         return MAX_JSON_BYTES
 
+    def time(self, method: str, path: str) -> float:
+        """Seconds to wait for a body, apart from what its length takes."""
+        return self.timeout_s
+
 
 class BoundedBody:
     """Replaces ``receive``. Only time spent waiting for the client counts against its timeout."""

@@ -16,6 +16,9 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity import client_limits
 from sandlot.domain.errors import Busy
 
+# How streams of the Connect protocol begin to name their type.
+CONNECT_STREAM = b"application/connect+"
+
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
@@ -61,7 +64,11 @@ def is_stream(scope: Scope) -> bool:
         return True
     if scope["path"].endswith("/files/watch"):
         return True
-    return any(name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"])
+    return any(
+        (name == b"accept" and b"text/event-stream" in value)
+        or (name == b"content-type" and value.startswith(CONNECT_STREAM))
+        for name, value in scope["headers"]
+    )
 
 
 def _key(scope: Scope) -> str:

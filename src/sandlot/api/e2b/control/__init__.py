@@ -1,0 +1,1 @@
+"""REST: sandboxes, snapshots and templates."""

@@ -1,0 +1,41 @@
+"""The paths of E2B's REST API."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sandlot.api.e2b.control import listing, sandboxes
+from sandlot.api.e2b.control.calls import Handler
+
+
+class ControlRoute:
+    """A method and a path, and what they do. ``path`` is also the label in metrics."""
+
+    def __init__(self, method: str, path: str, handler: Handler) -> None:
+        self.method = method
+        self.path = path
+        self.handler = handler
+        self._pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
+
+    def matches(self, path: str) -> dict[str, str] | None:
+        """The parameters of the path; None if it is another one."""
+        match = self._pattern.fullmatch(path)
+        return None if match is None else match.groupdict()
+
+
+ROUTES: Final = (
+    ControlRoute("POST", "/sandboxes", sandboxes.create),
+    ControlRoute("POST", "/v2/sandboxes", sandboxes.create),
+    ControlRoute("GET", "/sandboxes", listing.list_running),
+    ControlRoute("GET", "/v2/sandboxes", listing.list_sandboxes),
+    ControlRoute("GET", "/sandboxes/{sandbox_id}", sandboxes.get),
+    ControlRoute("DELETE", "/sandboxes/{sandbox_id}", sandboxes.delete),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/connect", sandboxes.connect),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/resume", sandboxes.connect),
+    ControlRoute("POST", "/v2/sandboxes/{sandbox_id}/connect", sandboxes.connect),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/timeout", sandboxes.set_timeout),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/pause", sandboxes.pause),
+    ControlRoute("PUT", "/sandboxes/{sandbox_id}/network", sandboxes.change_network),
+    ControlRoute("GET", "/sandboxes/{sandbox_id}/metrics", sandboxes.metrics),
+)

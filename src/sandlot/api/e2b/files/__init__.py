@@ -1,0 +1,1 @@
+"""Contents of files, and links to them."""

@@ -1,0 +1,1 @@
+"""The Connect service ``filesystem.Filesystem``: folders and changes."""

@@ -1,0 +1,1 @@
+"""The Connect service ``process.Process``: processes and terminals."""
