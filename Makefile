@@ -21,7 +21,7 @@ engine: ## Docker with runc and runsc, Redis and the sandbox images; idempotent
 stop: ## stop the engine and the Redis that `make engine` started
 	@scripts/engine stop
 
-venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable) and everything for development
+venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/.installed ## .venv with the package (editable) and everything for development
 
 # uv with a lock takes half a minute; pip takes five minutes to resolve and unpack the same packages.
 # Everything is checked against the lock's hashes, uv too. Only the project itself has no hash, and it
@@ -40,11 +40,17 @@ venv: .venv/.installed .venv-mcp1/.installed ## .venv with the package (editable
 	.venv/bin/uv pip install -q --require-hashes --python .venv-mcp1/bin/python -r requirements/mcp1.txt
 	@touch $@
 
+# E2B's own SDKs, for the clients in tests/e2b/programs: two versions cannot be installed beside each other.
+.venv-e2b/.installed .venv-e2b-old/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed
+	@[ -x .venv-$*/bin/python ] || .venv/bin/uv venv -q --python $(PY) .venv-$*
+	.venv/bin/uv pip install -q --require-hashes --python .venv-$*/bin/python -r requirements/$*.txt
+	@touch $@
+
 # The lock names no package index: users have their own, and the hashes prove equal packages.
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
-	$(COMPILE) requirements/mcp1.in -o requirements/mcp1.txt
+	for name in mcp1 e2b e2b-old; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
 
 agent: venv ## the agent's binaries, by the same code as the wheel
 	@$(PY) hatch_build.py
