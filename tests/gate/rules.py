@@ -80,7 +80,12 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_api.py",
         "tests/attacks/test_tenants.py",
         "tests/attacks/test_fleet.py",
+        "tests/e2b",
     ),
+    "src/sandlot/api/e2b": ("tests/e2b",),
+    "src/sandlot/domain/e2b": ("tests/e2b",),
+    "requirements/e2b.txt": ("tests/e2b",),
+    "requirements/e2b-old.txt": ("tests/e2b",),
     "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (

@@ -14,6 +14,8 @@ from sandlot.api.classic import e2b_routes as classic_e2b_routes
 from sandlot.api.classic import routes as classic_routes
 from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
+from sandlot.api.e2b.app import E2bApi
+from sandlot.api.e2b.options import E2bOptions
 from sandlot.api.edge import error_responses
 from sandlot.api.edge.admission import LOOPBACK_HOSTS, Admission, TokenCheck
 from sandlot.api.edge.audit import RequestAudit
@@ -82,6 +84,7 @@ def create_app(
     policies: Collection[str] = (),
     previews: PreviewOptions | None = None,
     reload: catalogue.Reloader | None = None,
+    e2b: E2bOptions | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -103,7 +106,8 @@ def create_app(
     ``rates``: counts calls of callers whose rate is limited; None counts those of this process.
     ``recorder``: records the use of keys and refused requests. ``webhooks``: None if none are sent.
     ``policies``: the names of the command policies that a tenant can be given. ``previews``: None if the
-    server shows none. ``reload``: reads the registry again; None if the server cannot.
+    server shows none. ``reload``: reads the registry again; None if the server cannot. ``e2b``: None if the
+    server does not have E2B's API; not together with ``tokens``, because E2B's SDKs have only keys.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -141,12 +145,15 @@ def create_app(
     app.add_middleware(EdgeMiddleware, **edge)
     if previews is not None:
         app.gateway = PreviewGateway(host, previews, edge["admission"], metrics)
+    if e2b is not None:
+        assert tokens is None
+        app.e2b = E2bApi(host, e2b, api_key=api_key, keys=keys, edge=edge)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
     return app
 
 
 class _App(FastAPI):
-    """FastAPI, with ``raw_routes`` that bypass all of its layers, and the ``gateway`` of previews.
+    """FastAPI, with ``raw_routes`` that bypass all of its layers, the ``gateway`` of previews and E2B's API.
 
     A raw route is matched by its exact path and for all methods. Each has an edge of its own, set
     up like the framework's.
@@ -154,10 +161,14 @@ class _App(FastAPI):
 
     raw_routes: Mapping[str, ASGIApp] = MappingProxyType({})
     gateway: PreviewGateway | None = None
+    e2b: E2bApi | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.gateway is not None and scope["type"] != "lifespan" and self.gateway.serves(scope):
             await self.gateway(scope, receive, send)
+            return
+        if self.e2b is not None and self.e2b.serves(scope):
+            await self.e2b(scope, receive, send)
             return
         route = self.raw_routes.get(scope["path"]) if scope["type"] == "http" else None
         await (route or super().__call__)(scope, receive, send)

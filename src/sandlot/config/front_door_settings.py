@@ -33,6 +33,13 @@ class FrontDoorSettings(BaseSettings):
         validation_alias=AliasChoices("SANDLOT_PORT", "PORT"),
         description="TCP port to listen on.",
     )
+    e2b: bool = Field(
+        True,
+        description=(
+            "Whether E2B's own SDKs can use this server, beside Sandlot's. It needs the same API keys, and "
+            "gives them nothing else than Sandlot's API does. In a fleet, set it on the coordinators."
+        ),
+    )
     api_key: SecretStr | None = Field(
         None,
         description=(

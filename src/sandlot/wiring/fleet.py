@@ -42,7 +42,7 @@ from sandlot.wiring.announcing import reachable_here
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
-from sandlot.wiring.previews import PURPOSE, preview_options
+from sandlot.wiring.previews import PURPOSE, TOKENS_PURPOSE, e2b_options, preview_options
 from sandlot.wiring.reloading import Reloader, worker_reloader
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
 from sandlot.wiring.watchdog import watchdog
@@ -175,6 +175,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
     configure_server_logs(settings.log_level, settings.log_format)
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     tokens = access_tokens(fleet)
+    signing_key = SigningKey.parse(fleet.private_key)
     listener = listen(settings)
     directory = open_directory(fleet)
     callers = Callers(settings, RedisKeys(directory.calls))
@@ -225,7 +226,8 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         recorder=None if exporter is None else Recorder(exporter.write_one, worker_tag(coordinator_id)),
         policies=policies.keys(),
         webhooks=webhooks if settings.history else None,
-        previews=preview_options(settings, SigningKey.parse(fleet.private_key).derived(PURPOSE)),
+        previews=preview_options(settings, signing_key.derived(PURPOSE)),
+        e2b=e2b_options(settings, signing_key.derived(TOKENS_PURPOSE)),
         reload=reloader,
     )
     try:

@@ -1,12 +1,14 @@
-"""What a server needs for previews: the secret that signs their links, and their addresses."""
+"""What a server needs for previews and for E2B's API: secrets that sign links and tokens, and addresses."""
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 from pathlib import Path
 from typing import Final
 
+from sandlot.api.e2b.options import E2bOptions
 from sandlot.api.previews.options import PreviewOptions
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.network.preview_links import LinkTokens, PreviewDomain
@@ -16,6 +18,7 @@ SECRET_FILE: Final = "preview-links.key"
 SECRET_BYTES: Final = 32
 # What a fleet's coordinators derive their secret for. Those with the same key accept each other's links.
 PURPOSE: Final = b"sandlot preview links"
+TOKENS_PURPOSE: Final = b"sandlot e2b sandbox tokens"
 
 
 def preview_options(settings: ServerSettings, secret: bytes) -> PreviewOptions | None:
@@ -28,6 +31,16 @@ def preview_options(settings: ServerSettings, secret: bytes) -> PreviewOptions |
         public=settings.previews == "public",
         allowed_hosts=allowed_hosts(settings),
         max_body_bytes=settings.max_upload_bytes,
+    )
+
+
+def e2b_options(settings: ServerSettings, secret: bytes) -> E2bOptions | None:
+    """None if E2B's API is switched off. ``secret``: of this server or its fleet, for any purpose."""
+    if not settings.e2b:
+        return None
+    domain = None if settings.preview_domain is None else PreviewDomain.parse(settings.preview_domain)
+    return E2bOptions(
+        hmac.digest(secret, TOKENS_PURPOSE, "sha256"), None if domain is None else domain.authority
     )
 
 

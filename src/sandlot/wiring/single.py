@@ -14,7 +14,7 @@ from sandlot.wiring.announcing import announced
 from sandlot.wiring.callers import Callers
 from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
-from sandlot.wiring.previews import preview_options, secret_in
+from sandlot.wiring.previews import e2b_options, preview_options, secret_in
 from sandlot.wiring.reloading import worker_reloader
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
@@ -46,6 +46,7 @@ async def serve(settings: ServerSettings) -> None:
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
     reloader = worker_reloader(settings, worker)
+    secret = secret_in(settings.data_dir.absolute())
     app = create_app(
         worker,
         api_key=settings.key,
@@ -58,7 +59,8 @@ async def serve(settings: ServerSettings) -> None:
         recorder=worker.recorder,
         webhooks=worker.webhooks,
         policies=worker.policy_names,
-        previews=preview_options(settings, secret_in(settings.data_dir.absolute())),
+        previews=preview_options(settings, secret),
+        e2b=e2b_options(settings, secret),
         mounted={} if mcp is None else {MCP_PATH: mcp},
         reload=reloader,
     )

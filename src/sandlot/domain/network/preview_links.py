@@ -139,6 +139,11 @@ class PreviewDomain:
         label = f"{port}-{session_id.removeprefix(_SESSION_PREFIX)}"
         return f"{self.scheme}://{label}{self.suffix}" + (f":{self.port}" if self.port else "")
 
+    @property
+    def authority(self) -> str:
+        """What follows a label and its dot in URLs: the domain, and its port if it has one."""
+        return self.suffix.removeprefix(".") + (f":{self.port}" if self.port else "")
+
     def covers(self, host: str) -> bool:
         """Whether a host, in lower case and without its port, is one for previews."""
         return host.endswith(self.suffix)
