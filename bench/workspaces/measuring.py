@@ -19,7 +19,7 @@ from sandlot import AsyncClient, AsyncSession
 PARTS: Final = ("tree", "creates", "line", "hibernation")
 POOL, PLAIN_POOL = 12, 4
 # The server makes the next copy of a snapshot this long after the last one at most, on a quiet machine.
-COPIED_WITHIN_S = 0.5
+COPIED_WITHIN_S = 1.0
 FORKS = 10
 AT_ONCE = 50
 STEP = 50  # snapshots between two samples of a long line

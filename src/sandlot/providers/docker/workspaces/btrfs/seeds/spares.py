@@ -28,8 +28,8 @@ log = structlog.get_logger("sandlot.workspaces")
 
 # Each shares its blocks with its snapshot, and takes some dozens of KiB of its own.
 MAX_SPARES: Final = 16
-# Not at once: the create that has just used the last copy would wait for the same disk.
-MAKE_AFTER_S: Final = 0.1
+# Not at once: the create or restore that has just used the last copy would wait for the same disk.
+MAKE_AFTER_S: Final = 0.5
 
 
 class Spares:
