@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from sandlot.domain.errors import NotFound
 from sandlot.domain.ids import new_snapshot_id, new_workspace_id
-from sandlot.providers.docker.workspaces.btrfs import quotas, steps, store, subvolumes
+from sandlot.providers.docker.workspaces.btrfs import quotas, sizes, steps, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.seeds import spares
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
@@ -172,7 +172,7 @@ async def test_none_without_room(
     btrfs: Path, opened: BtrfsStore, snapshot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await clone(opened, snapshot)
-    monkeypatch.setattr(store, "RESERVED_BYTES", 1 << 60)
+    monkeypatch.setattr(sizes, "RESERVED_BYTES", 1 << 60)
     await opened.spares.finish()
     assert folder_of_spares(btrfs) == []
 
