@@ -24,7 +24,6 @@ from sandlot.domain.callers.limits import Allowance, CallerLimits, tenant_holder
 from sandlot.domain.ids import new_sandbox_id, new_session_id
 from sandlot.domain.session import Session
 from sandlot.fleet.directory.contract import (
-    Lease,
     Place,
     PlacementRequest,
     Room,
@@ -33,6 +32,7 @@ from sandlot.fleet.directory.contract import (
     WorkerCard,
     WorkerReport,
 )
+from sandlot.fleet.directory.lease import Lease
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.testing.directory_suite.redis_server import redis_server
 

@@ -20,17 +20,13 @@ from sandlot.domain.errors import SessionEnded, Unsupported
 from sandlot.domain.ids import artifact_tag
 from sandlot.domain.service import Catalogue, EnvironmentInfo, Opened, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, Session, SessionState
+from sandlot.domain.volumes.volume import CreateVolume, Volume
 from sandlot.fleet.access import AccessTokens, TokenGate
 from sandlot.fleet.coordinator.options import CoordinatorOptions
-from sandlot.fleet.directory.contract import (
-    Lease,
-    Room,
-    SessionEntry,
-    Timings,
-    WorkerCard,
-    WorkerReport,
-)
+from sandlot.fleet.directory.contract import Room, SessionEntry, Timings, WorkerCard, WorkerReport
+from sandlot.fleet.directory.lease import Lease
 from sandlot.fleet.directory.memory import MemoryDirectory
+from sandlot.fleet.directory.volume_names import VolumeEntry
 from sandlot.fleet.signing_keys import SigningKey
 from sandlot.testing import FakeService
 from tests.owned import OwnCoordinator
@@ -99,6 +95,19 @@ class FleetFake(FakeService):
             and artifact_tag(one.id) not in without
         ]
         return page_among(found, after=after, limit=limit)
+
+    async def create_volume(self, request: CreateVolume) -> Volume:
+        volume = await super().create_volume(request)
+        assert self.lease is not None
+        assert not await self.directory.record_volumes(self.lease, [VolumeEntry.of(volume)])
+        return volume
+
+    async def delete_volume(self, volume: str) -> None:
+        found = self._volumes.find(self._principal.tenant, volume)
+        await super().delete_volume(volume)
+        if found is not None:
+            assert self.lease is not None
+            await self.directory.forget_volume(self.lease, VolumeEntry.of(found))
 
     async def health(self) -> ServiceHealth:
         return replace(await super().health(), creates=not self.draining)

@@ -19,14 +19,8 @@ from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.callers.rates import Rate
 from sandlot.domain.errors import Busy, Unavailable
 from sandlot.domain.webhooks.webhook import new_webhook
-from sandlot.fleet.directory.contract import (
-    HeldPage,
-    Lease,
-    ReportReply,
-    SessionEntry,
-    WorkerCard,
-    WorkerReport,
-)
+from sandlot.fleet.directory.contract import HeldPage, ReportReply, SessionEntry, WorkerCard, WorkerReport
+from sandlot.fleet.directory.lease import Lease
 from sandlot.fleet.directory.redis_directory import RedisDirectory
 from sandlot.fleet.keys.redis_keys import RedisKeys
 from sandlot.fleet.rates.redis_rates import RedisRates

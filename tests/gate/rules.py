@@ -132,6 +132,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         "tests/upgrade",
     ),
     "src/sandlot/worker/workspaces": (CONFORMANCE, WORKSPACES, "tests/faults", FLEET_CONFORMANCE),
+    "src/sandlot/worker/volumes": (CONFORMANCE, WORKSPACES, FLEET_CONFORMANCE),
     "src/sandlot/worker/artifacts": (CONFORMANCE, "tests/faults", FLEET_CONFORMANCE),
     "src/sandlot/domain/workspaces": (CONFORMANCE, WORKSPACES, "tests/fleet", FLEET_CONFORMANCE),
     "src/sandlot/providers/docker/workspaces": ("tests/docker", CONFORMANCE, WORKSPACES),

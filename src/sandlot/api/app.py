@@ -47,6 +47,7 @@ from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1 import webhooks as webhook_routes
 from sandlot.api.v1.artifacts import routes as artifact_routes
 from sandlot.api.v1.metrics import RequestMetrics
+from sandlot.api.v1.volumes import routes as volume_routes
 from sandlot.api.v1.workspaces import session_files, snapshots
 from sandlot.domain.callers.limits import no_allowances
 from sandlot.domain.callers.rates import Rates, RatesInMemory
@@ -193,6 +194,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         session_files,
         snapshots,
         artifact_routes,
+        volume_routes,
         ports,
         threads,
         network,

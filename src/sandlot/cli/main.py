@@ -26,6 +26,7 @@ from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, secrets, storage, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
+from sandlot.cli.volumes import volumes
 from sandlot.cli.workspaces import snapshots
 from sandlot.domain import errors
 from sandlot.domain.errors import UNREACHABLE, SandlotError
@@ -120,6 +121,7 @@ for name, group in (
     ("sessions", sessions.app),
     ("snapshots", snapshots.app),
     ("artifacts", artifacts.app),
+    ("volumes", volumes.app),
     ("network", network.app),
     ("keys", keys.app),
     ("tenants", tenants.app),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +11,14 @@ import typer
 from sandlot.cli.chosen import ThreadOption, find_session, parse_variables
 from sandlot.cli.connection import with_client
 from sandlot.cli.network import policy_of
+from sandlot.cli.volumes.volumes import VolumesOption, parse_volumes
 from sandlot.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
-    from sandlot.client.options import ExecOptions
+    from sandlot.client.options import ExecOptions, SessionOptions
+    from sandlot.domain.volumes.volume import VolumeMode
 
 # Options end at the first word of the command, so `sandlot run ls -l` needs no `--`.
 _COMMAND = {"allow_interspersed_args": False}
@@ -115,6 +117,7 @@ def run(
     merge_output: Merge = False,
     record: Record = False,
     network: Network = None,
+    volume: VolumesOption = None,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -133,13 +136,13 @@ def run(
     """
     from sandlot.cli.terminal import attach
 
-    words = attach.parse_command(command)
+    words, volumes = attach.parse_command(command), parse_volumes(volume)
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env), "merge_output": merge_output}
 
     quiet = quiet or as_json
 
     async def work(client: AsyncClient) -> int:
-        opening = _open(client, environment, thread, network, record=record, keep=keep, quiet=quiet)
+        opening = _open(client, environment, thread, network, volumes, record=record, keep=keep, quiet=quiet)
         async with opening as session:
             if as_json:
                 return await _print_result(session, words, stdin=stdin, options=options)
@@ -202,6 +205,7 @@ def shell(
     timeout: Timeout = None,
     record: Record = False,
     network: Network = None,
+    volume: VolumesOption = None,
     keep: Keep = False,
     local: Local = False,
     quiet: Quiet = False,
@@ -213,16 +217,18 @@ def shell(
     """
     from sandlot.cli.terminal import attach
 
-    if session_id is not None and (environment is not None or thread is not None or record or network):
+    volumes = parse_volumes(volume)
+    asked = environment is not None or thread is not None or record or network or volumes
+    if session_id is not None and asked:
         raise typer.BadParameter(
-            "--session cannot be combined with --environment, --thread, --record or --network."
+            "--session cannot be combined with --environment, --thread, --record, --network or --volume."
         )
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env)}
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
             return await bash(await client.get(session_id))
-        opening = _open(client, environment, thread, network, record=record, keep=keep, quiet=quiet)
+        opening = _open(client, environment, thread, network, volumes, record=record, keep=keep, quiet=quiet)
         async with opening as session:
             return await bash(session)
 
@@ -240,6 +246,7 @@ async def _open(
     environment: str | None,
     thread: str | None,
     network: list[str] | None,
+    volumes: Mapping[str, VolumeMode],
     *,
     record: bool,
     keep: bool,
@@ -251,10 +258,11 @@ async def _open(
     with note_if_slow(
         "Creating a sandbox. The first one from an image takes a few seconds longer.", quiet=quiet
     ):
+        asked: SessionOptions = {"record": record, "network": policy_of(network), "volumes": volumes}
         if thread is None:
-            session = await client.create(environment, record=record, network=policy_of(network))
+            session = await client.create(environment, **asked)
         else:
-            session = await client.thread(thread, environment, record=record, network=policy_of(network))
+            session = await client.thread(thread, environment, **asked)
     # Only a server's sessions can be deleted by another command.
     on_server = hasattr(client.service, "url")
     if keep and thread is None:

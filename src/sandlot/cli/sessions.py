@@ -236,6 +236,7 @@ def _show(session: AsyncSession, as_json: bool) -> None:
         ("processes", str(limits.pids)),
         ("recorded", "yes" if info.record else "no"),
         ("network", _network(info)),
+        ("volumes", _volumes(info)),
         *((f"metadata {name}", value) for name, value in sorted(info.metadata.items())),
     ]
     if info.loss is not None:
@@ -254,6 +255,10 @@ def _network(session: Session) -> str:
     if session.network is None:
         return "as its environment says"
     return ", ".join(session.network.allow) or "none"
+
+
+def _volumes(session: Session) -> str:
+    return ", ".join(f"{volume.name} ({volume.mode.value})" for volume in session.volumes) or "none"
 
 
 def _ends(session: Session) -> str:

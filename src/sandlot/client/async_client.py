@@ -28,6 +28,7 @@ from sandlot.client.options import (
     thread_key,
 )
 from sandlot.client.result import Result
+from sandlot.client.volumes.async_volumes import AsyncVolumes
 from sandlot.client.workspaces.async_workspace import SnapshotOrId, iterate_snapshots, snapshot_id
 from sandlot.config.client_settings import client_settings
 from sandlot.domain.errors import InvalidRequest
@@ -59,7 +60,7 @@ class AsyncClient:
 
     ``service``: use this service instead of a URL. The caller closes it, not the client.
 
-    ``artifacts``: the files that your sessions have kept.
+    ``artifacts``: the files that your sessions have kept. ``volumes``: your volumes, which sessions share.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class AsyncClient:
         self._service = service
         self._open_lock = asyncio.Lock()
         self.artifacts = AsyncArtifacts(self)
+        self.volumes = AsyncVolumes(self)
 
     @classmethod
     def local(cls, **options: Any) -> Self:
@@ -147,8 +149,8 @@ class AsyncClient:
 
         However many callers ask at the same moment, the thread gets one session.
 
-        Raises ``ThreadDiffers`` if the thread has a session with another environment, variables or
-        limits than those given here. With ``if_different="keep"`` you get that session as it is.
+        Raises ``ThreadDiffers`` if the thread has a session with another environment, variables, volumes
+        or limits than those given here. With ``if_different="keep"`` you get that session as it is.
 
         ``async with`` keeps the session for the next call; ``session.delete()`` ends it.
         """

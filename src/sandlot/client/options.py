@@ -8,6 +8,7 @@ from typing import Final, Literal, TypedDict
 
 from sandlot.client.async_network import NetworkPolicy, network_policy
 from sandlot.client.keywords import COMMAND_HINTS, SESSION_HINTS, check_keywords, resolve_timeout
+from sandlot.client.volumes.async_volumes import VolumeModes, volume_uses
 from sandlot.client.workspaces.async_workspace import SnapshotOrId, snapshot_id
 from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import LimitChange
@@ -74,6 +75,8 @@ class SessionOptions(TypedDict, total=False):
     snapshot: the snapshot, or its id, whose files a new session begins with.
     artifacts: files in /workspace that are kept when the session ends or hibernates, as paths or patterns
         such as "out/*.png"; see ``Session.artifacts``.
+    volumes: the volumes that the session gets at /volumes/<name>, as a mapping of names to "rw" (write; one
+        session at a time) or "ro" (read a copy of the files as they are now), such as {"data": "rw"}.
     """
 
     env: Mapping[str, str]
@@ -89,6 +92,7 @@ class SessionOptions(TypedDict, total=False):
     on_idle: OnIdle | Literal["hibernate", "end"] | None
     snapshot: SnapshotOrId | None
     artifacts: Sequence[str]
+    volumes: VolumeModes
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -155,6 +159,7 @@ def create_request(
         on_idle=parse_on_idle(options.get("on_idle")),
         snapshot=None if (snapshot := options.get("snapshot")) is None else snapshot_id(snapshot),
         artifacts=check_patterns(options.get("artifacts") or ()),
+        volumes=volume_uses(options.get("volumes")),
     )
 
 

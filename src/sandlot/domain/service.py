@@ -34,6 +34,7 @@ from sandlot.domain.network.ports import ExposePort, Exposure, Preview
 from sandlot.domain.network.status import NetworkChange, NetworkStatus
 from sandlot.domain.recordings.reports import RecordingFigures
 from sandlot.domain.session import CreateSession, Session, SessionChange
+from sandlot.domain.volumes.volume import VolumeService
 from sandlot.domain.workspaces.snapshots import SnapshotService
 
 
@@ -215,8 +216,9 @@ class ServiceHealth:
         )
 
 
-class SandboxService(SnapshotService, ArtifactService, Protocol):
-    # sessions; ``SnapshotService`` has their workspaces, ``ArtifactService`` the files that outlive them
+class SandboxService(SnapshotService, ArtifactService, VolumeService, Protocol):
+    # sessions; ``SnapshotService`` has their workspaces, ``ArtifactService`` the files that outlive them,
+    # ``VolumeService`` those that they share
 
     async def create_session(self, request: CreateSession) -> Opened: ...
 

@@ -17,6 +17,7 @@ from sandlot.domain.ids import is_name, is_thread
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.ports import Exposure
 from sandlot.domain.text.variables import check_env, check_strings
+from sandlot.domain.volumes.volume import SessionVolume, VolumeUse, check_uses
 from sandlot.domain.workspaces.workspace import Workspace, check_snapshot_id
 
 DEFAULT_ENVIRONMENT = "base"
@@ -179,6 +180,7 @@ class Session:
     hibernation_s: seconds without use after which it ends while it hibernates.
     woken_at: when it last got a sandbox after hibernation.
     artifacts: the files that are kept as artifacts when it ends or hibernates, as paths or patterns.
+    volumes: the volumes that it has, at ``/volumes/<name>``, and what it may do with them.
     """
 
     id: str
@@ -209,6 +211,7 @@ class Session:
     hibernation_s: float = DEFAULT_HIBERNATION_S
     woken_at: float | None = None
     artifacts: tuple[str, ...] = ()
+    volumes: tuple[SessionVolume, ...] = ()
 
     @property
     def lifetime_from(self) -> float:
@@ -253,6 +256,7 @@ class CreateSession:
     ``artifacts``: files in ``/workspace`` that are kept when the session ends or hibernates, beside those
     that the environment names.
     ``on_idle``: whether the session ends or hibernates when it is idle; None means as the server is set up.
+    ``volumes``: the volumes that the session gets, and whether it writes to them.
     """
 
     environment: str | None = None
@@ -269,6 +273,7 @@ class CreateSession:
     snapshot: str | None = None
     on_idle: OnIdle | None = None
     artifacts: tuple[str, ...] = ()
+    volumes: tuple[VolumeUse, ...] = ()
     # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 
@@ -284,6 +289,7 @@ class CreateSession:
         if self.snapshot is not None:
             check_snapshot_id(self.snapshot)
         check_patterns(self.artifacts)
+        check_uses(self.volumes)
         check_env(self.env)
         if _size(self.env) > MAX_ENV_BYTES:
             raise InvalidRequest(f"The environment variables exceed {MAX_ENV_BYTES} bytes.")

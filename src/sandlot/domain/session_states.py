@@ -127,6 +127,7 @@ def end(session: Session, reason: EndReason, now: float) -> Session:
         state=SessionState.ENDED,
         sandbox_id=None,
         workspace=None,
+        volumes=(),
         end_reason=reason,
         ended_at=now,
     )
@@ -165,12 +166,21 @@ def latest_predecessor(*candidates: Predecessor | None) -> Predecessor | None:
 
 def loss_report(session: Session, reason: str, now: float) -> LossReport:
     """Report the loss of the session's sandbox."""
-    return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
+    return LossReport(session.generation, now, reason, LOST_WITH_A_SANDBOX, _kept_by(session))
+
+
+def _kept_by(session: Session) -> tuple[str, ...]:
+    """What a session keeps without a sandbox."""
+    return (*KEPT_WITHOUT_A_SANDBOX, *_volumes_of(session))
+
+
+def _volumes_of(session: Session) -> tuple[str, ...]:
+    return tuple(volume.report_text for volume in session.volumes)
 
 
 def restore_report(session: Session, snapshot_id: str, now: float) -> LossReport:
     """Report what a restore took from the session, with its sandbox."""
-    kept = tuple(thing for thing in KEPT_WITHOUT_A_SANDBOX if thing != KEPT_FILES)
+    kept = tuple(thing for thing in _kept_by(session) if thing != KEPT_FILES)
     return LossReport(
         session.generation,
         now,
@@ -186,7 +196,7 @@ def hibernation_report(session: Session, reason: EndReason | None, now: float) -
         EndReason.IDLE: "it hibernated after its idle timeout",
         EndReason.LIFETIME: "it hibernated at the end of its lifetime",
     }.get(reason or EndReason.DELETED, "it hibernated on request")
-    return LossReport(session.generation, now, why, LOST_WITH_A_SANDBOX, KEPT_WITHOUT_A_SANDBOX)
+    return LossReport(session.generation, now, why, LOST_WITH_A_SANDBOX, _kept_by(session))
 
 
 def without_files(report: LossReport) -> LossReport:
@@ -209,15 +219,16 @@ def worker_loss_report(session: Session, now: float, worker_id: str | None = Non
         if session.loss.kept == KEPT_WITHOUT_A_WORKER:
             return session.loss  # reported already
         gone, at = f"{session.loss.reason.removesuffix('.')}; then {gone}", session.loss.at
-    return LossReport(session.generation, at, gone, LOST_WITH_A_WORKER, KEPT_WITHOUT_A_WORKER)
+    lost = (*LOST_WITH_A_WORKER, *_volumes_of(session))
+    return LossReport(session.generation, at, gone, lost, KEPT_WITHOUT_A_WORKER)
 
 
 def mark_worker_lost(session: Session, now: float, worker_id: str | None = None) -> Session:
-    """The session after its worker is gone: lost, unless it has ended."""
+    """The session after its worker is gone: lost, unless it has ended. Its volumes are there."""
     if session.state is SessionState.ENDED:
         return session
     loss = worker_loss_report(session, now, worker_id)
-    return replace(session, state=SessionState.LOST, sandbox_id=None, workspace=None, loss=loss)
+    return replace(session, state=SessionState.LOST, sandbox_id=None, workspace=None, volumes=(), loss=loss)
 
 
 def lost_error(session: Session, *, may_have_executed: bool) -> SandboxLost:

@@ -1,7 +1,7 @@
 """Whether a thread's existing session matches the options of a new request. Pure.
 
 It compares only options that the request gives and that a session keeps for life: environment,
-variables, limits, the network policy and whether it is recorded. Clients can change timeouts and
+variables, limits, the network policy, volumes and whether it is recorded. Clients can change timeouts and
 metadata later, so those only apply to new sessions.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from sandlot.domain.errors import ThreadDiffers
 from sandlot.domain.session import CreateSession, Session
+from sandlot.domain.volumes.volume import is_among
 
 
 def check_thread_options(request: CreateSession, session: Session, env: Mapping[str, str] | None) -> None:
@@ -47,8 +48,19 @@ def differences(request: CreateSession, session: Session, env: Mapping[str, str]
         different["record"] = "it is not recorded"
     if request.network is not None and request.network != session.network:
         different["network"] = "it asked for another network policy"
+    if request.volumes and not (
+        len(request.volumes) == len(session.volumes)
+        and all(is_among(use, session.volumes) for use in request.volumes)
+    ):
+        different["volumes"] = f"it has {_described(session)}"
     if env is not None:
         names = sorted(name for name, value in request.env.items() if env.get(name) != value)
         if names:
             different["env"] = f"its variables differ in {', '.join(names)[:200]}"
     return different
+
+
+def _described(session: Session) -> str:
+    if not session.volumes:
+        return "no volumes"
+    return "the volumes " + ", ".join(f"{volume.name} ({volume.mode.value})" for volume in session.volumes)

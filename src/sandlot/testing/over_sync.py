@@ -22,7 +22,9 @@ from sandlot.client.opening import Opening
 from sandlot.client.sync.artifacts import Artifacts, SessionArtifacts
 from sandlot.client.sync.client import Client
 from sandlot.client.sync.session import Exec, Files, Network, Session, Shell
+from sandlot.client.sync.volumes import Volumes
 from sandlot.client.sync.workspace import SessionWorkspace
+from sandlot.client.volumes.async_volumes import AsyncVolumes
 from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
 
 # Each blocked call occupies a thread. The suite has up to this many calls at once.
@@ -36,6 +38,7 @@ _ASYNC: Final[dict[type, type]] = {
     Network: AsyncNetwork,
     Artifacts: AsyncArtifacts,
     SessionArtifacts: AsyncSessionArtifacts,
+    Volumes: AsyncVolumes,
     SessionWorkspace: AsyncSessionWorkspace,
 }
 _OPENING: Final = (AsyncClient.create, AsyncClient.thread)

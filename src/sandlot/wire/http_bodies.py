@@ -29,6 +29,7 @@ from sandlot.domain.session import (
     SessionState,
     Timeout,
 )
+from sandlot.domain.volumes.volume import SessionVolume, VolumeMode, VolumeUse
 from sandlot.domain.workspaces.workspace import Workspace
 
 TimeoutBody = float | Literal["never"] | None
@@ -95,6 +96,9 @@ class CreateSessionBody:
     on_idle: whether the session ends or hibernates at its idle timeout or the end of its lifetime: ``"end"``,
         ``"hibernate"``, or null for what the server is set up for.
     artifacts: files in ``/workspace`` to keep when the session ends or hibernates, as paths or patterns.
+    volumes: the volumes that the session gets at ``/volumes/<name>``. By name or id: ``"rw"`` to write, which
+        one session at a time may, or ``"ro"`` to read a copy of the files as they are now. Needs the scope
+        ``files``.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -113,6 +117,7 @@ class CreateSessionBody:
     snapshot: str | None = None
     on_idle: OnIdle | None = None
     artifacts: tuple[str, ...] = ()
+    volumes: dict[str, VolumeMode] | None = None
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -131,6 +136,7 @@ class CreateSessionBody:
             snapshot=self.snapshot,
             on_idle=self.on_idle,
             artifacts=self.artifacts,
+            volumes=tuple(VolumeUse(name, mode) for name, mode in (self.volumes or {}).items()),
         )
 
     @classmethod
@@ -151,10 +157,13 @@ class CreateSessionBody:
             snapshot=request.snapshot,
             on_idle=request.on_idle,
             artifacts=tuple(request.artifacts),
+            volumes={use.volume: use.mode for use in request.volumes} or None,
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "if_different", "record", "network", "snapshot", "on_idle", "artifacts")
+        return wire_fields(
+            self, "if_different", "record", "network", "snapshot", "on_idle", "artifacts", "volumes"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +224,7 @@ class SessionBody:
     hibernation_s: seconds without use after which it ends while it hibernates.
     woken_at: when it last got a sandbox after hibernation.
     artifacts: the files that are kept as artifacts when it ends or hibernates.
+    volumes: the volumes that it has at ``/volumes/<name>``, and whether it writes to them.
     access: in a fleet, how to reach the session's worker directly; null in lists and from a single server.
     """
 
@@ -244,6 +254,7 @@ class SessionBody:
     hibernation_s: float = DEFAULT_HIBERNATION_S
     woken_at: float | None = None
     artifacts: tuple[str, ...] = ()
+    volumes: tuple[SessionVolume, ...] = ()
     access: Access | None = None
 
     @classmethod
@@ -275,6 +286,7 @@ class SessionBody:
             hibernation_s=session.hibernation_s,
             woken_at=session.woken_at,
             artifacts=session.artifacts,
+            volumes=session.volumes,
             access=access,
         )
 
@@ -303,6 +315,7 @@ class SessionBody:
             workspace=self.workspace,
             on_idle=self.on_idle,
             artifacts=self.artifacts,
+            volumes=self.volumes,
             hibernation_s=self.hibernation_s,
             woken_at=self.woken_at,
         )

@@ -33,6 +33,7 @@ from sandlot.worker.network.options import NetworkOptions, ProxyOptions
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.options import RecordingOptions
 from sandlot.worker.store.database import owner_of
+from sandlot.worker.volumes.options import VolumeOptions
 from sandlot.worker.workspaces.options import WorkspaceOptions
 
 # Seconds to wait for the engine to say where it stores its sandboxes.
@@ -164,6 +165,11 @@ def worker_options(
         ),
         workspaces=workspace_options(settings),
         artifacts=artifact_options(settings),
+        volumes=VolumeOptions(
+            quota_bytes=settings.volume_quota,
+            max_count=settings.volumes_per_tenant,
+            max_tenant_bytes=settings.volume_bytes_per_tenant,
+        ),
     )
 
 

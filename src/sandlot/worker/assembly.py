@@ -32,11 +32,13 @@ from sandlot.worker.sessions.fleet_moves import FleetMoves
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
 from sandlot.worker.sessions.opening import Opening
 from sandlot.worker.sessions.provisioning import Provisioning
+from sandlot.worker.sessions.starting import Starting
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
 from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
+from sandlot.worker.volumes.volumes import Volumes
 from sandlot.worker.webhooks.options import WebhookOptions
 from sandlot.worker.webhooks.webhooks import WorkerWebhooks
 from sandlot.worker.workspaces.automatic import AutomaticSnapshots
@@ -76,6 +78,7 @@ class WorkerParts:
     seeds: Seeds
     artifacts: Artifacts
     objects: ObjectStorage | None
+    volumes: Volumes
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -140,19 +143,32 @@ def assemble(
         options.network, environments.recipes, history.recorder, store, sandboxes, transitions, brokers
     )
     quotas = Quotas(sessions.table, allowances)
+    volumes = Volumes(
+        provider.workspaces, database.parent, options.volumes, sessions.table, registrar, options.worker_id
+    )
     opening = Opening(
         sessions,
         provisioning=Provisioning(
-            store, sandboxes, pools, one_off, options, removals, transitions, networks.variables, workspaces
+            store,
+            sandboxes,
+            pools,
+            one_off,
+            options,
+            removals,
+            transitions,
+            networks.variables,
+            workspaces,
+            volumes,
         ),
         transitions=transitions,
-        sandboxes=sandboxes,
+        starting=Starting(sessions, sandboxes, environments.recipes, networks, volumes),
         recipes=environments.recipes,
         capacity=capacity,
         quotas=quotas,
         registrar=registrar,
         networks=networks,
         workspaces=workspaces,
+        volumes=volumes,
     )
     snapshots = Snapshots(workspaces, opening, options.worker_id)
     automatic = None
@@ -184,7 +200,7 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(
-            sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts, automatic
+            sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts, volumes, automatic
         ),
         networks=networks,
         snapshots=snapshots,
@@ -194,6 +210,7 @@ def assemble(
         seeds=seeds,
         artifacts=artifacts,
         objects=objects,
+        volumes=volumes,
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled

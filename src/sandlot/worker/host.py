@@ -24,6 +24,7 @@ from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
 from sandlot.domain.session import Assignment, CreateSession, EndReason, Session
 from sandlot.domain.session_states import no_session_error
+from sandlot.domain.volumes.volume import Volume
 from sandlot.providers.base import Provider
 from sandlot.worker.assembly import assemble
 from sandlot.worker.network.broker.brokers import Brokers
@@ -130,6 +131,7 @@ class WorkerHost:
         await self._store.open()
         await self._parts.snapshots.records.open()
         await self._parts.artifacts.open()
+        await self._parts.volumes.open()
         await self._parts.history.open()
         await self._parts.networks.open()
         if self._parts.webhooks is not None:
@@ -189,6 +191,7 @@ class WorkerHost:
                 steps.push_async_callback(objects.close)
             steps.push_async_callback(self._parts.snapshots.records.close)
             steps.push_async_callback(self._parts.artifacts.close)
+            steps.push_async_callback(self._parts.volumes.close)
             if (exports := self._parts.exports) is not None:
                 steps.push_async_callback(exports.close)
             if (imports := self._parts.imports) is not None:
@@ -283,6 +286,9 @@ class WorkerHost:
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         """All active and lost sessions and recently ended ones, with their idempotency keys."""
         return self._moves.recorded_sessions()
+
+    async def recorded_volumes(self) -> Sequence[Volume]:
+        return await self._parts.volumes.all()
 
     async def adopt_lost_session(self, session: Session) -> Session | None:
         """Adopt a session, as lost, of an earlier worker with this one's id whose disk is gone."""

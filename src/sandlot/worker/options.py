@@ -14,6 +14,7 @@ from sandlot.worker.artifacts.options import ArtifactOptions
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.network.options import NetworkOptions
 from sandlot.worker.recordings.options import RecordingOptions
+from sandlot.worker.volumes.options import VolumeOptions
 from sandlot.worker.workspaces.options import WorkspaceOptions
 
 # Seconds after a command's timeout. From then on, a single unanswered probe of its sandbox ends the
@@ -65,6 +66,7 @@ class WorkerOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
     workspaces: WorkspaceOptions = field(default_factory=WorkspaceOptions)
     artifacts: ArtifactOptions = field(default_factory=ArtifactOptions)
+    volumes: VolumeOptions = field(default_factory=VolumeOptions)
 
     def with_bounded_timeout(self, request: ExecRequest) -> ExecRequest:
         """The request with a timeout that this worker allows. Every exec has a timeout, so an

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from sandlot.domain.session import Session
+from sandlot.domain.volumes.volume import Volume
 
 
 class Registrar(Protocol):
@@ -42,6 +43,17 @@ class Registrar(Protocol):
         """
         ...
 
+    async def name_volume(self, volume: Volume) -> None:
+        """Record a new volume's name. ``Conflict`` if another volume of the tenant has it.
+
+        May be called again for the same volume.
+        """
+        ...
+
+    async def forget_volume(self, volume: Volume) -> None:
+        """Free a volume's name."""
+        ...
+
 
 class Unregistered:
     """The registrar of a worker without a fleet: it records nothing."""
@@ -56,4 +68,10 @@ class Unregistered:
         pass
 
     async def changed(self, session: Session, key: str | None) -> None:
+        pass
+
+    async def name_volume(self, volume: Volume) -> None:
+        pass
+
+    async def forget_volume(self, volume: Volume) -> None:
         pass

@@ -41,9 +41,10 @@ from sandlot.worker.sessions.files import SessionFiles
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.ports import SessionPorts
 from sandlot.worker.status import WorkerStatus
+from sandlot.worker.volumes.calls import VolumeCalls
 
 
-class WorkerService(ArtifactCalls):
+class WorkerService(ArtifactCalls, VolumeCalls):
     """Implements ``SandboxService`` for one caller. ``WorkerHost.acting_for`` makes it."""
 
     def __init__(
@@ -69,6 +70,7 @@ class WorkerService(ArtifactCalls):
         self._ports = SessionPorts(parts.sessions, principal)
         self._snapshots = parts.snapshots
         self._artifacts = parts.artifacts
+        self._volumes = parts.volumes
 
     # --- sessions -----------------------------------------------------------------------------
 

@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[3]
 FLEET = ROOT / "src/sandlot/fleet"
 # What a connection and a script themselves need.
 ALWAYS = {"ping", "select", "eval", "evalsha"}
-OF_A_WORKER = ("join", "report", "leave", "record", "forget", "held", "find")
+OF_A_WORKER = (
+    "join",
+    "report",
+    "leave",
+    "record",
+    "forget",
+    "held",
+    "find",
+    "record_volumes",
+    "forget_volume",
+)
 
 
 def used(paths: list[Path]) -> set[str]:

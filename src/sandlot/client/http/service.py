@@ -14,6 +14,7 @@ from sandlot.client.http.paths import events_path, session_path
 from sandlot.client.http.ports import PortOperations
 from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
+from sandlot.client.http.volumes import VolumeOperations
 from sandlot.client.http.workspaces import WorkspaceOperations
 from sandlot.domain.computer import Files, ShellSummary
 from sandlot.domain.errors import NotFound, Unsupported
@@ -27,7 +28,9 @@ _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
 
-class HttpService(PortOperations, NetworkOperations, WorkspaceOperations, ArtifactOperations):
+class HttpService(
+    PortOperations, NetworkOperations, WorkspaceOperations, ArtifactOperations, VolumeOperations
+):
     """Implements ``SandboxService`` by calling a server."""
 
     # shells and files

@@ -13,6 +13,7 @@ from sandlot.client.sync.artifacts import Artifacts
 from sandlot.client.sync.background import BackgroundLoop
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, iterating
 from sandlot.client.sync.session import Session
+from sandlot.client.sync.volumes import Volumes
 from sandlot.domain.service import SandboxService
 
 T = TypeVar("T")
@@ -62,6 +63,11 @@ class Client(Facade[AsyncClient]):
     def artifacts(self) -> Artifacts:
         """The files that your sessions have kept."""
         return Artifacts(self._wrapped.artifacts, self._loop)
+
+    @cached_property
+    def volumes(self) -> Volumes:
+        """Your volumes, which sessions share."""
+        return Volumes(self._wrapped.volumes, self._loop)
 
     @property
     def service(self) -> SandboxService:

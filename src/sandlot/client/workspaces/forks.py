@@ -10,10 +10,12 @@ from typing import Final, Literal, TypedDict
 
 from sandlot.client.keywords import SESSION_HINTS, check_keywords
 from sandlot.client.options import parse_on_idle, thread_key
+from sandlot.client.volumes.async_volumes import VolumeModes, volume_uses
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.errors import Conflict, InvalidRequest, SandlotError
 from sandlot.domain.service import Opened, SandboxService
 from sandlot.domain.session import NEVER, CreateSession, OnIdle, Session, Timeout
+from sandlot.domain.volumes.volume import VolumeMode, VolumeUse
 from sandlot.domain.workspaces.snapshots import TakeSnapshot
 
 # Marks the snapshot that forks were made from.
@@ -34,6 +36,8 @@ class ForkOptions(TypedDict, total=False):
         parent's.
     on_idle: "hibernate" or "end". It defaults to the parent's.
     keep_snapshot: keep the snapshot that the forks began from, under the label ``sandlot.fork``.
+    volumes: what the new sessions get in place of the parent's volumes, which they get with the mode "ro":
+        only one session can write to a volume. {} means none.
     """
 
     threads: Sequence[str]
@@ -43,6 +47,7 @@ class ForkOptions(TypedDict, total=False):
     lifetime_s: Timeout | None
     on_idle: OnIdle | Literal["hibernate", "end"] | None
     keep_snapshot: bool
+    volumes: VolumeModes
 
 
 def fork_requests(parent: Session, count: int, options: ForkOptions) -> list[CreateSession]:
@@ -65,6 +70,7 @@ def fork_requests(parent: Session, count: int, options: ForkOptions) -> list[Cre
             record=parent.record,
             network=parent.network,
             on_idle=parse_on_idle(options.get("on_idle")) or parent.on_idle,
+            volumes=_volumes(parent, options),
         )
         for thread in threads
     ]
@@ -79,6 +85,12 @@ def _thread_keys(threads: Sequence[str], count: int) -> list[str | None]:
     if len(set(keys)) < len(keys):
         raise InvalidRequest("Each fork needs a thread of its own, but threads names one twice.")
     return keys
+
+
+def _volumes(parent: Session, options: ForkOptions) -> tuple[VolumeUse, ...]:
+    if "volumes" in options:
+        return volume_uses(options["volumes"])
+    return tuple(VolumeUse(volume.id, VolumeMode.RO) for volume in parent.volumes)
 
 
 def _timeout(asked: Timeout | None, of_parent: float | None) -> Timeout:

@@ -36,8 +36,10 @@ class AsyncSessionForks:
         """Make new sessions whose files are this session's, as they are now.
 
         They have the same environment, limits, metadata, timeouts and network policy, and no variables but
-        those in ``env``. Processes, shells and network grants are not copied. From then on each session has
-        files of its own. If one of them cannot be created, none is, and this raises the error.
+        those in ``env``. They only read the volumes that this session has, even if it writes to them:
+        ``info.volumes`` of a fork says so. Processes, shells and network grants are not copied. From then on
+        each session has files of its own. If one of them cannot be created, none is, and this raises the
+        error.
 
         ``async with`` deletes a fork at the end, unless it belongs to a thread. For the options, see
         ``ForkOptions``.

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from sandlot.config.workspaces.artifact_settings import ArtifactSettings
+from sandlot.config.workspaces.volume_settings import VolumeSettings
 from sandlot.config.workspaces.workspace_settings import TEN_YEARS_S, Duration
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.workspaces.objects.locations import Location, parse_location
 
 
-class ObjectSettings(ArtifactSettings):
+class ObjectSettings(VolumeSettings):
     objects_url: str | None = Field(
         None,
         description=(

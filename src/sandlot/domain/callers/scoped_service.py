@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.callers.scoped_artifacts import ScopedArtifacts
+from sandlot.domain.callers.scoped_volumes import ScopedVolumes
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -42,7 +43,7 @@ def scoped(service: SandboxService, principal: Principal) -> SandboxService:
     return service if principal.scopes >= USER_SCOPES else ScopedService(service, principal)
 
 
-class ScopedService(ScopedArtifacts):
+class ScopedService(ScopedArtifacts, ScopedVolumes):
     def __init__(self, service: SandboxService, principal: Principal) -> None:
         self._service = service
         self._principal = principal
@@ -58,6 +59,8 @@ class ScopedService(ScopedArtifacts):
         self._require(Scope.SESSIONS_WRITE)
         if request.network is not None:
             self._require(Scope.NETWORK)
+        if request.volumes:
+            self._require(Scope.FILES)
 
     async def get_session(self, session_id: str) -> Session:
         self._require(Scope.SESSIONS_READ)

@@ -45,6 +45,7 @@ from sandlot.domain.session_states import end, mark_worker_lost, predecessor
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.fleet.coordinator.calls.artifacts import ArtifactCalls
 from sandlot.fleet.coordinator.calls.forwarded import ENGINE_CALL_S
+from sandlot.fleet.coordinator.calls.volumes import VolumeCalls
 from sandlot.fleet.coordinator.calls.workspaces import WorkspaceCalls
 from sandlot.fleet.coordinator.placement_requests import placement_request, takeover_request
 from sandlot.fleet.coordinator.session_locations import lost_with_worker
@@ -68,7 +69,7 @@ PLACED_AGAIN_EVERY_S: Final = 0.1
 GIVE_BACK_WITHIN_S: Final = 2.0
 
 
-class CoordinatorService(WorkspaceCalls, ArtifactCalls):
+class CoordinatorService(WorkspaceCalls, ArtifactCalls, VolumeCalls):
     """Implements ``SandboxService`` for one caller. ``CoordinatorHost.acting_for`` makes it."""
 
     # --- sessions -----------------------------------------------------------------------------
@@ -81,6 +82,9 @@ class CoordinatorService(WorkspaceCalls, ArtifactCalls):
         original = placement_request(self._catalogue, self._principal, keyed, allowances)
         if request.snapshot is not None:
             original = replace(original, only=await self._worker_to_begin_on(request.snapshot))
+        if request.volumes:
+            only = await self._worker_with_volumes(request.volumes, original.only)
+            original = replace(original, only=only)
         wanted = original
         lost: Session | None = None
         last_error: SandlotError | None = None

@@ -27,6 +27,8 @@ from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.machine import MachineUse
 from sandlot.domain.errors import Conflict, InvalidRequest
 from sandlot.domain.session import Session
+from sandlot.fleet.directory.lease import Lease
+from sandlot.fleet.directory.volume_names import VolumeNames
 
 
 class Fenced(Conflict):
@@ -79,20 +81,6 @@ class WorkerCard:
     id: str
     url: str
     version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right of a worker's process to write, from ``join``.
-
-    ``generation`` is that of the directory, not of a session. With a new lease the worker records
-    all its sessions, because it cannot know why it had to join again.
-    """
-
-    worker_id: str
-    epoch: int
-    token: str
-    generation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +264,7 @@ class DirectoryStatus:
     reservations: int
 
 
-class Directory(Protocol):
+class Directory(VolumeNames, Protocol):
     """The contract. Every method raises ``Unavailable`` while the directory is unreachable.
 
     The error has ``retry_after_s``.

@@ -19,7 +19,6 @@ from sandlot.fleet.directory.contract import (
     FoundPage,
     FoundSession,
     HeldPage,
-    Lease,
     LostPlace,
     Place,
     PlacementRequest,
@@ -32,9 +31,11 @@ from sandlot.fleet.directory.contract import (
     WorkerState,
     WorkerStatus,
 )
+from sandlot.fleet.directory.lease import Lease
 from sandlot.fleet.directory.memory_placing import place
 from sandlot.fleet.directory.memory_records import record
 from sandlot.fleet.directory.memory_state import Entry, Mark, State, Worker
+from sandlot.fleet.directory.volume_names import VolumeEntry
 
 
 class MemoryDirectory:
@@ -194,6 +195,35 @@ class MemoryDirectory:
         state.write(Entry(rules.NO_WORKER, ended, None), entry, now + self._timings.remember_lost_s)
         return True
 
+    # --- volumes ------------------------------------------------------------------------------
+
+    async def record_volumes(self, lease: Lease, entries: Sequence[VolumeEntry]) -> frozenset[str]:
+        state, _ = self._state_and_time()
+        self._lease_holder(state, lease)
+        return frozenset(
+            entry.id
+            for entry in entries
+            if state.volumes.setdefault((entry.tenant, entry.name), entry.id) != entry.id
+        )
+
+    async def forget_volume(self, lease: Lease, entry: VolumeEntry) -> None:
+        state, _ = self._state_and_time()
+        self._lease_holder(state, lease)
+        _forget_volume(state, entry)
+
+    async def find_volume(self, tenant: str, name: str) -> str | None:
+        state, now = self._state_and_time()
+        found = state.volumes.get((tenant, name))
+        if found is None:
+            state.check_settled(now)
+        return found
+
+    async def bury_volume(self, entry: VolumeEntry, worker_id: str) -> None:
+        state, now = self._state_and_time()
+        if state.at(worker_id, now).state is not WorkerState.GONE:
+            raise rules.volume_not_gone(entry.name, worker_id)
+        _forget_volume(state, entry)
+
     # --- the directory itself -----------------------------------------------------------------
 
     async def status(self, tenant: str | None = None) -> DirectoryStatus:
@@ -244,3 +274,8 @@ class MemoryDirectory:
         if (worker.epoch, worker.token) != (lease.epoch, lease.token):
             raise rules.replaced(lease.worker_id, lease.epoch)
         return worker
+
+
+def _forget_volume(state: State, entry: VolumeEntry) -> None:
+    if state.volumes.get((entry.tenant, entry.name)) == entry.id:
+        del state.volumes[entry.tenant, entry.name]

@@ -86,6 +86,8 @@ class State:
     ended: dict[str, float] = field(default_factory=dict)
     threads: dict[tuple[str, str | None], Mark] = field(default_factory=dict)
     keys: dict[tuple[str, str | None], Mark] = field(default_factory=dict)
+    # Tenant and name → the volume's id.
+    volumes: dict[tuple[str, str], str] = field(default_factory=dict)
     reservations: dict[str, Reservation] = field(default_factory=dict)
     takeovers: dict[str, str] = field(default_factory=dict)
     # By environment: the turn of the last create.

@@ -27,7 +27,6 @@ from sandlot.fleet.directory.contract import (
     FoundPage,
     FoundSession,
     HeldPage,
-    Lease,
     LostPlace,
     Place,
     PlacementRequest,
@@ -50,6 +49,8 @@ from sandlot.fleet.directory.encoding import (
     unpack_report,
     unpack_session,
 )
+from sandlot.fleet.directory.lease import Lease
+from sandlot.fleet.directory.redis_volumes import RedisVolumeNames
 from sandlot.fleet.redis.calls import ScriptCalls
 from sandlot.fleet.redis.connections import connect
 from sandlot.fleet.redis.lua import GCRA, load_scripts, pack_rate
@@ -63,7 +64,7 @@ DEFAULT_DEADLINE_S = 1.0
 RECORDS_AT_ONCE = 50
 
 
-class RedisDirectory:
+class RedisDirectory(RedisVolumeNames):
     """A ``Directory`` in Redis.
 
     ``cell`` names the fleet, because several fleets may share one Redis. ``deadline_s`` bounds each

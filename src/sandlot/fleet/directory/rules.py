@@ -150,3 +150,11 @@ def not_gone(session_id: str, worker_id: str) -> Conflict:
         retryable=True,
         retry_after_s=1.0,
     )
+
+
+def volume_not_gone(name: str, worker_id: str) -> Conflict:
+    return Conflict(
+        f"Volume {name} is on worker {worker_id}, which is not given up yet. Retry once it is back.",
+        retryable=True,
+        retry_after_s=1.0,
+    )

@@ -12,7 +12,8 @@ from math import inf
 
 import structlog
 
-from sandlot.fleet.directory.contract import Fenced, Lease, ReportReply
+from sandlot.fleet.directory.contract import Fenced, ReportReply
+from sandlot.fleet.directory.lease import Lease
 
 log = structlog.get_logger("sandlot.contact")
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.session import Session
+from sandlot.domain.volumes.volume import Volume
 
 
 class Member(Protocol):
@@ -42,6 +43,10 @@ class Member(Protocol):
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         """Return the live, lost and recently ended sessions, with their idempotency keys."""
+        ...
+
+    async def recorded_volumes(self) -> Sequence[Volume]:
+        """Return all volumes on this worker."""
         ...
 
     async def adopt_lost_session(self, session: Session) -> Session | None:

@@ -19,15 +19,9 @@ import structlog
 from sandlot.domain.background_tasks import BackgroundTasks
 from sandlot.domain.errors import Conflict, SandlotError, Unavailable
 from sandlot.domain.session import Session
-from sandlot.fleet.directory.contract import (
-    Directory,
-    Fenced,
-    Lease,
-    ReportReply,
-    Room,
-    WorkerCard,
-    WorkerReport,
-)
+from sandlot.domain.volumes.volume import Volume
+from sandlot.fleet.directory.contract import Directory, Fenced, ReportReply, Room, WorkerCard, WorkerReport
+from sandlot.fleet.directory.lease import Lease
 from sandlot.fleet.membership.contact import Contact, pause_after
 from sandlot.fleet.membership.identity import Identity
 from sandlot.fleet.membership.member import Member
@@ -160,6 +154,12 @@ class Membership:
 
     async def changed(self, session: Session, key: str | None) -> None:
         await self._recorder.changed(session, key)
+
+    async def name_volume(self, volume: Volume) -> None:
+        await self._recorder.name_volume(volume)
+
+    async def forget_volume(self, volume: Volume) -> None:
+        await self._recorder.forget_volume(volume)
 
     # --- before each call ---------------------------------------------------------------------
 

@@ -16,7 +16,10 @@ import structlog
 
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session, SessionState
-from sandlot.fleet.directory.contract import Directory, Fenced, Lease, SessionEntry
+from sandlot.domain.volumes.volume import Volume, taken_name
+from sandlot.fleet.directory.contract import Directory, Fenced, SessionEntry
+from sandlot.fleet.directory.lease import Lease
+from sandlot.fleet.directory.volume_names import VolumeEntry
 from sandlot.fleet.membership.contact import Contact, pause_after
 from sandlot.fleet.membership.identity import Identity
 from sandlot.fleet.membership.member import Member
@@ -55,21 +58,23 @@ class Recorder:
         self._opening: dict[str, SessionEntry | None] = {}
         self._taken: frozenset[str] = frozenset()  # owned by another worker, but still here
         self._loss_unreported = False  # whether adopting a predecessor's lost session failed
+        self._volumes_pending = False  # whether ``record_all`` has yet to write the volumes' names
         self._extras_possible = False  # whether the directory may have sessions that are not here
         self._batch_size = BATCH
         self._activity_reported: dict[str, float] = {}  # session → its last use that was reported
 
     @property
     def complete(self) -> bool:
-        return not self._record_all_pending and self._unrecorded is None
+        return not self._record_all_pending and self._unrecorded is None and not self._volumes_pending
 
     def record_all(self) -> None:
-        """Record all sessions, as soon as the worker knows them.
+        """Record all sessions and volumes, as soon as the worker knows them.
 
         Each call starts from the beginning.
         """
         self._record_all_calls += 1
         self._record_all_pending, self._unrecorded = True, None
+        self._volumes_pending = True
         self._wake.set()
 
     def report_activity(self) -> None:
@@ -181,6 +186,9 @@ class Recorder:
         if self._outbox.overflowed:
             self._outbox.overflowed = False
             self.record_all()
+        if self._volumes_pending and self.member.is_open:
+            await self._record_volumes(lease)
+            return True
         if self._record_all_pending and self.member.is_open:
             self._record_all_pending = False
             self._unrecorded = set()
@@ -205,6 +213,41 @@ class Recorder:
         else:
             return False
         return True
+
+    async def _record_volumes(self, lease: Lease) -> None:
+        self._volumes_pending = False
+        try:
+            entries = [VolumeEntry.of(volume) for volume in await self.member.recorded_volumes()]
+            taken = await self._directory.record_volumes(lease, entries)
+        except BaseException:
+            self._volumes_pending = True
+            raise
+        if taken:
+            log.warning("volumes whose name another volume has; only their ids find them", ids=sorted(taken))
+
+    async def name_volume(self, volume: Volume) -> None:
+        """Give a new volume its name in the fleet. ``Conflict`` if another one has it."""
+        lease = self._lease_for_volumes()
+        try:
+            taken = await self._directory.record_volumes(lease, [VolumeEntry.of(volume)])
+        except Fenced as error:
+            self._contact.refused(lease, error)
+            raise _volume_not_recorded(error.message) from error
+        if taken:
+            raise taken_name(volume.name)
+
+    async def forget_volume(self, volume: Volume) -> None:
+        lease = self._lease_for_volumes()
+        try:
+            await self._directory.forget_volume(lease, VolumeEntry.of(volume))
+        except Fenced as error:
+            self._contact.refused(lease, error)
+            raise _volume_not_recorded(error.message) from error
+
+    def _lease_for_volumes(self) -> Lease:
+        if self._contact.lease is None:
+            raise _volume_not_recorded(self._contact.problem or "this worker is joining the fleet")
+        return self._contact.lease
 
     async def _write(self, lease: Lease, items: Sequence[Item]) -> None:
         entries = [item.entry for item in items if item.entry is not None]
@@ -319,6 +362,15 @@ class Recorder:
 def _not_recorded(why: str) -> Unavailable:
     return Unavailable(
         f"The session was not created, because it could not be recorded in the fleet's directory: {why}",
+        retry_after_s=1.0,
+        may_have_executed=False,
+        details={"reason": "not_recorded"},
+    )
+
+
+def _volume_not_recorded(why: str) -> Unavailable:
+    return Unavailable(
+        f"The volume's name could not be changed in the fleet's directory: {why}",
         retry_after_s=1.0,
         may_have_executed=False,
         details={"reason": "not_recorded"},

@@ -16,6 +16,7 @@ from sandlot.testing.directory_suite.placing import PlacingCases
 from sandlot.testing.directory_suite.sessions import PageCases, SessionCases
 from sandlot.testing.directory_suite.settling import SettlingCases
 from sandlot.testing.directory_suite.threads import ThreadCases
+from sandlot.testing.directory_suite.volumes import VolumeNameCases
 from sandlot.testing.directory_suite.workers import WorkerCases
 
 
@@ -30,6 +31,7 @@ class DirectorySuite(
     PageCases,
     LossCases,
     SettlingCases,
+    VolumeNameCases,
 ):
     """All cases. A directory must pass every one."""
 

@@ -15,7 +15,6 @@ from sandlot.domain.session import EndReason, Session
 from sandlot.domain.session_states import end
 from sandlot.fleet.directory.contract import (
     Directory,
-    Lease,
     Place,
     PlacementRequest,
     Room,
@@ -24,6 +23,7 @@ from sandlot.fleet.directory.contract import (
     WorkerCard,
     WorkerReport,
 )
+from sandlot.fleet.directory.lease import Lease
 
 # The cases never come near these times by accident, so a slow machine changes nothing.
 TIMINGS = Timings(

@@ -17,7 +17,7 @@ from sandlot.testing.fake.network.ports import FakePorts
 from sandlot.testing.fake.pipes import BrokenPipe
 from sandlot.testing.fake.scripts import Scripts
 from sandlot.testing.fake.shell import ExitShell, Machine, Shell, State, Streams
-from sandlot.testing.fake.tree import WORKSPACE, Folder, Tree, absolute
+from sandlot.testing.fake.tree import WORKSPACE, Folder, Limited, Tree, absolute
 
 SIGKILL = 9
 # Signals that a process without a handler survives: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
@@ -56,9 +56,10 @@ class FakeComputer:
         connect: Callable[[Target], Denied | None],
         files: Folder,
         quota_bytes: int | None = None,
+        volumes: Mapping[str, Limited] | None = None,
     ) -> None:
         self.id = new_sandbox_id()
-        self.tree = Tree(files, quota_bytes)
+        self.tree = Tree(files, quota_bytes, volumes)
         self.ports = FakePorts()
         self._env = {
             "HOME": WORKSPACE,

@@ -53,11 +53,13 @@ from sandlot.testing.fake.network.calls import NetworkCalls
 from sandlot.testing.fake.network.session_network import FakeNetwork
 from sandlot.testing.fake.records import Record, check_policies, full_pool, new_session
 from sandlot.testing.fake.scripts import Call, Scripts
+from sandlot.testing.fake.volumes.calls import VolumeCalls
+from sandlot.testing.fake.volumes.store import FakeVolumes
 from sandlot.testing.fake.workspaces.calls import WorkspaceCalls
 from sandlot.testing.fake.workspaces.store import FakeSnapshots, FakeStore
 
 
-class FakeService(ArtifactCalls, WorkspaceCalls, NetworkCalls):
+class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls):
     def __init__(
         self,
         *,
@@ -86,6 +88,7 @@ class FakeService(ArtifactCalls, WorkspaceCalls, NetworkCalls):
         self._worker_id = worker_id
         self._history = FakeHistory(worker_id, clock)
         self._snapshots = FakeSnapshots(store or FakeStore(), worker_id, clock)
+        self._volumes = FakeVolumes(self._snapshots.store, worker_id, clock)
         self._artifacts = FakeArtifacts(worker_id, clock)
         self._closed = False
 
@@ -138,6 +141,9 @@ class FakeService(ArtifactCalls, WorkspaceCalls, NetworkCalls):
             self._predecessors.get((self._principal.tenant, request.thread or "")),
             never_allowed=self._allow_never,
         )
+        volumes = self._volumes.resolve(self._principal.tenant, request.volumes)
+        session = replace(session, volumes=volumes)
+        self._check_volumes(session)
         for allowance in self._allowances(self._principal):
             check_room(allowance, self._use(allowance.holder), use_of(session.limits))
         record = Record(session, request, None, FakeNetwork(recipe, request, self._clock))

@@ -9,7 +9,7 @@ Failures raise a ``FileProblem`` with the requested path.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sandlot.domain.errors import FileProblem, InvalidRequest
@@ -17,6 +17,7 @@ from sandlot.domain.files import FileChangeType, FileEntry, FileType
 
 USER_ID = 1000
 WORKSPACE = "/workspace"
+VOLUMES = "/volumes"
 MAX_FILE_BYTES = 256 * 1024 * 1024  # a larger file does not fit the fake's disk
 MAX_PATH = 4096
 MAX_NAME = 255
@@ -105,13 +106,23 @@ def new_workspace() -> Folder:
     return Folder(0o755)
 
 
+# A folder, and how large it may grow.
+Limited = tuple[Folder, int | None]
+
+
 class Tree:
     """``workspace``: the folder that is its /workspace. ``quota_bytes``: how large that one may grow.
 
-    ``refusals``: how often there was no room for something.
+    ``volumes``: those in its /volumes, by name. ``refusals``: how often there was no room for something.
     """
 
-    def __init__(self, workspace: Folder | None = None, quota_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Folder | None = None,
+        quota_bytes: int | None = None,
+        volumes: Mapping[str, Limited] | None = None,
+    ) -> None:
+        workspace, volumes = workspace or new_workspace(), volumes or {}
         shadow = Regular(0o600, 0, data=bytearray(b"root:*:\n"))
         passwd = Regular(0o644, 0, data=bytearray(b"root:x:0:0\nsandboxuser:x:1000:1000\n"))
         self._root = Folder(
@@ -121,10 +132,12 @@ class Tree:
                 "dev": Folder(0o755, 0, children={"null": NullDevice(0o666, 0)}),
                 "etc": Folder(0o755, 0, children={"passwd": passwd, "shadow": shadow}),
                 "tmp": Folder(0o777, 0),
-                WORKSPACE[1:]: workspace or new_workspace(),
+                VOLUMES[1:]: Folder(0o755, 0, children={name: volumes[name][0] for name in volumes}),
+                WORKSPACE[1:]: workspace,
             },
         )
-        self._quota_bytes = quota_bytes
+        self._limited: dict[str, Limited] = {f"{VOLUMES}/{name}/": volumes[name] for name in volumes}
+        self._limited[WORKSPACE + "/"] = (workspace, quota_bytes)
         self.refusals = 0
         self.listeners: list[Callable[[FileChangeType, str], None]] = []
 
@@ -286,7 +299,7 @@ class Tree:
             raise problem("not_empty", destination)
         self._check_writable(origin)
         self._check_writable(target)
-        if not _in_workspace(origin.path):
+        if self._limit_of(origin.path) is not self._limit_of(target.path):
             self._check_room(target.path, 0, _size(origin.node))
         del origin.folder.children[origin.name]
         self._notify(FileChangeType.RENAME, origin.path)
@@ -335,12 +348,15 @@ class Tree:
 
     def _check_room(self, path: str, old_bytes: int, new_bytes: int) -> None:
         full = new_bytes > MAX_FILE_BYTES
-        if self._quota_bytes is not None and new_bytes > old_bytes and _in_workspace(path):
-            used = _size(self._root.children[WORKSPACE[1:]])
-            full = full or used + new_bytes - old_bytes > self._quota_bytes
+        folder, quota_bytes = self._limit_of(path) or (None, None)
+        if folder is not None and quota_bytes is not None and new_bytes > old_bytes:
+            full = full or _size(folder) + new_bytes - old_bytes > quota_bytes
         if full:
             self.refusals += 1
             raise problem("no_space", path)
+
+    def _limit_of(self, path: str) -> Limited | None:
+        return next((limit for below, limit in self._limited.items() if path.startswith(below)), None)
 
     def wake_listeners(self) -> None:
         """Wakes the listeners because the sandbox is gone, so that they check its state."""
@@ -349,10 +365,6 @@ class Tree:
     def _notify(self, change: FileChangeType, path: str) -> None:
         for listener in list(self.listeners):
             listener(change, path)
-
-
-def _in_workspace(path: str) -> bool:
-    return path.startswith(WORKSPACE + "/")
 
 
 def _size(node: Node) -> int:

@@ -35,6 +35,12 @@ from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCase
 from sandlot.testing.service_suite.tenants import TenantCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
+from sandlot.testing.service_suite.volumes.refusals import (
+    ForeignVolumeCases,
+    NoVolumeCases,
+    VolumeStrictnessCases,
+)
+from sandlot.testing.service_suite.volumes.sharing import VolumeCases
 from sandlot.testing.service_suite.whole import ErrorCases, WholeCases
 from sandlot.testing.service_suite.workspaces.forks import ForkCases
 from sandlot.testing.service_suite.workspaces.hibernation import HibernationCases
@@ -80,6 +86,10 @@ class ServiceSuite(
     ArtifactCases,
     DeclaredArtifactCases,
     ForeignArtifactCases,
+    VolumeCases,
+    VolumeStrictnessCases,
+    ForeignVolumeCases,
+    NoVolumeCases,
     ExpiryCases,
     HistoryCases,
     RecordingCases,

@@ -22,6 +22,7 @@ from sandlot.testing.eventually import eventually
 
 ONE_CALLER: Final = "this service has one caller in these tests"
 NEEDS_SNAPSHOTS: Final = pytest.mark.usefixtures("takes_snapshots")
+NEEDS_VOLUMES: Final = pytest.mark.usefixtures("keeps_volumes")
 
 
 @dataclass
@@ -101,6 +102,11 @@ class Cases:
     def takes_snapshots(self, service_harness: ServiceHarness) -> None:
         if not service_harness.abilities.snapshots:
             pytest.skip("this service takes no snapshots")
+
+    @pytest.fixture
+    def keeps_volumes(self, service_harness: ServiceHarness) -> None:
+        if not service_harness.abilities.volumes:
+            pytest.skip("this service keeps no volumes")
 
 
 def unique(prefix: str = "case") -> str:

@@ -227,6 +227,8 @@ def _digest(request: CreateSession) -> str:
         asked["on_idle"] = request.on_idle
     if request.snapshot is not None:
         asked["snapshot"] = request.snapshot
+    if request.volumes:
+        asked["volumes"] = sorted((use.volume, use.mode) for use in request.volumes)
     if request.artifacts:
         asked["artifacts"] = request.artifacts
     if request.network is not None:

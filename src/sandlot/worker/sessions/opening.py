@@ -12,13 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
-import structlog
-
 from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.environment import Recipe, unknown_environment_error
-from sandlot.domain.errors import NotFound, SandlotError, StorageFull, Unavailable, Unsupported
+from sandlot.domain.errors import NotFound, SandlotError, StorageFull, Unavailable
 from sandlot.domain.ids import new_session_id
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
@@ -57,12 +55,11 @@ from sandlot.worker.sessions.exported_files import (
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.provisioning import Provisioning, Report
+from sandlot.worker.sessions.starting import Starting
 from sandlot.worker.store.database import SessionRecord
-from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
+from sandlot.worker.volumes.volumes import Volumes
 from sandlot.worker.workspaces.workspaces import Source, Workspaces
-
-log = structlog.get_logger("sandlot.opening")
 
 
 class Opening:
@@ -72,26 +69,28 @@ class Opening:
         *,
         provisioning: Provisioning,
         transitions: Transitions,
-        sandboxes: Sandboxes,
+        starting: Starting,
         recipes: Mapping[str, Recipe],
         capacity: Capacity,
         quotas: Quotas,
         registrar: Registrar,
         networks: Networks,
         workspaces: Workspaces,
+        volumes: Volumes,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.sessions = sessions
         self._table = sessions.table
         self._provisioning = provisioning
         self._transitions = transitions
-        self._sandboxes = sandboxes
         self._recipes = recipes
         self._capacity = capacity
         self._quotas = quotas
         self._registrar = registrar
         self.networks = networks
         self.workspaces = workspaces
+        self.volumes = volumes
+        self.starting = starting
         self._clock = clock
         sessions.wake = self.wake
 
@@ -107,6 +106,8 @@ class Opening:
                 session = self._new_session(session_id, principal, request, assignment)
                 if request.snapshot is not None:
                     await self.workspaces.find_snapshot(principal.tenant, request.snapshot)
+                volumes = await self.volumes.resolve(principal.tenant, request.volumes)
+                session = replace(session, volumes=volumes)
                 counted = self._quotas.counted(principal, session)
                 provision = self._provision_new
             else:
@@ -115,7 +116,7 @@ class Opening:
             record = SessionRecord(session, dict(request.env), request.idempotency_key, digest)
             # Added to the table last: no client may find a session that could still fail to open.
             opening = self._registrar.opening(session_id, new=assignment.lost is None)
-            with counted, self._capacity.reserved(session), opening:
+            with counted, self._capacity.reserved(session), self.volumes.claimed(session), opening:
                 try:
                     record, sandbox = await provision(
                         record,
@@ -131,7 +132,7 @@ class Opening:
         live_session.reservation = assignment.reservation
         if assignment.lost is None:
             self.sessions.history.recorder.session_created(live_session.session)
-        self._start(live_session, sandbox, recipe)
+        self.starting.start(live_session, sandbox, recipe)
         return live_session
 
     async def _provision_new(
@@ -292,7 +293,7 @@ class Opening:
             live_session.session, source = await with_exported(self.workspaces, live_session.session)
             sandbox = await self._provision_again(live_session, recipe, assign, source)
             await save_taken_over(self.workspaces, live_session.session)
-        self._start(live_session, sandbox, recipe)
+        self.starting.start(live_session, sandbox, recipe)
 
     async def replace_sandbox(self, live_session: LiveSession, snapshot_id: str) -> LossReport:
         """Give a session a new sandbox with the files of a snapshot, and report what that took from it.
@@ -316,7 +317,7 @@ class Opening:
             tasks = live_session.stop_tasks()
             live_session.mark_responsive()
             self.sessions.history.replaced(live_session.session)
-            self._start(live_session, sandbox, recipe)
+            self.starting.start(live_session, sandbox, recipe, without_volumes=old.sandbox_id is not None)
             self.sessions.release(old.id, removing, old.workspace)
             if tasks:
                 await asyncio.wait(tasks)
@@ -331,10 +332,19 @@ class Opening:
         assign: Callable[[Session, str], Session],
         source: Source,
     ) -> Sandbox:
-        """Give a session that is in the table another sandbox, in its record and in the fleet's."""
-        with self._capacity.reserved(live_session.session):
+        """Give a session that is in the table another sandbox, in its record and in the fleet's.
+
+        If it has one now, that one keeps the volumes, until it is gone.
+        """
+        session = live_session.session
+        with self._capacity.reserved(session), self.volumes.claimed(session):
             record, sandbox = await self._provisioning.provision(
-                live_session.record, recipe, assign, previous=live_session.record, source=source
+                live_session.record,
+                recipe,
+                assign,
+                previous=live_session.record,
+                source=source,
+                with_volumes=session.sandbox_id is None,
             )
             try:
                 await self._register(None, record)
@@ -344,39 +354,6 @@ class Opening:
             live_session.record = record
         return sandbox
 
-    def _start(self, live_session: LiveSession, sandbox: Sandbox, recipe: Recipe) -> None:
-        """Put the session into use. If its limits differ from the pool's, they are set before its
-        first call is let in; the same goes for ports that a recreated session has forwarded.
-        """
-        live_session.sandbox, live_session.preparing = sandbox, None
-        self.sessions.history.claimed(live_session)
-        self.networks.claimed(live_session, sandbox)
-        limits, made_with = live_session.session.limits, recipe.environment.limits
-        set_limits = limits != made_with and self._sandboxes.can_update(recipe.environment, limits)
-        if set_limits or self.networks.must_prepare(live_session):
-            live_session.preparing = asyncio.create_task(
-                self._prepare(live_session, sandbox, set_limits=set_limits)
-            )
-        self.sessions.watch(live_session)
-
-    async def _prepare(self, live_session: LiveSession, sandbox: Sandbox, *, set_limits: bool) -> None:
-        """Set the sandbox's limits and open its forwarded ports while calls wait. If that fails, the
-        sandbox is given up: it must never run with other limits than its session's.
-        """
-        step = "its limits could not be set"
-        try:
-            if set_limits:
-                await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
-            step = "its network could not be prepared"
-            await self.networks.prepare(live_session, sandbox)
-        except Exception as error:
-            why = error.message if isinstance(error, SandlotError) else repr(error)
-            log.exception("cannot prepare a sandbox", session=live_session.session.id)
-            await self.sessions.record_loss(live_session, sandbox, f"{step}: {why}")
-        # Not in a finally block: a cancelled task must leave ``preparing`` set, to keep calls out.
-        if live_session.preparing is asyncio.current_task():  # not a later sandbox's task
-            live_session.preparing = None
-
     def _recipe(self, name: str | None) -> Recipe:
         asked = name or DEFAULT_ENVIRONMENT
         recipe = self._recipes.get(asked)
@@ -385,15 +362,3 @@ class Opening:
                 asked, {known: recipe.environment.tier for known, recipe in self._recipes.items()}
             )
         return recipe
-
-    async def restore_limits(self, live_session: LiveSession, sandbox: Sandbox) -> None:
-        """Set the limits again after a restart: the worker may have died before they were set."""
-        recipe = self._recipes.get(live_session.session.environment)
-        if recipe is None or live_session.session.limits == recipe.environment.limits:
-            return
-        if self._sandboxes.can_update(recipe.environment, live_session.session.limits):
-            try:
-                await self._sandboxes.update_limits(sandbox.id, live_session.session.limits)
-            except Unsupported as error:
-                # The recipe has changed since. The sandbox keeps the limits that it was made with.
-                log.warning("limits not changed", session=live_session.session.id, error=error.message)

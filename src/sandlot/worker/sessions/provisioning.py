@@ -22,6 +22,7 @@ from sandlot.worker.store.database import SessionRecord, Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
 from sandlot.worker.upkeep.removals import Removals
+from sandlot.worker.volumes.volumes import Volumes
 from sandlot.worker.workspaces.workspaces import NEW_FILES, Source, Workspaces
 
 # How many warm sandboxes may turn out to be dead before a create gives up.
@@ -45,6 +46,7 @@ class Provisioning:
         transitions: Transitions,
         variables: Callable[[SessionRecord], Mapping[str, str]],
         workspaces: Workspaces,
+        volumes: Volumes,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -55,6 +57,7 @@ class Provisioning:
         self._transitions = transitions
         self._variables = variables
         self._workspaces = workspaces
+        self._volumes = volumes
 
     async def provision(
         self,
@@ -65,20 +68,22 @@ class Provisioning:
         previous: SessionRecord | None,
         report: Report | None = None,
         source: Source = NEW_FILES,
+        with_volumes: bool = True,
     ) -> tuple[SessionRecord, Sandbox]:
         """Give the session a sandbox and return both.
 
         ``assign``: returns the session with the sandbox of a given id. ``previous``: the record
         until now, which is restored if no sandbox is available. ``report``: called while the
         sandbox is bound, because both take about as long. If it fails, the session is not created.
-        ``source``: where its files come from; ``NotFound`` if they are gone.
+        ``source``: where its files come from; ``NotFound`` if they are gone. ``with_volumes``: whether the
+        sandbox gets its session's volumes, too.
 
         A dead sandbox is replaced within the same request. The session is recorded before its
         sandbox is bound: a sandbox that carries a session's variables must never look like a warm
         one.
         """
         with self._workspaces.giving(source):
-            return await self._provision(record, recipe, assign, previous, report, source)
+            return await self._provision(record, recipe, assign, previous, report, source, with_volumes)
 
     async def _provision(
         self,
@@ -88,6 +93,7 @@ class Provisioning:
         previous: SessionRecord | None,
         report: Report | None,
         source: Source,
+        with_volumes: bool,
     ) -> tuple[SessionRecord, Sandbox]:
         for _ in range(MAX_DEAD_CLAIMS):
             sandbox = await self._claim(record.session, recipe, source)
@@ -95,6 +101,8 @@ class Provisioning:
             owned = SandboxRecord(sandbox.id, recipe.environment.name, Purpose.SESSION)
             self._sandboxes.track(owned)
             try:
+                if with_volumes:
+                    await self._volumes.give(sandbox.id, record.session)
                 workspace = await self._workspaces.obtain(sandbox.id, source, recipe.environment.seed)
                 provisioned = replace(provisioned, session=replace(provisioned.session, workspace=workspace))
                 async with self._workspaces.attaching(sandbox.id, source, workspace):
@@ -110,10 +118,10 @@ class Provisioning:
                 reached(Step.SESSION_BOUND)
                 return provisioned, sandbox
             self._pool(recipe).record_miss("warm_died")
-            if source.workspace is None:
+            if source.workspace is None and not record.session.volumes:
                 self._removals.start(sandbox.id)
             else:
-                await self._sandboxes.try_remove(sandbox.id)  # the next sandbox gets its workspace
+                await self._sandboxes.try_remove(sandbox.id)  # the next one gets what it has
         await self._restore_record(record.session.id, previous)
         raise Unavailable(
             f"{MAX_DEAD_CLAIMS} sandboxes in a row died before they could be used. Run `sandlot "

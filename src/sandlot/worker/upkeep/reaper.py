@@ -25,6 +25,7 @@ from sandlot.worker.sessions.responsiveness import ResponsivenessMonitor
 from sandlot.worker.sessions.table import MAX_ENDED
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
+from sandlot.worker.volumes.volumes import Volumes
 from sandlot.worker.workspaces import automatic
 from sandlot.worker.workspaces.automatic import AutomaticSnapshots
 from sandlot.worker.workspaces.seeds import Seeds
@@ -51,6 +52,7 @@ class Reaper:
         snapshots: Snapshots,
         seeds: Seeds,
         artifacts: Artifacts,
+        volumes: Volumes,
         automatic_snapshots: AutomaticSnapshots | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -59,6 +61,7 @@ class Reaper:
         self._snapshots = snapshots
         self._seeds = seeds
         self._artifacts = artifacts
+        self._volumes = volumes
         self._automatic = automatic_snapshots
         self._responsiveness = ResponsivenessMonitor(sessions.table)
         self._sandboxes = sandboxes
@@ -126,6 +129,7 @@ class Reaper:
     async def _sweep(self) -> None:
         await self._sandboxes.sweep(self._clock())
         await self._seeds.sweep()
+        await self._volumes.sweep()
         await self._snapshots.sweep(self._sandboxes.first_workspaces, self._options.orphan_grace_s)
         before = self._clock() - self._options.remember_ended_s
         self._sessions.table.forget_ended(before)

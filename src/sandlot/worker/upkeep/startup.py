@@ -95,12 +95,13 @@ async def _adopt(
             async with slots:
                 # The worker may have died between the session's record and its files.
                 await opening.workspaces.attach(owned.id, live_session.session.workspace)
+                await opening.volumes.attach(owned.id, live_session.session)
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
                 record = live_session.record
                 env = with_proxy(record.env, opening.networks.variables(record))
                 await sandbox.bind(env=env, max_execs=options.max_execs)
-                await opening.restore_limits(live_session, sandbox)
+                await opening.starting.restore_limits(live_session, sandbox)
                 await opening.networks.adopted(live_session, sandbox)
         except (SandboxLost, NotFound) as error:
             live_session.preparing = None

@@ -19,6 +19,7 @@
 -- <prefix>ended              sorted set: ended session -> when to forget it
 -- <prefix>t:<tenant>:s       sorted set: live and lost sessions by age
 -- <prefix>t:<tenant>:th, :k  hashes: thread, idempotency key -> mark: 's' session or 'r' reservation
+-- <prefix>t:<tenant>:v       hash: name -> volume
 -- <prefix>use:<holder>       hash: what a tenant (t:<tenant>) or a key (k:<key>) uses, with reserved places:
 --                            n sessions, c cores in thousandths, m MiB of memory; again: when they may
 --                            be counted again

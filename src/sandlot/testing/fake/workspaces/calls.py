@@ -97,6 +97,7 @@ class WorkspaceCalls(Computers):
         return True
 
     async def _restore(self, record: Record, snapshot: Snapshot, step: str) -> Restored:
+        self._check_volumes(record.session)  # before anything changes
         now = self._clock()
         report = states.restore_report(record.session, snapshot.id, now)
 

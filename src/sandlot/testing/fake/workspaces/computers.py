@@ -16,6 +16,7 @@ from sandlot.testing.fake.execs import FakeExec
 from sandlot.testing.fake.history import FakeHistory
 from sandlot.testing.fake.records import Record
 from sandlot.testing.fake.scripts import Scripts
+from sandlot.testing.fake.volumes.store import FakeVolumes
 from sandlot.testing.fake.workspaces.store import FakeSnapshots
 
 
@@ -28,6 +29,7 @@ class Computers:
     _max_execs: int
     _history: FakeHistory
     _snapshots: FakeSnapshots
+    _volumes: FakeVolumes
 
     def _record(self, session_id: str) -> Record:
         raise NotImplementedError
@@ -36,6 +38,9 @@ class Computers:
         raise NotImplementedError
 
     def _keep_declared(self, record: Record) -> None:
+        raise NotImplementedError
+
+    def _check_volumes(self, session: Session) -> None:
         raise NotImplementedError
 
     def _exec_ended(self, record: Record, ended: FakeExec) -> None:
@@ -56,7 +61,8 @@ class Computers:
         )
 
     def _provision(self, record: Record, generation: int) -> str:
-        """Give the session a computer with its files, and return that one's id."""
+        """Give the session a computer with its files and volumes, and return that one's id."""
+        self._check_volumes(record.session)
 
         def add_origin(result: ExecResult) -> ExecResult:
             return replace(result, session_id=record.session.id, generation=generation)
@@ -72,6 +78,7 @@ class Computers:
             connect=record.network.connect,
             files=record.files,
             quota_bytes=self._snapshots.store.quota_bytes,
+            volumes=self._volumes.shown(record.session.volumes),
         )
         return record.computer.id
 

@@ -25,6 +25,15 @@ def _copy(node: Node) -> Node:
     return NullDevice(node.mode, node.uid, node.mtime_ms)
 
 
+def read_only_copy(folder: Folder) -> Folder:
+    """A folder with the same content, which nobody may change and its owner's readers may read."""
+    copy = copy_of(folder)
+    for node in (copy, *(node for _, node in _nodes(copy))):
+        # Of root, without write bits: what its owner could read and run, everybody can.
+        node.mode, node.uid = node.mode & 0o500 | (node.mode & 0o500) >> 6, 0
+    return copy
+
+
 def bytes_in(folder: Folder) -> int:
     return sum(len(node.data) for _, node in _nodes(folder) if isinstance(node, Regular))
 

@@ -10,6 +10,7 @@ from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import first_workspace_of, new_snapshot_id, new_workspace_id
 from sandlot.domain.paging import place_of
 from sandlot.domain.session import DEFAULT_HIBERNATION_S, OnIdle, Session
+from sandlot.domain.volumes.volume import DEFAULT_MAX_COUNT, DEFAULT_MAX_TENANT_BYTES, DEFAULT_QUOTA_BYTES
 from sandlot.domain.workspaces.lines import Line
 from sandlot.domain.workspaces.snapshots import (
     BASE_LABEL,
@@ -37,6 +38,9 @@ class FakeStore:
     ``quota_bytes``: how large a workspace may grow. ``max_snapshots``: how many unnamed snapshots one
     session has at most. ``max_age_s``: how long a snapshot is kept. ``on_idle``: what becomes of idle
     sessions that do not ask for something. ``hibernation_s``: how long hibernated sessions are kept.
+    ``volume_quota_bytes``: how large a volume may grow that nobody gave a size. ``max_volumes`` and
+    ``max_volume_bytes``: how many a tenant has at most, and of which size together. A store without
+    snapshots keeps no volumes either.
     """
 
     snapshots: bool = True
@@ -45,11 +49,16 @@ class FakeStore:
     max_age_s: float = DEFAULT_MAX_AGE_S
     on_idle: OnIdle = OnIdle.END
     hibernation_s: float = DEFAULT_HIBERNATION_S
+    volume_quota_bytes: int = DEFAULT_QUOTA_BYTES
+    max_volumes: int = DEFAULT_MAX_COUNT
+    max_volume_bytes: int = DEFAULT_MAX_TENANT_BYTES
 
     @property
     def abilities(self) -> StoreAbilities:
         note = "" if self.snapshots else "This fake was made without them."
-        return StoreAbilities(StoreKind.MEMORY, True, self.snapshots, self.snapshots, note)
+        return StoreAbilities(
+            StoreKind.MEMORY, True, self.snapshots, self.snapshots, note, volumes=self.snapshots
+        )
 
 
 class FakeSnapshots:

@@ -64,7 +64,7 @@ class BtrfsStore:
         self._lock = RLock()  # what changes the layout
         self._reader = Reader(self._layout, self._lock)
         self._seeds = Seeds(self._layout, self._sizes)
-        self._volumes = VolumeFolders(self._layout, self._sizes)
+        self._volumes = VolumeFolders(self._layout, self._sizes, self._lock)
         self._recounting = Recounting(self._layout, self._sizes, self._reader)
         self.spares = Spares(self._layout, self._reader, self._space.check)
         self.abilities = StoreAbilities(StoreKind.BTRFS, True, True, True)
@@ -268,9 +268,11 @@ class BtrfsStore:
 
     async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
         def attach() -> None:
+            if not writable:
+                self._volumes.copy(sandbox_id, volume_id, name)
+                return
             with self._lock:
-                show = self._volumes.attach if writable else self._volumes.copy
-                show(sandbox_id, volume_id, name)
+                self._volumes.attach(sandbox_id, volume_id, name)
 
         with store_errors("attach a volume"):
             await _finished(attach)

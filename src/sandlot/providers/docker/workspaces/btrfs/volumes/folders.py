@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from threading import RLock
 from typing import Final
 
 from sandlot.domain.errors import Conflict, NotFound
@@ -28,14 +29,15 @@ _NOTES: Final = "writes"
 
 
 class VolumeFolders:
-    """Not safe for threads: the store takes its lock.
+    """Not safe for threads, except where it says so: the store takes its lock.
 
     ``sandbox_of``: which sandbox writes to which volume.
     """
 
-    def __init__(self, layout: Layout, sizes: Sizes) -> None:
+    def __init__(self, layout: Layout, sizes: Sizes, lock: RLock) -> None:
         self._layout = layout
         self._sizes = sizes
+        self._lock = lock
         self.sandbox_of: dict[str, str] = {}
 
     def open(self) -> None:
@@ -90,10 +92,17 @@ class VolumeFolders:
         reached(StoreStep.VOLUME_ATTACHED)
 
     def copy(self, sandbox_id: str, volume_id: str, name: str) -> None:
-        source, target = self.path(volume_id), self._target(sandbox_id, name)
-        if target.is_dir():
-            return
-        subvolumes.copy(source, target, read_only=True)
+        """Takes the lock only to find the volume: what its writer has in memory is written first, which may
+        take long.
+        """
+        with contextlib.ExitStack() as stack:
+            with self._lock:
+                source = stack.enter_context(subvolumes.opened(self.path(volume_id)))
+                target = self._target(sandbox_id, name)
+                folder = stack.enter_context(subvolumes.opened(target.parent))
+            if target.is_dir():
+                return
+            subvolumes.snapshot(source, folder, name, read_only=True)
         # The kernel refuses all writes already. A sandbox that could undo that could still not fill the disk.
         self._sizes.limit(target, 0)
         reached(StoreStep.VOLUME_COPIED)

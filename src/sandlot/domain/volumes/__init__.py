@@ -1,0 +1,1 @@
+"""Volumes: named files of a tenant that several sessions share. Values, rules and the contract."""

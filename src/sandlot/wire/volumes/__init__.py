@@ -1,0 +1,1 @@
+"""What is said over HTTP about volumes."""

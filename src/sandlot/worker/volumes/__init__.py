@@ -1,0 +1,1 @@
+"""Volumes: where they are, which session writes to them, and how sandboxes get them."""
