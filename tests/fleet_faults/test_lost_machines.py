@@ -267,3 +267,28 @@ async def test_artifacts_of_a_lost_machine_are_still_there(objects: Path) -> Non
         with pytest.raises(errors.SandlotError):
             await client.artifacts.read(kept[0].id)
         assert [artifact async for artifact in client.artifacts.list()] == [kept[1]]
+
+
+async def test_a_moved_conversation_goes_back(objects: Path, saved: ObjectStorage) -> None:
+    """A snapshot that was saved is loaded. One that was not is refused, with the reason."""
+    async with machines(objects) as rig:
+        (first,) = rig.fleet.workers
+        async with rig.fleet.client() as client:
+            session = await created_at_last(client, thread="moves", certain=False)
+            await ok(session, "echo 1 >a")
+            kept = await session.workspace.snapshot("kept")
+            await ok(session, "echo 2 >a")
+            unsaved = await session.workspace.snapshot()
+            await until_saved(saved, [session])
+            await rig.add()
+            await rig.lose(first)
+
+            session = await recreated(client, session)
+            assert await ok(session, "cat a; echo 3 >a") == "1\n"
+            with pytest.raises(errors.Unavailable, match="is gone, and the snapshot is not in") as gone:
+                await session.workspace.restore(unsaved.id)
+            assert gone.value.details["reason"] == "worker_gone"
+            assert await ok(session, "cat a") == "3\n"
+            await session.workspace.restore(kept.id)
+            assert await ok(session, "cat a") == "1\n"
+            await session.delete()

@@ -48,20 +48,26 @@ class WorkspaceCalls(ForwardedCalls):
             return await worker.take_snapshot(session_id, request)
 
     async def restore_snapshot(self, session_id: str, request: RestoreSnapshot) -> Restored:
-        if request.snapshot is not None:
-            await self._check_together(session_id, request.snapshot)
-        async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
-            return await worker.restore_snapshot(session_id, request)
+        try:
+            async with self._worker_for(session_id, within_s=ENGINE_CALL_S) as worker:
+                return await worker.restore_snapshot(session_id, request)
+        except NotFound as error:  # neither on this worker nor in object storage
+            if request.snapshot is None:
+                raise
+            raise await self._not_together(session_id, request.snapshot, error) from error
 
-    async def _check_together(self, session_id: str, snapshot_id: str) -> None:
-        worker = await self._locations.worker_of(self._tenant, session_id)
-        if snapshot_tag(snapshot_id) != worker_tag(worker.id):
-            await self._only_worker_for(snapshot_id)  # raises if no worker has taken it
-            raise Unsupported(
-                f"Snapshot {snapshot_id} is not on worker {worker.id}, which has session {session_id}. A "
-                "fleet does not move files between workers. Create a session with the snapshot instead: it "
-                "begins on the worker that has it."
-            )
+    async def _not_together(self, session_id: str, snapshot_id: str, error: NotFound) -> SandlotError:
+        """The error for a snapshot that the session's worker did not find."""
+        here = await self._locations.worker_of(self._tenant, session_id)
+        tag = snapshot_tag(snapshot_id)
+        there = None if tag is None else await self._parts.asked.tagged(tag)
+        if there is None or there.id == here.id or there.state is WorkerState.GONE:
+            return await self._not_found(snapshot_id, error)
+        return Unsupported(
+            f"Snapshot {snapshot_id} is not on worker {here.id}, which has session {session_id}, and not in "
+            "object storage. A fleet moves no other files between workers. Create a session with the "
+            "snapshot instead: it begins on the worker that has it."
+        )
 
     # --- of snapshots -------------------------------------------------------------------------
 
@@ -106,14 +112,6 @@ class WorkspaceCalls(ForwardedCalls):
                 return await link.compare_snapshot(snapshot_id, to=to)
         except SandlotError as error:
             raise as_client_error(worker.id, error) from error
-
-    async def _only_worker_for(self, snapshot_id: str) -> str:
-        """The worker that a session with the files of this snapshot must be on."""
-        tag = snapshot_tag(snapshot_id)
-        worker = None if tag is None else await self._parts.asked.tagged(tag)
-        if worker is None:
-            raise no_snapshot_error(snapshot_id)
-        return worker.id
 
     async def _worker_to_begin_on(self, snapshot_id: str) -> str | None:
         """The worker that a new session with these files must be on. ``None``: that worker is gone, so any
