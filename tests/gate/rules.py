@@ -104,6 +104,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/integrations/inspect_ai.py": ("tests/integrations/test_inspect_ai.py",),
     "src/sandlot/integrations/langchain": (
         "tests/integrations/test_langchain_*",
+        "tests/fleet_faults/test_time_travel.py",
         "tests/docs/test_agent_pages.py",
     ),
     "src/sandlot/integrations/mcp": ("tests/integrations/test_mcp_*",),
@@ -140,7 +141,12 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/providers/trees": ("tests/unit/objects", "tests/unit/archives", WORKSPACES),
     "src/sandlot/worker/network": (CONFORMANCE, "tests/network", "tests/faults"),
     "src/sandlot/domain/network": (CONFORMANCE, "tests/network"),
-    "tests/btrfs_storage.py": (WORKSPACES, CONFORMANCE, "tests/integrations/test_langchain_time_travel.py"),
+    "tests/btrfs_storage.py": (
+        WORKSPACES,
+        CONFORMANCE,
+        FLEET_CONFORMANCE,
+        "tests/integrations/test_langchain_time_travel.py",
+    ),
     "tests/cutting_proxy.py": ("tests/fleet",),
     "tests/postgres_server.py": ("tests/integrations/test_langchain_time_travel.py",),
     "tests/owned.py": ("tests/unit/worker", "tests/fleet"),

@@ -113,7 +113,7 @@ class Agent:
         """The last checkpoint of each branch."""
         return {branches_in(each)[-1]: each for each in self.checkpoints() if not each.next}
 
-    def fork(self, branch: str, after: int) -> None:
+    def fork(self, branch: str, after: int, **how: Any) -> None:
         """Another branch, from the checkpoint of the first run after so many steps."""
         graph = self.graph()
         (checkpoint,) = (
@@ -122,7 +122,7 @@ class Agent:
             if each.next == ("model",) and results_in(each) == after and set(branches_in(each)) == {"main"}
         )
         forked = graph.update_state(checkpoint.config, {"messages": [HumanMessage(branch)]})
-        for _ in self.stepping(None, where=forked):
+        for _ in self.stepping(None, where=forked, **how):
             pass
 
     def checkpoints(self) -> list[Any]:
