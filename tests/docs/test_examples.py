@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.btrfs_storage import btrfs_storage
 from tests.docker.shipped import build_image
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +27,6 @@ EXPECTED = {
 }
 # Those that need more than the images that every machine has.
 IMAGES = {"agents/data_analyst.py": "data-science"}
-ON_BTRFS = {"best_of_ten.py"}
 NOT_PROGRAMS = {"agents/scripted.py"}  # what the agents share
 
 
@@ -40,22 +37,14 @@ NOT_PROGRAMS = {"agents/scripted.py"}  # what the agents share
 def test_example_runs(name: str) -> None:
     if name in IMAGES:
         build_image(IMAGES[name])
-    with btrfs_storage() if name in ON_BTRFS else contextlib.nullcontext() as storage:
-        ran = run(name, storage)
+    ran = run(name)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith(EXPECTED[name]), ran.stdout
     assert ran.stderr == ""
 
 
-@pytest.mark.docker
-def test_forks_without_btrfs_say_why_there_are_none() -> None:
-    ran = run("best_of_ten.py", None)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("No forks here: This server cannot take snapshots. Workspaces are Docker")
-
-
-def run(name: str, storage: Path | None) -> subprocess.CompletedProcess[str]:
-    """``storage``: a folder on btrfs; without it, workspaces are Docker volumes."""
+def run(name: str) -> subprocess.CompletedProcess[str]:
+    """On Docker volumes, which every machine has."""
     with tempfile.TemporaryDirectory(prefix="sandlot-test-") as folder:
         environ = {
             **{
@@ -65,7 +54,7 @@ def run(name: str, storage: Path | None) -> subprocess.CompletedProcess[str]:
             },
             "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",
             "SANDLOT_DATA_DIR": folder,
-            "SANDLOT_STORAGE_DIR": str(storage or Path(folder) / "none"),
+            "SANDLOT_STORAGE_DIR": str(Path(folder) / "none"),
         }
         return subprocess.run(
             [sys.executable, str(ROOT / "examples" / name)],

@@ -15,6 +15,7 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.session import DEFAULT_ENVIRONMENT
+from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.harness import deleted_afterwards, unique
@@ -51,6 +52,7 @@ def harness(client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
         freeze=partial(engine_call, client.service, "pause"),
         thaw=partial(engine_call, client.service, "unpause"),
         stranger=stranger,
+        abilities=StoreAbilities(StoreKind.VOLUME, snapshots=True),
     )
 
 
@@ -58,6 +60,10 @@ class FleetSuite(ServiceSuite):
     """Of the whole contract one thing is otherwise: a coordinator asks how the fleet is at most once a second, and
     the calls that go straight are counted by the workers alone.
     """
+
+    @pytest.fixture
+    def takes_snapshots(self) -> None:
+        pytest.skip("files do not move between workers, as these cases expect; tests/fleet has a fleet's own")
 
     fleet: ClassVar[Fleet]
 

@@ -155,6 +155,10 @@ class TestWorker(ServiceSuite):
 
 @pytest.mark.docker
 class TestWorkerOverHttp(ServiceSuite):
+    @pytest.fixture
+    def takes_snapshots(self) -> None:
+        pytest.skip("TestWorker takes them of volumes, and TestWorkerOnBtrfs over HTTP")
+
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
@@ -169,7 +173,7 @@ class TestWorkerOverHttp(ServiceSuite):
 
 @pytest.mark.docker
 class TestWorkerOnBtrfs(ServiceSuite):
-    """Workspaces are on btrfs, with snapshots and quotas. The other workers have Docker volumes."""
+    """Workspaces are on btrfs, with quotas and cheap snapshots. The other workers have Docker volumes."""
 
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod

@@ -159,11 +159,16 @@ async def test_a_failed_script_says_why(
         assert not stored.snapshots
 
 
-async def test_volumes_refuse_it(short_tmp: Path, tmp_path: Path) -> None:
-    declare(tmp_path, "warm", "true", image="sandlot/slim")
+async def test_on_volumes_each_workspace_gets_a_copy(short_tmp: Path, tmp_path: Path) -> None:
+    declare(tmp_path, "warm", "echo warm >content; chmod 600 content", image="sandlot/slim")
     async with worker_with(tmp_path, None, short_tmp) as worker, AsyncClient(service=worker) as client:
-        with pytest.raises(Unavailable, match="has a set-up script, but this server cannot take snapshots"):
-            await client.create("warm")
+        look = "stat -c '%a %u' content; id -u; cat content; echo own >>content"
+        for _ in range(2):
+            async with await client.create("warm") as session:
+                mode, owner, user, content = (await session.run(look, check=True)).output.split()[:4]
+                assert (mode, owner, content) == ("600", user, "warm")
+        stored = await worker._provider.workspaces.list()
+        assert len(stored.snapshots) == 1
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import pytest_asyncio
 
 from sandlot.domain.environment import Tier
 from sandlot.testing.workspace_suite import WorkspaceHarness, WorkspaceSuite
+from sandlot.testing.workspace_suite.lives import LifeCases
+from sandlot.testing.workspace_suite.snapshots import SnapshotCases
 from tests.workspaces.conftest import workspace_harness_for
 
 pytestmark = pytest.mark.docker
@@ -39,7 +41,15 @@ class TestVolumesRunc(WorkspaceSuite):
             yield harness
 
 
-class TestVolumesRunsc(WorkspaceSuite):
+class TestVolumesRunsc(LifeCases):
+    """Copies are made beside the sandbox, by the same container on both tiers. So only what the sandbox's tier
+    has to do with is tried on this one too.
+    """
+
+    test_a_snapshot_never_changes = SnapshotCases.test_a_snapshot_never_changes
+    test_finished_commands_are_in_it_completely = SnapshotCases.test_finished_commands_are_in_it_completely
+    test_reading_is_no_change = SnapshotCases.test_reading_is_no_change
+
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
     async def workspace_harness(cls) -> AsyncIterator[WorkspaceHarness]:

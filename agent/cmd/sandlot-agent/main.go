@@ -1,5 +1,5 @@
 // sandlot-agent is PID 1 of every sandbox ("init"), and the helpers that work as its user: one touches its files
-// ("files"), one carries its connections ("net").
+// ("files"), one carries its connections ("net"). Outside of sandboxes it copies workspaces ("copy").
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sandlot.dev/agent/internal/copies"
 	"sandlot.dev/agent/internal/exec"
 	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/files"
@@ -34,12 +35,15 @@ func main() {
 		serveNet()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == "copy" {
+		os.Exit(copies.Run(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
 	if len(os.Args) == 2 && os.Args[1] == "version" {
 		fmt.Println(link.Version)
 		return
 	}
 	if len(os.Args) != 2 || os.Args[1] != "init" {
-		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | version")
+		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | copy "+copies.Usage+" | version")
 		os.Exit(2)
 	}
 	if err := walls.Harden(); err != nil {

@@ -80,6 +80,8 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
             owner=settings.worker_id,
             quota_bytes=settings.workspace_quota,
             data_dir=data_dir,
+            users=users,
+            min_free_bytes=settings.min_free_bytes,
         )
     except BaseException:
         await engine.close()

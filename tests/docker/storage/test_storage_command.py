@@ -109,7 +109,7 @@ def test_doctor_says_which_store_it_is(place: Place, short_tmp: Path) -> None:
 
     found = workspaces()
     assert (found["status"], "storage init --size 50G" in found["fix"]) == ("warn", True)
-    assert "in Docker volumes, without quotas, snapshots and forks" in found["message"]
+    assert "in Docker volumes: no quotas, and snapshots are full copies" in found["message"]
     found = workspaces(code=1, SANDLOT_WORKSPACE_STORE="btrfs")
     assert found["status"] == "fail"
     assert found["fix"]

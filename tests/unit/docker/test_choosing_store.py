@@ -83,7 +83,9 @@ def test_a_folder_that_is_not_on_btrfs(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists(), "looking changes nothing"
     assert examine(tmp_path / "none").kind == "none"
     note = volume_note(decide("auto", found, None))
-    assert note.startswith("Workspaces are Docker volumes, which have no quotas and no snapshots, because ")
+    assert note.startswith("Workspaces are Docker volumes. They have no quotas, ")
+    assert "full copy" in note
+    assert note.endswith(found.fix)
 
 
 def test_a_file_that_is_not_mounted_is_told(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ func MustBeRegular(mode uint32) error {
 func OpenRegular(dirfd int, name string, flags int) (int, syscall.Stat_t, error) {
 	nofollow := 0
 	if flags&syscall.O_NOFOLLOW != 0 {
-		nofollow = atSymlinkNofollow
+		nofollow = NoFollow
 	}
 	st, err := Fstatat(dirfd, name, nofollow)
 	if err == nil {

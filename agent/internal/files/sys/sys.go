@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	AtFdcwd           = -100 // in place of a descriptor: names are paths
-	AtRemovedir       = 0x200
-	atSymlinkNofollow = 0x100
-	renameNoreplace   = 1
-	oPath             = 0x200000
-	maxTarget         = 4096 // bytes of a link's target, as the kernel's PATH_MAX
+	AtFdcwd         = -100 // in place of a descriptor: names are paths
+	AtRemovedir     = 0x200
+	NoFollow        = 0x100 // for *at calls
+	renameNoreplace = 1
+	oPath           = 0x200000
+	maxTarget       = 4096 // bytes of a link's target, as the kernel's PATH_MAX
 
 	// ReadFlags never waits for the other end of a FIFO and never takes a terminal.
 	ReadFlags = syscall.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY | syscall.O_CLOEXEC
@@ -90,7 +90,7 @@ func Fstatat(dirfd int, name string, flags int) (st syscall.Stat_t, err error) {
 
 // Lstatat looks at what stands at a name itself, link or not.
 func Lstatat(dirfd int, name string) (syscall.Stat_t, error) {
-	return Fstatat(dirfd, name, atSymlinkNofollow)
+	return Fstatat(dirfd, name, NoFollow)
 }
 
 // Unlinkat removes a name from a folder.
@@ -188,6 +188,25 @@ func SetTimes(fd int, when time.Time) error {
 	times := [2]syscall.Timespec{ts, ts}
 	_, _, e := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
 	return errnoOf(e)
+}
+
+// SetTimesAt sets the times of what stands at a name itself, link or not.
+func SetTimesAt(dirfd int, name string, when time.Time) error {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	ts := syscall.Timespec{Sec: when.Unix(), Nsec: int64(when.Nanosecond())}
+	times := [2]syscall.Timespec{ts, ts}
+	_, _, e := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(dirfd), uintptr(unsafe.Pointer(p)), uintptr(unsafe.Pointer(&times)), NoFollow, 0, 0)
+	return errnoOf(e)
+}
+
+// WriteBack writes a file's content to the disk. From then on, even a write through memory that a process has mapped
+// changes the file's times again. A file system that cannot loses only that.
+func WriteBack(fd int) {
+	const waitBefore, write, waitAfter = 1, 2, 4
+	_ = syscall.SyncFileRange(fd, 0, 0, waitBefore|write|waitAfter)
 }
 
 // WriteAll writes to a regular file.

@@ -237,7 +237,7 @@ def check_workspaces(
 ) -> list[Check]:
     """Check what keeps workspaces. ``problems``: of the storage. ``low``: free bytes below which to warn."""
     if store != StoreKind.BTRFS:
-        message = f"in Docker volumes, without quotas, snapshots and forks, because {why}"
+        message = f"in Docker volumes: no quotas, and snapshots are full copies, because {why}"
         return [warn("workspaces", message, fix or "See docs/howto/workspaces.md.")]
     found = [warn("workspaces", why, fix) if fix else ok("workspaces", why)]
     if free is not None and free < low:

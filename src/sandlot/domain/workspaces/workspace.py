@@ -13,7 +13,7 @@ class StoreKind(StrEnum):
     """How a server stores workspaces.
 
     btrfs: as subvolumes, with quotas and snapshots.
-    volume: as Docker volumes, without either.
+    volume: as Docker volumes, without quotas; a snapshot is a full copy.
     memory: in the fake's memory.
     """
 

@@ -129,10 +129,11 @@ class Engine:
         async with _engine_call(f"inspect container {name}", READ_SECONDS):
             return dict(await self._docker.containers.container(name).show())
 
-    async def list(self, labels: Mapping[str, str | None]) -> Sequence[Json]:
-        """Lists containers in every state that have all these labels. None matches any value."""
+    async def list(self, labels: Mapping[str, str | None], volume: str | None = None) -> Sequence[Json]:
+        """Lists containers in every state that have all these labels, and this volume. None matches any."""
         async with _engine_call("list containers", LIST_SECONDS):
-            filters = json.dumps({"label": _label_filters(labels)})
+            volumes = [] if volume is None else [volume]
+            filters = json.dumps({"label": _label_filters(labels), "volume": volumes})
             return list(await self._request_json("GET", "containers/json", {"all": "1", "filters": filters}))
 
     async def remove(self, name: str) -> None:

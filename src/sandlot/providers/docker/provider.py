@@ -40,7 +40,7 @@ from sandlot.providers.docker.spec import (
     container_spec,
 )
 from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore, ImageFiles
-from sandlot.providers.docker.workspaces.volumes import VolumeStore
+from sandlot.providers.docker.workspaces.volumes.store import VolumeStore
 from sandlot.providers.link.link import AgentLink
 
 # Seconds from a container's start to its agent's handshake. 0.02 when idle, more when many start.
@@ -72,7 +72,9 @@ class DockerProvider:
         self._agents: dict[Tier, Path] = {}
         self._users = users
         self._engine = engine or Engine()
-        self.workspaces: DockerWorkspaceStore = workspaces or VolumeStore(self._engine, owner)
+        self.workspaces: DockerWorkspaceStore = workspaces or VolumeStore(
+            self._engine, owner, data_dir / "snapshots", users=users
+        )
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
         self._images: dict[str, PreparedImage] = {}
         self._sandboxes: dict[str, DockerSandbox] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -56,6 +56,7 @@ class LiveSession:
         self.reservation: str | None = None  # the last reservation that a fleet made for it
         self.unresponsive_since: float | None = None
         self.suspected = False  # a call waited for its sandbox in vain
+        self.copying = 0  # copies of its files under way, for which its sandbox may be paused
         self.unanswered = 0  # probes in a row that its sandbox did not answer
         self._pending_waits: set[asyncio.Timeout] = set()  # calls that wait for the sandbox
         self._overdue_waits: set[asyncio.Timeout] = set()  # those that one unanswered probe ends
@@ -103,6 +104,15 @@ class LiveSession:
         if self.unresponsive_since is not None:
             raise unresponsive_error(self.session.id, "does not answer", may_have_executed=False)
         return self.sandbox
+
+    @contextlib.contextmanager
+    def being_copied(self) -> Iterator[None]:
+        """A context in which the sandbox may stand still without being unresponsive."""
+        self.copying += 1
+        try:
+            yield
+        finally:
+            self.copying -= 1
 
     @contextlib.asynccontextmanager
     async def awaiting_response(

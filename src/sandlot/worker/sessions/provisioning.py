@@ -82,8 +82,8 @@ class Provisioning:
         sandbox is bound: a sandbox that carries a session's variables must never look like a warm
         one.
         """
-        with self._workspaces.giving(source):
-            return await self._provision(record, recipe, assign, previous, report, source, with_volumes)
+        async with self._workspaces.giving(source) as given:
+            return await self._provision(record, recipe, assign, previous, report, given, with_volumes)
 
     async def _provision(
         self,

@@ -42,7 +42,7 @@ class ResponsivenessMonitor:
                 or live_session.unresponsive_since is not None
             )
             session_id = live_session.session.id
-            if live_session.sandbox is None or not wanted:
+            if live_session.sandbox is None or live_session.copying or not wanted:
                 live_session.unanswered = 0
             elif session_id not in self._probes:
                 probe = self._probe(live_session, live_session.sandbox)

@@ -150,7 +150,8 @@ class Snapshots:
         exports = self._workspaces.exports
         exported = exports is not None and (bool(request.name) or cause.automatic)
         export = wish(snapshot, session.generation, cause) if exported else None
-        await self._store.snapshot(workspace.id, snapshot.id)
+        with live_session.being_copied():
+            await self._store.snapshot(workspace.id, snapshot.id)
         reached(Step.SNAPSHOT_STORED)
         after = line_after(line, request, snapshot.id, base=base)
         try:
@@ -225,7 +226,8 @@ class Snapshots:
         if to is not None:
             return await self._store.compare(old.id, (await self._workspaces.find_snapshot(tenant, to)).id)
         live_session = self._sessions.table.get(tenant, old.session_id)
-        return await self._store.compare(old.id, _workspace_of(live_session).id)
+        with live_session.being_copied():
+            return await self._store.compare(old.id, _workspace_of(live_session).id)
 
     async def delete(self, tenant: str, snapshot_id: str) -> None:
         found = await self.records.find(tenant, snapshot_id)

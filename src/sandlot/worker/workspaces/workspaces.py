@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -82,7 +82,7 @@ class Workspaces:
     def export_to(self, storage: ObjectStorage, worker_id: str) -> None:
         """Save snapshots in object storage too, if the store has them as folders."""
         if not isinstance(self.store, TreeStore):
-            log.warning("only artifacts are saved in object storage: without btrfs there are no snapshots")
+            log.warning("only artifacts are saved in object storage: snapshots of Docker volumes stay here")
             return
         self.exports = Exports(storage, self.records, self.store)
         tag = worker_tag(worker_id)
@@ -119,15 +119,31 @@ class Workspaces:
         """The workspace that a sandbox must be made with, because no running one can get it."""
         return None if source.workspace is None or self.abilities.swaps else source.workspace.id
 
-    @contextlib.contextmanager
-    def giving(self, source: Source) -> Iterator[None]:
-        """A context in which a workspace is on its way to a session, and is not removed with its sandbox."""
+    @contextlib.asynccontextmanager
+    async def giving(self, source: Source) -> AsyncIterator[Source]:
+        """A context in which a workspace is on its way to a session, and is not removed with its sandbox.
+
+        Where no running sandbox can get a snapshot's files, they are copied first, and what comes out names
+        their workspace. If the context fails, that is deleted again.
+        """
+        copied = source.workspace is None and source.snapshot is not None and not self.abilities.swaps
+        if copied:
+            source = Source(
+                Workspace(new_workspace_id(), self._quota_bytes, source.snapshot), source.snapshot
+            )
         if source.workspace is None:
-            yield
+            yield source
             return
         self.owned.giving.add(source.workspace.id)
         try:
-            yield
+            if copied and source.snapshot is not None:
+                await self.store.clone(source.snapshot, source.workspace.id)
+                reached(Step.SNAPSHOT_CLONED)
+            yield source
+        except BaseException:
+            if copied:  # while its sandbox is being removed, this fails, and the sweep deletes it
+                await asyncio.shield(self.try_delete(source.workspace.id))
+            raise
         finally:
             self.owned.giving.discard(source.workspace.id)
 

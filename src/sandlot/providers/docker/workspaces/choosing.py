@@ -17,6 +17,7 @@ import structlog
 from sandlot.domain.errors import EngineProblem, SandlotError
 from sandlot.domain.workspaces.workspace import StoreKind
 from sandlot.providers.docker.engine import Engine
+from sandlot.providers.docker.host.users import UserRange
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs, check_engine
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
 from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore
@@ -28,7 +29,7 @@ from sandlot.providers.docker.workspaces.storage.file_system import (
     quotas_of,
 )
 from sandlot.providers.docker.workspaces.storage.loop_file import LoopFile
-from sandlot.providers.docker.workspaces.volumes import VolumeStore
+from sandlot.providers.docker.workspaces.volumes.store import WHAT_VOLUMES_LACK, VolumeStore
 
 log = structlog.get_logger("sandlot.workspaces")
 
@@ -158,26 +159,43 @@ def decide(asked: Asked, found: Findings, used_before: str | None) -> Choice:
 
 
 async def choose_store(
-    asked: Asked, folder: Path, *, engine: Engine, owner: str, quota_bytes: int | None, data_dir: Path
+    asked: Asked,
+    folder: Path,
+    *,
+    engine: Engine,
+    owner: str,
+    quota_bytes: int | None,
+    data_dir: Path,
+    users: UserRange | None = None,
+    min_free_bytes: int | None = None,
 ) -> DockerWorkspaceStore:
     """Raises ``EngineProblem`` if the worker must not start.
 
-    ``folder``: the storage of all workers on this machine. ``data_dir``: the worker's own.
+    ``folder``: the storage of all workers on this machine. ``data_dir``: the worker's own. ``users``: whom
+    sandboxes may run as. ``min_free_bytes``: what snapshots in the data folder leave free.
     """
     memory = StoreMemory(data_dir)
     found = Findings(folder) if asked == "volume" else await look_with(engine, folder)
     choice = decide(asked, found, memory.folder)
     log.info("chose what keeps workspaces", store=str(choice.kind), why=choice.why)
+    volumes = VolumeStore(
+        engine,
+        owner,
+        data_dir / "snapshots",
+        note=volume_note(choice),
+        users=users,
+        max_bytes=quota_bytes,
+        min_free_bytes=min_free_bytes,
+    )
     if choice.kind is StoreKind.VOLUME:
-        return VolumeStore(engine, owner, volume_note(choice))
+        return volumes
     return BtrfsBesideVolumes(
         BtrfsStore(found.folder, owner, quota_bytes),
-        VolumeStore(engine, owner),
+        volumes,
         opened=lambda: memory.note(found.folder),
     )
 
 
 def volume_note(choice: Choice) -> str:
     """What callers and operators read about a server with volumes."""
-    why = f"Workspaces are Docker volumes, which have no quotas and no snapshots, because {choice.why}."
-    return f"{why} {choice.fix}".rstrip()
+    return f"{WHAT_VOLUMES_LACK} The reason: {choice.why}. {choice.fix}".rstrip()

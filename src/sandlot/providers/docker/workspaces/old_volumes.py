@@ -18,7 +18,7 @@ from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
 from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore, ImageFiles
-from sandlot.providers.docker.workspaces.volumes import VolumeStore
+from sandlot.providers.docker.workspaces.volumes.store import VolumeStore
 from sandlot.providers.workspaces import Stored
 
 
