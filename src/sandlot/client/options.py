@@ -75,8 +75,8 @@ class SessionOptions(TypedDict, total=False):
     snapshot: the snapshot, or its id, whose files a new session begins with.
     artifacts: files in /workspace that are kept when the session ends or hibernates, as paths or patterns
         such as "out/*.png"; see ``Session.artifacts``.
-    volumes: the volumes that the session gets at /volumes/<name>, as a mapping of names to "rw" (write; one
-        session at a time) or "ro" (read a copy of the files as they are now), such as {"data": "rw"}.
+    volumes: the volumes that the session gets at /volumes/<name>, such as {"data": "rw"}. "rw" means to
+        write, which one session at a time can. "ro" means to read a copy of the files as they are now.
     """
 
     env: Mapping[str, str]
