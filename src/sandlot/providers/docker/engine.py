@@ -132,9 +132,11 @@ class Engine:
     async def list(self, labels: Mapping[str, str | None], volume: str | None = None) -> Sequence[Json]:
         """Lists containers in every state that have all these labels, and this volume. None matches any."""
         async with _engine_call("list containers", LIST_SECONDS):
-            volumes = [] if volume is None else [volume]
-            filters = json.dumps({"label": _label_filters(labels), "volume": volumes})
-            return list(await self._request_json("GET", "containers/json", {"all": "1", "filters": filters}))
+            filters = {"label": _label_filters(labels)}
+            if volume is not None:  # an empty list would match no container
+                filters["volume"] = [volume]
+            query = {"all": "1", "filters": json.dumps(filters)}
+            return list(await self._request_json("GET", "containers/json", query))
 
     async def remove(self, name: str) -> None:
         """Removes a container and its anonymous volumes, running or not. Succeeds if it is gone."""
