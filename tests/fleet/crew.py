@@ -16,6 +16,7 @@ from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session
 from sandlot.domain.session_states import mark_worker_lost
+from sandlot.domain.volumes.volume import Volume
 from sandlot.fleet.directory.contract import (
     Directory,
     SessionEntry,
@@ -62,6 +63,9 @@ class Crew:
 
     def recorded_sessions(self) -> Sequence[tuple[Session, str | None]]:
         return list(self.sessions.values())
+
+    async def recorded_volumes(self) -> Sequence[Volume]:
+        return ()
 
     async def adopt_lost_session(self, session: Session) -> Session | None:
         if any(session.thread == other.thread is not None for other, _ in self.sessions.values()):

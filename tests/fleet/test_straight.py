@@ -42,7 +42,10 @@ class TestStraight(ServiceSuite):
 
             async with AsyncClient(service=rig.service) as client:
                 harness = ServiceHarness(client, lose, 12, rig.service, short_s=0.4, measures_memory=False)
-                yield replace(harness, freeze=freeze, thaw=thaw, serve_port=rig.fake.serve_port)
+                abilities = rig.fake._snapshots.store.abilities
+                yield replace(
+                    harness, freeze=freeze, thaw=thaw, serve_port=rig.fake.serve_port, abilities=abilities
+                )
             # The others are of sessions that were over, or lost and made anew by the case itself.
             assert rig.worker.calls.count("execute") > 10 * rig.coordinator.calls.count("execute")
             assert rig.worker.calls.count("files") > 10 * rig.coordinator.calls.count("files")

@@ -113,6 +113,12 @@ def worker_harness(service: LocalWorker, client: AsyncClient, stranger: AsyncCli
     )
 
 
+def test_a_group_asks_for_nothing_on_behalf_of_all() -> None:
+    """A mark of a group would be one of the whole suite: its fixtures would skip every case."""
+    marked = [mark for group in ServiceSuite.__mro__ for mark in vars(group).get("pytestmark", ())]
+    assert {mark.name for mark in marked} == {"asyncio"}
+
+
 class TestFake(ServiceSuite):
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod

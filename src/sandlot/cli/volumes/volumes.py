@@ -100,7 +100,10 @@ def delete(
     ctx: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="VOLUME...", help="The volumes' names or ids.")],
 ) -> None:
-    """Delete volumes with their files. No session may have them."""
+    """Delete volumes with their files.
+
+    No session may have them.
+    """
 
     async def work(client: AsyncClient) -> None:
         for name in names:

@@ -14,18 +14,20 @@ from sandlot.testing.service_suite.volumes.sharing import a_volume
 UNKNOWN = "vol_" + "0" * 32
 
 
-@NEEDS_VOLUMES
 class VolumeStrictnessCases(Cases):
+    @NEEDS_VOLUMES
     @pytest.mark.parametrize("name", ["", "Data", "a/b", "..", ".hidden", "a b", "x" * 64, UNKNOWN, "vol_x"])
     async def test_a_name_that_is_none(self, client: AsyncClient, name: str) -> None:
         with pytest.raises(InvalidRequest):
             await client.volumes.create(name)
 
+    @NEEDS_VOLUMES
     @pytest.mark.parametrize("size", [0, -1, 1024, 2**60, "16x", ""])
     async def test_a_size_that_is_none(self, client: AsyncClient, size: int | str) -> None:
         with pytest.raises(InvalidRequest):
             await client.volumes.create(unique("data"), size=size)
 
+    @NEEDS_VOLUMES
     async def test_a_volume_that_is_not_there(self, client: AsyncClient) -> None:
         sessions = {session.id async for session in client.sessions()}
         for name in ("no-such-volume", UNKNOWN):
@@ -36,6 +38,7 @@ class VolumeStrictnessCases(Cases):
             await client.volumes.delete(name)
         assert {session.id async for session in client.sessions()} == sessions
 
+    @NEEDS_VOLUMES
     @pytest.mark.parametrize(
         "volumes", [{"data": "w"}, {"data": None}, {"../data": "ro"}, {"": "rw"}, ["data"], {"a" * 64: "ro"}]
     )
@@ -43,6 +46,7 @@ class VolumeStrictnessCases(Cases):
         with pytest.raises(InvalidRequest):
             await client.create(volumes=volumes)
 
+    @NEEDS_VOLUMES
     async def test_the_same_volume_twice(self, client: AsyncClient) -> None:
         async with a_volume(client) as volume:
             with pytest.raises(InvalidRequest):
@@ -50,13 +54,14 @@ class VolumeStrictnessCases(Cases):
             async with await client.create(volumes={volume.name: "rw"}):
                 pass  # the refused create holds nothing
 
+    @NEEDS_VOLUMES
     async def test_too_many_volumes(self, client: AsyncClient) -> None:
         with pytest.raises(InvalidRequest, match="at most 16"):
             await client.create(volumes={f"data-{number}": "ro" for number in range(17)})
 
 
-@NEEDS_VOLUMES
 class ForeignVolumeCases(Cases):
+    @NEEDS_VOLUMES
     async def test_nobody_sees_those_of_others(self, client: AsyncClient, stranger: AsyncClient) -> None:
         async with a_volume(client) as volume:
             assert volume.id not in [each.id async for each in stranger.volumes.list()]
@@ -69,6 +74,7 @@ class ForeignVolumeCases(Cases):
                 await stranger.volumes.delete(name)
             assert (await client.volumes.get(volume)).id == volume.id
 
+    @NEEDS_VOLUMES
     async def test_each_has_its_own_names(self, client: AsyncClient, stranger: AsyncClient) -> None:
         async with a_volume(client) as mine:
             theirs = await stranger.volumes.create(mine.name, size="64m")

@@ -35,13 +35,13 @@ async def a_volume(client: AsyncClient, size: int | str | None = "64m") -> Async
         await client.volumes.delete(volume)
 
 
-@NEEDS_VOLUMES
 class VolumeCases(Cases):
     @pytest_asyncio.fixture(loop_scope="session")
     async def volume(self, service_harness: ServiceHarness) -> AsyncIterator[Volume]:
         async with a_volume(service_harness.client) as volume:
             yield volume
 
+    @NEEDS_VOLUMES
     async def test_a_volume_comes_and_goes(self, client: AsyncClient) -> None:
         name = unique("data")
         volume = await client.volumes.create(name, size="64m")
@@ -61,6 +61,7 @@ class VolumeCases(Cases):
         assert again.id != volume.id
         await client.volumes.delete(again)
 
+    @NEEDS_VOLUMES
     async def test_pages_of_volumes(self, client: AsyncClient, service_harness: ServiceHarness) -> None:
         service = service_harness.service
         if service is None:
@@ -77,6 +78,7 @@ class VolumeCases(Cases):
                     break
             assert [each for each in found if each in made] == made
 
+    @NEEDS_VOLUMES
     async def test_one_writes_and_others_read(self, client: AsyncClient, volume: Volume) -> None:
         async with await client.create(volumes={volume.name: "rw"}) as writer:
             await ok(writer, f"echo one >/volumes/{volume.name}/a")
@@ -96,6 +98,7 @@ class VolumeCases(Cases):
             assert await ok(again, f"cat /volumes/{volume.name}/a") == "two\n"
             assert await again.files.read(f"/volumes/{volume.name}/a") == b"two\n"
 
+    @NEEDS_VOLUMES
     async def test_a_second_writer_is_refused(self, client: AsyncClient, volume: Volume) -> None:
         async with await client.create(volumes={volume.name: "rw"}) as writer:
             with pytest.raises(Conflict) as caught:
@@ -106,6 +109,7 @@ class VolumeCases(Cases):
         async with await client.create(volumes={volume.name: "rw"}) as second:
             assert await ok(second, f"cat /volumes/{volume.name}/a") == "a\n"
 
+    @NEEDS_VOLUMES
     async def test_several_volumes(self, client: AsyncClient) -> None:
         async with (
             a_volume(client) as one,
@@ -116,6 +120,7 @@ class VolumeCases(Cases):
             shown = await ok(session, f"cat /volumes/{one.name}/a /volumes/{other.name}/a")
             assert shown == "1\n2\n"
 
+    @NEEDS_VOLUMES
     async def test_a_lost_sandbox_leaves_it(
         self, client: AsyncClient, volume: Volume, service_harness: ServiceHarness
     ) -> None:
@@ -129,6 +134,7 @@ class VolumeCases(Cases):
             await ok(session, f"echo more >>/volumes/{volume.name}/a")
             assert [each.name for each in session.info.volumes] == [volume.name]
 
+    @NEEDS_VOLUMES
     async def test_another_writer_while_a_sandbox_is_lost(
         self, client: AsyncClient, volume: Volume, service_harness: ServiceHarness
     ) -> None:
@@ -145,6 +151,7 @@ class VolumeCases(Cases):
             await session.recreate()
             assert await ok(session, f"cat /volumes/{volume.name}/a") == "two\n"
 
+    @NEEDS_VOLUMES
     async def test_hibernation_frees_it(self, client: AsyncClient, volume: Volume) -> None:
         async with await client.create(volumes={volume.name: "rw"}) as session:
             await session.files.write("own", b"own")
@@ -161,6 +168,7 @@ class VolumeCases(Cases):
             assert await ok(session, f"cat /volumes/{volume.name}/a") == "two\n"
             assert await session.files.read("own") == b"own"
 
+    @NEEDS_VOLUMES
     async def test_a_reader_that_wakes_sees_what_is_there_then(self, client: AsyncClient) -> None:
         async with (
             a_volume(client) as volume,
@@ -172,6 +180,7 @@ class VolumeCases(Cases):
             await reader.hibernate()
             assert await ok(reader, f"cat /volumes/{volume.name}/a") == "new\n"
 
+    @NEEDS_VOLUMES
     async def test_a_restore_leaves_it_as_it_is(self, client: AsyncClient, volume: Volume) -> None:
         async with await client.create(volumes={volume.name: "rw"}) as session:
             await ok(session, f"echo one >a; echo one >/volumes/{volume.name}/a")
@@ -184,6 +193,7 @@ class VolumeCases(Cases):
             await ok(session, f"echo three >/volumes/{volume.name}/a")
             assert (await client.volumes.get(volume)).writer == session.id
 
+    @NEEDS_VOLUMES
     async def test_forks_only_read(self, client: AsyncClient, volume: Volume) -> None:
         async with await client.create(volumes={volume.name: "rw"}) as session:
             await ok(session, f"echo one >/volumes/{volume.name}/a")
@@ -195,6 +205,7 @@ class VolumeCases(Cases):
                 assert without.info.volumes == ()
                 assert not await without.files.exists(f"/volumes/{volume.name}")
 
+    @NEEDS_VOLUMES
     async def test_a_volume_in_use_stays(self, client: AsyncClient, volume: Volume) -> None:
         """Also in the use of a session that only reads, or that hibernates: it will need it again."""
         for mode in VolumeMode:
@@ -205,6 +216,7 @@ class VolumeCases(Cases):
                     assert caught.value.details["session_ids"] == [session.id]
                     await session.hibernate()
 
+    @NEEDS_VOLUMES
     async def test_a_thread_keeps_its_volumes(self, client: AsyncClient, volume: Volume) -> None:
         thread = unique()
         async with deleted_afterwards(client.thread(thread, volumes={volume.name: "rw"})) as session:
@@ -220,6 +232,7 @@ class VolumeCases(Cases):
             result = await client.run_in_thread(thread, f"echo a >/volumes/{volume.name}/a")
             assert result.ok
 
+    @NEEDS_VOLUMES
     async def test_its_size_is_its_own(self, client: AsyncClient) -> None:
         async with (
             a_volume(client, 16 * MIB) as volume,
