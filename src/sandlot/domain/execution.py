@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from sandlot.domain.capacity.budget import hold
+from sandlot.domain.code.contexts import Cell
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_exec_id, is_shell_name, new_exec_id
 from sandlot.domain.kept_output import STDERR, STDOUT, Gap, HeadAndTail, KeptOutput, Omitted
@@ -79,10 +80,11 @@ class PtySize:
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """One command to run. Give ``command`` or ``argv``, not both.
+    """One command to run. Give one of ``command``, ``argv`` and ``cell``.
 
     command: a command line for bash.
     argv: a program and its arguments, run as they are.
+    cell: code for a context of the session.
     stdin: whether the command gets an input.
     pty: run the command on a terminal of this size.
     exec_id, cwd, env, timeout_s, output_limit, on_limit, shell, merge_output, approved: see ``ExecOptions``.
@@ -90,6 +92,7 @@ class ExecRequest:
 
     command: str | None = None
     argv: tuple[str, ...] | None = None
+    cell: Cell | None = None
     exec_id: str = field(default_factory=new_exec_id)
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -103,8 +106,15 @@ class ExecRequest:
     approved: bool = False
 
     def __post_init__(self) -> None:
-        if (self.command is None) == (self.argv is None):
-            raise InvalidRequest("Pass exactly one of command and argv.")
+        if sum(given is not None for given in (self.command, self.argv, self.cell)) != 1:
+            raise InvalidRequest("Pass exactly one of command, argv and cell.")
+        if self.cell is not None and (self.pty, self.shell, self.cwd, self.stdin) != (
+            None,
+            None,
+            None,
+            False,
+        ):
+            raise InvalidRequest("A cell has no terminal (pty), shell, cwd or stdin. Its context has a cwd.")
         if self.argv is not None and not self.argv:
             raise InvalidRequest("The command is empty.")
         if not is_exec_id(self.exec_id):
