@@ -44,6 +44,10 @@ _TAGS: dict[str, str] = {
         An artifact is one file that stays after its session has ended. It never changes, and stays until it
         is deleted, too old, or one of too many.
     """,
+    "volumes": """
+        A volume is a tenant's named files. Sessions see it at `/volumes/<name>`: one of them at a time writes
+        to it, and any number read a copy. It stays until it is deleted.
+    """,
     "network": """
         What a session's sandbox may connect to. A sandbox has no network of its own: the server makes its
         connections, by the session's policy.
