@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandlot.domain.errors import (
+    Busy,
     Conflict,
     InvalidRequest,
     NotFound,
     SandboxLost,
     SandboxUnresponsive,
+    SandlotError,
     SessionEnded,
 )
 from sandlot.domain.session import (
@@ -31,6 +33,7 @@ from sandlot.domain.session import (
     EndReason,
     LossReport,
     Never,
+    OnIdle,
     Predecessor,
     Session,
     SessionState,
@@ -149,6 +152,20 @@ def ended_error(session: Session) -> SessionEnded:
         f"Session {session.id} {why}. Create a new one.",
         details={"reason": session.end_reason or "", "ended_at": session.ended_at},
     )
+
+
+def lifetime_over(session: Session, now: float) -> SandlotError:
+    """The error for new work in a session whose lifetime is over, while a command still runs in it."""
+    if session.on_idle is OnIdle.HIBERNATE:
+        return Busy(
+            f"Session {session.id} is at the end of its lifetime. It hibernates when the command that still "
+            "runs in it has ended, and wakes with the next call. Retry, or extend its lifetime.",
+            retry_after_s=1.0,
+        )
+    over = ended_error(end(session, EndReason.LIFETIME, now))
+    # A thread gets another session.
+    over.retryable, over.retry_after_s = session.thread is not None, 1.0
+    return over
 
 
 def predecessor(session: Session) -> Predecessor:

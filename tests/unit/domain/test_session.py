@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandlot.domain.errors import Conflict, InvalidRequest, SessionEnded
+from sandlot.domain.errors import Busy, Conflict, InvalidRequest, SessionEnded
 from sandlot.domain.session import (
     MAX_ENV_BYTES,
     MAX_IDEMPOTENCY_KEY,
@@ -18,6 +18,7 @@ from sandlot.domain.session import (
     NEVER,
     CreateSession,
     EndReason,
+    OnIdle,
     Predecessor,
     Session,
     SessionChange,
@@ -28,6 +29,7 @@ from sandlot.domain.session_states import (
     ended_error,
     expiry_reason,
     latest_predecessor,
+    lifetime_over,
     lose,
     loss_report,
     mark_worker_lost,
@@ -236,3 +238,13 @@ def test_latest_predecessor() -> None:
     assert latest_predecessor(early, None, late) == late
     assert latest_predecessor(late, early) == late
     assert latest_predecessor(None, None) is None
+
+
+@pytest.mark.parametrize("thread", [None, "t"])
+def test_new_work_at_the_end_of_a_lifetime(thread: str | None) -> None:
+    """A command still runs. What hibernates afterwards takes the work a little later; what ends does not."""
+    ends = lifetime_over(session(thread=thread, on_idle=OnIdle.END), 2000.0)
+    assert (type(ends), ends.retryable) == (SessionEnded, thread is not None)
+    waits = lifetime_over(session(thread=thread, on_idle=OnIdle.HIBERNATE), 2000.0)
+    assert (type(waits), waits.retryable, waits.may_have_executed) == (Busy, True, False)
+    assert waits.retry_after_s

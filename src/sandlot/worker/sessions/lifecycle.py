@@ -23,6 +23,7 @@ from sandlot.domain.session_states import (
     expiry_reason,
     hibernate,
     hibernation_report,
+    lifetime_over,
     lose,
     loss_report,
     lost_error,
@@ -116,9 +117,7 @@ class SessionLifecycle:
         """
         live_session = await self._awake(tenant, session_id)
         if starts_work and expiry_reason(live_session.session, self._clock()) is EndReason.LIFETIME:
-            over = ended_error(end(live_session.session, EndReason.LIFETIME, self._clock()))
-            over.retryable, over.retry_after_s = live_session.session.thread is not None, 1.0
-            raise over
+            raise lifetime_over(live_session.session, self._clock())
         live_session.touch()
         live_session.calls += 1
         live_session.resumable_calls += resumable
