@@ -146,6 +146,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         CONFORMANCE,
         FLEET_CONFORMANCE,
         "tests/integrations/test_langchain_time_travel.py",
+        "tests/e2b/test_workspaces.py",
     ),
     "tests/cutting_proxy.py": ("tests/fleet",),
     "tests/postgres_server.py": ("tests/integrations/test_langchain_time_travel.py",),

@@ -42,6 +42,7 @@ _CONTROL_PREFIXES: Final = (
     "/templates",
     "/v2/templates",
     "/v3/",
+    "/volumes",
 )
 
 

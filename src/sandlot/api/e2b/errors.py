@@ -91,13 +91,17 @@ def error_response(error: SandlotError, request_id: str = "", *, status: int | N
     """The error over REST. ``status`` replaces the error's own, for what HTTP refuses."""
     if isinstance(error, SandboxGone | PortClosed):
         return json_response(error.body, 502, {"Should-Retry": "false"})
-    code = status or status_of(error)
-    code = _STATUS.get(code, code)
+    body = error_body(error, status)
     again = error.retryable and not error.may_have_executed
     headers = {"Should-Retry": "true" if again else "false"}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(0, math.ceil(error.retry_after_s)))
-    return json_response({"code": code, "message": replace_surrogates(error.message)}, code, headers)
+    return json_response(body, body["code"], headers)
+
+
+def error_body(error: SandlotError, status: int | None = None) -> dict[str, Any]:
+    code = status or status_of(error)
+    return {"code": _STATUS.get(code, code), "message": replace_surrogates(error.message)}
 
 
 def connect_code(error: SandlotError) -> str:

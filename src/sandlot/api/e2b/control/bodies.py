@@ -32,6 +32,11 @@ class NetworkUpdate(Network, frozen=True):
     allow_internet_access: bool | None = msgspec.field(default=None, name="allow_internet_access")
 
 
+class VolumeMount(Body, frozen=True):
+    name: Annotated[str, msgspec.Meta(max_length=200)]
+    path: Annotated[str, msgspec.Meta(max_length=4096)]
+
+
 class CreateSandbox(Body, frozen=True):
     """``secure`` comes from older SDKs: every sandbox has a token, whether it is asked for or not."""
 
@@ -47,7 +52,7 @@ class CreateSandbox(Body, frozen=True):
     env_vars: dict[str, str] | None = None
     mcp: Any = None
     iam: Any = None
-    volume_mounts: list[Any] | None = None
+    volume_mounts: Annotated[list[VolumeMount], msgspec.Meta(max_length=16)] | None = None
 
 
 class Connect(Body, frozen=True):
@@ -112,8 +117,19 @@ class ListedSandbox(msgspec.Struct, rename="camel", omit_defaults=True, frozen=T
     allow_internet_access: bool | None = None
     lifecycle: Lifecycle | None = None
     network: dict[str, Any] | None = None
+    volume_mounts: list[VolumeMount] | None = None
 
 
 class SnapshotBody(msgspec.Struct, frozen=True):
     snapshot_id: str = msgspec.field(name="snapshotID")
     names: list[str]
+
+
+class NewVolume(Body, frozen=True):
+    name: Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class VolumeBody(msgspec.Struct, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID")
+    name: str
+    token: str

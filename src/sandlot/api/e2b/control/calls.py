@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandlot.api.e2b.admission import query_of
-from sandlot.api.e2b.control.bodies import Lifecycle, ListedSandbox, SandboxBody
+from sandlot.api.e2b.control.bodies import Lifecycle, ListedSandbox, SandboxBody, VolumeMount
 from sandlot.api.e2b.options import ENVD_VERSION, TokenHolders
 from sandlot.api.e2b.sessions import ends_at, is_running, public_metadata, resumes_by_itself, timestamp
 from sandlot.api.e2b.signed_links import LinkedSessions
@@ -18,9 +18,11 @@ from sandlot.domain.callers.principal import Principal
 from sandlot.domain.e2b.names import sandbox_id_of, session_id_of
 from sandlot.domain.errors import Forbidden, InvalidRequest
 from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.paging import MAX_PAGE
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import OnIdle, Session
 from sandlot.domain.text.suggestions import did_you_mean
+from sandlot.domain.workspaces.snapshots import Snapshot
 
 _MIB = 1024 * 1024
 # E2B names the client that has a sandbox. Its SDKs only want the field to be there.
@@ -45,6 +47,18 @@ class ControlCall:
     @property
     def user_agent(self) -> str:
         return self.request.headers.get("user-agent", "")[:200]
+
+    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
+        """The tenant's snapshot, if it is in its list."""
+        after: str | None = None
+        while True:
+            page = await self.service.list_snapshots(after=after, limit=MAX_PAGE)
+            for snapshot in page.snapshots:
+                if snapshot.id == snapshot_id:
+                    return snapshot
+            after = page.next
+            if after is None:
+                return None
 
     def query(self, *known: str) -> dict[str, str]:
         fields = dict(query_of(self.request.scope))
@@ -84,6 +98,8 @@ class ControlCall:
             state="running" if is_running(session) else "paused",
             envd_version=ENVD_VERSION,
             metadata=public_metadata(session),
+            volume_mounts=[VolumeMount(each.name, f"/volumes/{each.name}") for each in session.volumes]
+            or None,
         )
 
     def detail(self, session: Session, policy: EgressPolicy) -> ListedSandbox:
@@ -112,6 +128,7 @@ _LISTED = (
     "state",
     "envd_version",
     "metadata",
+    "volume_mounts",
 )
 
 Handler = Callable[[ControlCall], Awaitable[Response]]

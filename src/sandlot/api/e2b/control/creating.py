@@ -7,13 +7,14 @@ import re
 from typing import Final
 
 from sandlot.api.e2b.control.bodies import CreateSandbox, Network
+from sandlot.api.e2b.control.calls import ControlCall
+from sandlot.api.e2b.control.volumes import volume_uses
 from sandlot.api.e2b.options import DEFAULT_TIMEOUT_S
 from sandlot.api.e2b.sessions import own_metadata
 from sandlot.domain.e2b.network import egress_of
 from sandlot.domain.errors import InvalidRequest, Unsupported
 from sandlot.domain.ids import is_snapshot_id
 from sandlot.domain.network.policy import EgressPolicy
-from sandlot.domain.service import SandboxService
 from sandlot.domain.session import MAX_IDEMPOTENCY_KEY, CreateSession, OnIdle
 from sandlot.domain.text.suggestions import did_you_mean
 
@@ -26,7 +27,6 @@ _MEMORY_IF_ASKED: Final = (2, 51)
 _UNSUPPORTED: Final = {
     "mcp": "Sandboxes have no MCP gateway. Use a template whose image has the servers.",
     "iam": "Sandboxes have no workload identity. Use a gateway with a secret (docs/howto/secrets.md).",
-    "volume_mounts": "Sandboxes have no volumes from here. Their files are in /workspace.",
 }
 _NETWORK_UNSUPPORTED: Final = {
     "rules": "network.rules is not supported. Use a gateway to add secrets (docs/howto/secrets.md).",
@@ -38,18 +38,18 @@ _NETWORK_UNSUPPORTED: Final = {
 
 
 async def session_request(
-    service: SandboxService, body: CreateSandbox, idempotency_key: str | None, user_agent: str
+    call: ControlCall, body: CreateSandbox, idempotency_key: str | None
 ) -> CreateSession:
     for name, why in _UNSUPPORTED.items():
         if getattr(body, name):
             raise Unsupported(why)
     if body.auto_pause:
-        check_memory(body.auto_pause_memory, user_agent)
+        check_memory(body.auto_pause_memory, call.user_agent)
     auto_resume = body.auto_resume is not None and body.auto_resume.enabled
     if auto_resume and not body.auto_pause:
         raise InvalidRequest("autoResume needs autoPause: a sandbox that ends cannot resume.")
     timeout_s = float(body.timeout or DEFAULT_TIMEOUT_S)
-    environment, snapshot = await _source(service, body.template_id)
+    environment, snapshot = await _source(call, body.template_id)
     return CreateSession(
         environment=environment,
         snapshot=snapshot,
@@ -60,6 +60,7 @@ async def session_request(
         idle_timeout_s=timeout_s,
         on_idle=OnIdle.HIBERNATE if body.auto_pause else OnIdle.END,
         network=network_request(body.allow_internet_access, body.network),
+        volumes=volume_uses(body.volume_mounts),
         idempotency_key=None if idempotency_key is None else _bounded(idempotency_key),
     )
 
@@ -90,14 +91,15 @@ def check_memory(memory: bool | None, user_agent: str) -> None:
         raise Unsupported(_NO_MEMORY)
 
 
-async def _source(service: SandboxService, template: str) -> tuple[str | None, str | None]:
-    """The environment that a template means, or the snapshot. A tag after ``:`` must be the default one."""
-    if is_snapshot_id(template):
-        return None, template
-    name, colon, tag = template.rpartition(":")
-    if not colon or tag not in ("default", "latest"):
-        name = template
-    known = [environment.name for environment in (await service.catalogue()).environments]
+async def _source(call: ControlCall, template: str) -> tuple[str | None, str | None]:
+    """The environment that a template means, and the snapshot if it is one."""
+    snapshot_id = snapshot_in(template)
+    if snapshot_id is not None:
+        # One that is in object storage only gets the default environment: nothing else is known of it yet.
+        snapshot = await call.find_snapshot(snapshot_id)
+        return None if snapshot is None else snapshot.environment, snapshot_id
+    name = _without_tag(template)
+    known = [environment.name for environment in (await call.service.catalogue()).environments]
     if name not in known:
         hint = did_you_mean(name[:80], known)
         raise InvalidRequest(
@@ -105,6 +107,18 @@ async def _source(service: SandboxService, template: str) -> tuple[str | None, s
             f"{', '.join(known)}."
         )
     return name, None
+
+
+def snapshot_in(template: str) -> str | None:
+    """The snapshot's id; None if the template is none."""
+    name = _without_tag(template)
+    return name if is_snapshot_id(name) else None
+
+
+def _without_tag(template: str) -> str:
+    """Without the default tag after ``:``. There are no others."""
+    name, colon, tag = template.rpartition(":")
+    return name if colon and tag in ("default", "latest") else template
 
 
 def _bounded(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sandlot.api.e2b.control import listing, sandboxes
+from sandlot.api.e2b.control import listing, sandboxes, snapshots, volumes
 from sandlot.api.e2b.control.calls import Handler
 
 
@@ -38,4 +38,12 @@ ROUTES: Final = (
     ControlRoute("POST", "/sandboxes/{sandbox_id}/pause", sandboxes.pause),
     ControlRoute("PUT", "/sandboxes/{sandbox_id}/network", sandboxes.change_network),
     ControlRoute("GET", "/sandboxes/{sandbox_id}/metrics", sandboxes.metrics),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/snapshots", snapshots.take_snapshot),
+    ControlRoute("POST", "/sandboxes/{sandbox_id}/fork", snapshots.fork),
+    ControlRoute("GET", "/snapshots", snapshots.list_snapshots),
+    ControlRoute("DELETE", "/templates/{template_id}", snapshots.delete_template),
+    ControlRoute("POST", "/volumes", volumes.create_volume),
+    ControlRoute("GET", "/volumes", volumes.list_volumes),
+    ControlRoute("GET", "/volumes/{volume_id}", volumes.get_volume),
+    ControlRoute("DELETE", "/volumes/{volume_id}", volumes.delete_volume),
 )

@@ -29,9 +29,7 @@ async def create(call: ControlCall) -> Response:
     key = call.request.headers.get("idempotency-key")
     if key is not None and _IDEMPOTENCY_KEY.fullmatch(key) is None:
         raise InvalidRequest("Idempotency-Key must have 1-255 lowercase letters, digits and hyphens.")
-    opened = await call.service.create_session(
-        await session_request(call.service, body, key, call.user_agent)
-    )
+    opened = await call.service.create_session(await session_request(call, body, key))
     return json_response(call.sandbox_body(opened.session), 201)
 
 
