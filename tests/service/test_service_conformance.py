@@ -89,6 +89,7 @@ def fake_harness(
         give_policy=partial(given.__setitem__, OWNER.tenant),
         serve_port=service.serve_port,
         abilities=service._snapshots.store.abilities,
+        coded=DEFAULT_ENVIRONMENT,
     )
 
 

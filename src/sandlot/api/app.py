@@ -46,6 +46,7 @@ from sandlot.api.v1 import (
 from sandlot.api.v1 import keys as key_routes
 from sandlot.api.v1 import webhooks as webhook_routes
 from sandlot.api.v1.artifacts import routes as artifact_routes
+from sandlot.api.v1.code import routes as code_routes
 from sandlot.api.v1.metrics import RequestMetrics
 from sandlot.api.v1.volumes import routes as volume_routes
 from sandlot.api.v1.workspaces import session_files, snapshots
@@ -190,6 +191,7 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         sessions,
         execs,
         attach,
+        code_routes,
         files,
         session_files,
         snapshots,

@@ -35,6 +35,18 @@ _TAGS: dict[str, str] = {
         A thread is a conversation. It has at most one session, which is created when it is first used.
         Percent-encode the thread's id in the path; it has 1 to 200 printable ASCII characters.
     """,
+    "code": """
+        Contexts keep the variables of code from one run to the next. The image needs kernels; without them
+        these routes answer 501. A run of code, a cell, is an exec: its id works with all routes for execs.
+
+        `POST …/cells` answers with one JSON object in each line; its `type` says what it is. `started` is the
+        first (`exec_id`, `existing`). `stdout` and `stderr` have `text`. `data` has the forms of a value or a
+        display by media type in `data`, with pictures in base64. `main` says whether it is the code's value;
+        `update` says whether it replaces displays of the same `display_id`. `error` has `name`, `value` and
+        `traceback`, and `count` has `execution_count`. `cleared` means that the displays so far are gone.
+        `ping` means nothing. The last is `end` (`exit_code`, `verdict`, `duration_ms`, `truncated`), or
+        `problem` if the events broke off.
+    """,
     "files": "The files of a session. Sandlot reads and writes them as the sandbox's user.",
     "workspaces": """
         A workspace is what a session has in `/workspace`. It outlives the session's sandboxes. A snapshot is

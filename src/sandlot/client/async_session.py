@@ -15,6 +15,7 @@ from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.callbacks import OnText, OutputDispatcher
+from sandlot.client.code.async_code import AsyncCode
 from sandlot.client.events import event_query, iterate_events
 from sandlot.client.options import Command, ExecOptions, exec_request, input_bytes
 from sandlot.client.result import Result
@@ -54,10 +55,11 @@ class AsyncSession(AsyncSessionPorts, AsyncSessionForks):
     You get one from ``AsyncClient.create``, ``thread`` or ``get``.
 
     ``info``: the session as the server last described it; ``refresh`` updates it. ``files``: the
-    session's files. ``workspace``: its files as a whole, and their snapshots. ``artifacts``: its files that
-    stay after its end. ``network``: what its sandbox may connect to. ``created``: whether the call that
-    returned this object created the session. ``owned``: whether leaving the ``async with`` block deletes
-    the session. This is the case for sessions that ``create`` and ``fork`` made without a thread.
+    session's files. ``code``: runs code whose variables stay. ``workspace``: its files as a whole, and
+    their snapshots. ``artifacts``: its files that stay after its end. ``network``: what its sandbox may
+    connect to. ``created``: whether the call that returned this object created the session. ``owned``:
+    whether leaving the ``async with`` block deletes the session. This is the case for sessions that
+    ``create`` and ``fork`` made without a thread.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class AsyncSession(AsyncSessionPorts, AsyncSessionForks):
         self.info = info
         self.created = created
         self.files = AsyncFiles(service.files(info.id))
+        self.code = AsyncCode(self, service)
         self.network = AsyncNetwork(service, info.id)
         self.workspace = AsyncSessionWorkspace(self, service)
         self.artifacts = AsyncSessionArtifacts(service, info.id)

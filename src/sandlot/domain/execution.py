@@ -105,6 +105,11 @@ class ExecRequest:
     merge_output: bool = False
     approved: bool = False
 
+    @property
+    def text(self) -> str:
+        """The command line, or the code of a cell; empty for ``argv``."""
+        return self.cell.code if self.cell is not None else self.command or ""
+
     def __post_init__(self) -> None:
         if sum(given is not None for given in (self.command, self.argv, self.cell)) != 1:
             raise InvalidRequest("Pass exactly one of command, argv and cell.")

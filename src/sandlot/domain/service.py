@@ -25,6 +25,7 @@ from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
+from sandlot.domain.code.contexts import ContextService
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -216,9 +217,9 @@ class ServiceHealth:
         )
 
 
-class SandboxService(SnapshotService, ArtifactService, VolumeService, Protocol):
+class SandboxService(SnapshotService, ArtifactService, VolumeService, ContextService, Protocol):
     # sessions; ``SnapshotService`` has their workspaces, ``ArtifactService`` the files that outlive them,
-    # ``VolumeService`` those that they share
+    # ``VolumeService`` those that they share, ``ContextService`` the kernels that run their code
 
     async def create_session(self, request: CreateSession) -> Opened: ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from typing import Final
 
 from sandlot.client.async_session import AsyncSession
@@ -14,18 +13,12 @@ from sandlot.domain.execution import Verdict
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.service import Catalogue
 from sandlot.domain.session import KEPT_FILES, EndReason, Session, SessionState
+from sandlot.domain.text.terminal_codes import strip_terminal_codes
 
 DEFAULT_CHARACTERS: Final = 30_000
 MAX_SHOWN_DENIALS: Final = 5
 PROMPT_NAME: Final = "sandbox"  # the prompt's name in the server's registry
 SCANNED_BYTES: Final = 256 * 1024  # of longer output only the two ends are scanned
-# Escape sequences control terminals; for a model they are noise. The last alternatives match a
-# sequence that was cut off at the end of the text.
-_ESCAPES: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]+[0-~]|[0-~]|\[[0-?]*$|$)"
-)
-# Characters that overwrite, ring or erase. Tab and newline count as text.
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 MAX_REMEMBERED_SANDBOXES: Final = 10_000  # sandboxes known to have run a command
 _sandboxes_with_execs: set[tuple[str, int]] = set()
@@ -130,15 +123,6 @@ def head_and_tail(output: bytes, max_bytes: int, omitted: Omitted | None) -> tup
     half = max_bytes // 2
     split_at = len(output) // 2 if omitted is None else omitted.at
     return output[: min(split_at, half)], output[max(split_at, len(output) - half) :]
-
-
-def strip_terminal_codes(text: str) -> str:
-    """Remove terminal codes. Of a line that was redrawn, keep the final version."""
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    if "\n" not in text:
-        text = text.replace("\r", "\n")  # without newlines, a carriage return ends a line
-    lines = text.split("\n")
-    return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
 
 def shorten(text: str, limit: int, path: str | None = None) -> str:

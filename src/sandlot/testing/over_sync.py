@@ -18,9 +18,11 @@ from sandlot.client.async_exec import AsyncExec
 from sandlot.client.async_files import AsyncFiles
 from sandlot.client.async_network import AsyncNetwork
 from sandlot.client.async_session import AsyncSession, AsyncShell
+from sandlot.client.code.async_code import AsyncCode, AsyncCodeContext
 from sandlot.client.opening import Opening
 from sandlot.client.sync.artifacts import Artifacts, SessionArtifacts
 from sandlot.client.sync.client import Client
+from sandlot.client.sync.code import Code, CodeContext
 from sandlot.client.sync.session import Exec, Files, Network, Session, Shell
 from sandlot.client.sync.volumes import Volumes
 from sandlot.client.sync.workspace import SessionWorkspace
@@ -36,6 +38,8 @@ _ASYNC: Final[dict[type, type]] = {
     Shell: AsyncShell,
     Files: AsyncFiles,
     Network: AsyncNetwork,
+    Code: AsyncCode,
+    CodeContext: AsyncCodeContext,
     Artifacts: AsyncArtifacts,
     SessionArtifacts: AsyncSessionArtifacts,
     Volumes: AsyncVolumes,

@@ -27,6 +27,7 @@ from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.service import Access, ExecStatus, ThreadRun
+from sandlot.wire.code.context_bodies import CellBody
 from sandlot.wire.http_bodies import STRICT, CreateSessionBody, SessionBody, wire_fields
 
 
@@ -70,7 +71,7 @@ class PtyBody:
 
 @dataclass(frozen=True, slots=True)
 class ExecBody:
-    """A command to run. Give ``command`` or ``argv``, not both.
+    """A command to run. Give one of ``command``, ``argv`` and ``cell``.
 
     command: a command line for bash.
     argv: a program and its arguments, run as they are.
@@ -93,6 +94,7 @@ class ExecBody:
     approved: a person has approved this command. It then passes rules of command policies that ask,
         and none that deny.
     background: answer at once with the exec id.
+    cell: code for a context of the session. Its events are on stdout, one JSON object in each line.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -113,6 +115,7 @@ class ExecBody:
     merge_output: bool = False
     approved: bool = False
     background: bool = False
+    cell: CellBody | None = None
 
     @property
     def stdin_bytes(self) -> bytes | None:
@@ -124,6 +127,7 @@ class ExecBody:
         return ExecRequest(
             command=self.command,
             argv=None if self.argv is None else tuple(self.argv),
+            cell=None if self.cell is None else self.cell.to_domain(),
             exec_id=self.exec_id or exec_id or new_exec_id(),
             cwd=self.cwd,
             env=self.env,
@@ -157,10 +161,11 @@ class ExecBody:
             merge_output=request.merge_output,
             approved=request.approved,
             background=background,
+            cell=None if request.cell is None else CellBody.of(request.cell),
         )
 
     def to_wire(self) -> dict[str, Any]:
-        return wire_fields(self, "merge_output", "approved")
+        return wire_fields(self, "merge_output", "approved", "cell")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from sandlot.bash.process import PolicyProcess
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
+from sandlot.domain.policy.cells import as_command
 from sandlot.domain.policy.deciding import Decision
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.refusals import check_decisions
@@ -91,8 +92,9 @@ class CommandPolicies:
             if reader is None:
                 # The process starts with the first decision, on the reader's thread.
                 reader = self._use(_Reader(policy))
+            command, argv = as_command(request)
             return await asyncio.get_running_loop().run_in_executor(
-                reader.thread, reader.process.decide, request.command, request.argv, tuple(request.env)
+                reader.thread, reader.process.decide, command, argv, tuple(request.env)
             )
 
     def _reader(self, policy: CommandPolicy) -> _Reader | None:

@@ -32,6 +32,7 @@ from sandlot.domain.workspaces.workspace import WorkspaceStatus
 from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.artifacts.calls import ArtifactCalls
 from sandlot.worker.assembly import WorkerParts
+from sandlot.worker.contexts.calls import ContextCalls, check_cell
 from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.session_recording import SessionRecording
@@ -44,7 +45,7 @@ from sandlot.worker.status import WorkerStatus
 from sandlot.worker.volumes.calls import VolumeCalls
 
 
-class WorkerService(ArtifactCalls, VolumeCalls):
+class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
     """Implements ``SandboxService`` for one caller. ``WorkerHost.acting_for`` makes it."""
 
     def __init__(
@@ -131,6 +132,7 @@ class WorkerService(ArtifactCalls, VolumeCalls):
 
     async def _check_policy(self, session_id: str, request: ExecRequest) -> None:
         session = self._sessions.table.get(self._tenant, session_id).session
+        check_cell(request)
         await self._policies.check(session.environment, request, session.tenant)
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:

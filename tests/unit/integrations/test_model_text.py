@@ -15,12 +15,12 @@ from sandlot.domain.kept_output import Omitted
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import lose, loss_report, lost_error
+from sandlot.domain.text.terminal_codes import strip_terminal_codes
 from sandlot.integrations.model_text import (
     format_error,
     format_output,
     format_result,
     shorten,
-    strip_terminal_codes,
 )
 
 

@@ -62,7 +62,7 @@ class StreamSlots:
 def is_stream(scope: Scope) -> bool:
     if scope["type"] == "websocket":
         return True
-    if scope["path"].endswith("/files/watch"):
+    if scope["path"].endswith(("/files/watch", "/cells")):
         return True
     return any(
         (name == b"accept" and b"text/event-stream" in value)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from sandlot.client.http.artifacts import ArtifactOperations
+from sandlot.client.http.contexts import ContextOperations
 from sandlot.client.http.files import HttpFiles
 from sandlot.client.http.network import NetworkOperations
 from sandlot.client.http.paths import events_path, session_path
@@ -29,7 +30,12 @@ _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
 
 
 class HttpService(
-    PortOperations, NetworkOperations, WorkspaceOperations, ArtifactOperations, VolumeOperations
+    PortOperations,
+    NetworkOperations,
+    WorkspaceOperations,
+    ArtifactOperations,
+    VolumeOperations,
+    ContextOperations,
 ):
     """Implements ``SandboxService`` by calling a server."""
 

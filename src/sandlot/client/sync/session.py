@@ -16,6 +16,7 @@ from sandlot.client.options import Command, ExecOptions, exec_request
 from sandlot.client.result import Result
 from sandlot.client.sync.artifacts import SessionArtifacts
 from sandlot.client.sync.blocking import Facade, blocking, blocking_as, blocking_self, entering, iterating
+from sandlot.client.sync.code import Code
 from sandlot.client.sync.workspace import SessionWorkspace
 from sandlot.client.workspaces.forks import ForkOptions
 from sandlot.domain.session import Session as SessionInfo
@@ -160,6 +161,11 @@ class Session(Facade[AsyncSession]):
     def files(self) -> Files:
         """The session's files."""
         return Files(self._wrapped.files, self._loop)
+
+    @cached_property
+    def code(self) -> Code:
+        """Runs code in contexts that keep its variables."""
+        return Code(self._wrapped.code, self._loop)
 
     @cached_property
     def artifacts(self) -> SessionArtifacts:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.callers.scoped_artifacts import ScopedArtifacts
+from sandlot.domain.callers.scoped_contexts import ScopedContexts
 from sandlot.domain.callers.scoped_volumes import ScopedVolumes
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -43,7 +44,7 @@ def scoped(service: SandboxService, principal: Principal) -> SandboxService:
     return service if principal.scopes >= USER_SCOPES else ScopedService(service, principal)
 
 
-class ScopedService(ScopedArtifacts, ScopedVolumes):
+class ScopedService(ScopedArtifacts, ScopedVolumes, ScopedContexts):
     def __init__(self, service: SandboxService, principal: Principal) -> None:
         self._service = service
         self._principal = principal

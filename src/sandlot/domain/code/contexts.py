@@ -7,6 +7,7 @@ survives a restart of the worker. Its stdout is one event of ``sandlot.domain.co
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -128,6 +129,11 @@ class ContextService(Protocol):
     async def delete_context(self, session_id: str, context_id: str) -> None:
         """End the context. Idempotent."""
         ...
+
+
+def new_context_id(language: Language) -> str:
+    """A new id. A client chooses it, so that a repeated request makes no second context."""
+    return f"{language}-{secrets.token_hex(4)}"
 
 
 def check_context_id(text: str) -> None:

@@ -100,6 +100,23 @@ def parse(line: bytes | str) -> CellEvent | None:
     return None
 
 
+def event_body(event: CellEvent) -> dict[str, Any]:
+    """What ``parse`` reads: the JSON object of an event."""
+    match event:
+        case CellText(channel, text):
+            return {"type": channel, "text": text}
+        case CellData():
+            body: dict[str, Any] = {"type": "data", "data": dict(event.data), "main": event.main}
+            named = {} if event.display_id is None else {"display_id": event.display_id}
+            return body | named | {"update": event.update, "metadata": dict(event.metadata)}
+        case CellError(name, value, traceback):
+            return {"type": "error", "name": name, "value": value, "traceback": list(traceback)}
+        case CellCount(count):
+            return {"type": "count", "execution_count": count}
+        case CellCleared(wait):
+            return {"type": "cleared", "wait": wait}
+
+
 def _is_valid(kind: str, value: object) -> bool:
     """Whether a media type has the kind of value that it must have."""
     return isinstance(value, str) or kind == "application/json" or kind.endswith("+json")
@@ -110,6 +127,16 @@ class EventLines:
 
     def __init__(self) -> None:
         self._rest = bytearray()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of a line that is not whole yet it holds."""
+        return len(self._rest)
+
+    def skip(self) -> None:
+        """Bytes are missing here: what comes next is the rest of a line whose beginning is not known."""
+        # Not valid JSON, so ``parse`` drops the line that it begins.
+        self._rest = bytearray(b"\0")
 
     def feed(self, data: bytes) -> list[CellEvent]:
         self._rest += data

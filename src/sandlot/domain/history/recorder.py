@@ -147,13 +147,13 @@ class Recorder:
         if not self.on:
             return {}
         if self.commands == "hashed":
-            words = (request.command or "",) if request.argv is None else request.argv
+            words = (request.text,) if request.argv is None else request.argv
             text = "\0".join(words).encode("utf-8", "surrogateescape")
             return {"command_digest": hmac.digest(self.digest_key, text, "sha256").hex()}
         secrets = secrets_in(self.secrets, env.values(), request.env.values())
         if request.argv is not None:
             return {"command": masked_words(request.argv, secrets)}
-        return {"command": masked(request.command or "", secrets)}
+        return {"command": masked(request.text, secrets)}
 
     def exec_ended(self, started: Subject, exited: Exited) -> None:
         details: dict[str, Detail | None] = {

@@ -149,7 +149,7 @@ class Cast:
 def shown_command(request: ExecRequest, secrets: Sequence[str]) -> str:
     if request.argv is not None:
         return masked_words(request.argv, secrets)
-    return masked(request.command or "", secrets)
+    return masked(request.text, secrets)
 
 
 @dataclass(frozen=True, slots=True)

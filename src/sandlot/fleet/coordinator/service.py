@@ -44,6 +44,7 @@ from sandlot.domain.session import (
 from sandlot.domain.session_states import end, mark_worker_lost, predecessor
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.fleet.coordinator.calls.artifacts import ArtifactCalls
+from sandlot.fleet.coordinator.calls.contexts import ContextCalls
 from sandlot.fleet.coordinator.calls.forwarded import ENGINE_CALL_S
 from sandlot.fleet.coordinator.calls.volumes import VolumeCalls
 from sandlot.fleet.coordinator.calls.workspaces import WorkspaceCalls
@@ -69,7 +70,7 @@ PLACED_AGAIN_EVERY_S: Final = 0.1
 GIVE_BACK_WITHIN_S: Final = 2.0
 
 
-class CoordinatorService(WorkspaceCalls, ArtifactCalls, VolumeCalls):
+class CoordinatorService(WorkspaceCalls, ArtifactCalls, VolumeCalls, ContextCalls):
     """Implements ``SandboxService`` for one caller. ``CoordinatorHost.acting_for`` makes it."""
 
     # --- sessions -----------------------------------------------------------------------------

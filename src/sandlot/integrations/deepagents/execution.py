@@ -19,6 +19,7 @@ from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES, MIB
 from sandlot.domain.ids import new_exec_id
 from sandlot.domain.kept_output import Omitted
+from sandlot.domain.text.terminal_codes import strip_terminal_codes
 from sandlot.integrations.deepagents.artifacts import sandbox_path
 from sandlot.integrations.deepagents.operation import Operation
 from sandlot.integrations.foreground import run_foreground
@@ -27,7 +28,6 @@ from sandlot.integrations.model_text import (
     format_error,
     format_output,
     shell_note,
-    strip_terminal_codes,
 )
 from sandlot.integrations.toolbox.commands import ENV, exec_id_for_call, run_in_shell
 

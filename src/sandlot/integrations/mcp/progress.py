@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mcp.server.mcpserver import Context
 
-from sandlot.integrations.model_text import strip_terminal_codes
+from sandlot.domain.text.terminal_codes import strip_terminal_codes
 from sandlot.integrations.toolbox.commands import OnOutput
 
 INTERVAL_S: Final = 0.2  # between two notifications; output in between is sent together

@@ -12,6 +12,7 @@ from sandlot.domain.execution import Channel, ExecRequest, ExecResult
 from sandlot.domain.ids import new_sandbox_id
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target
+from sandlot.testing.fake.code.contexts import FakeContexts
 from sandlot.testing.fake.execs import SIGTERM, FakeExec, FakeExecution, OnOutput
 from sandlot.testing.fake.network.ports import FakePorts
 from sandlot.testing.fake.pipes import BrokenPipe
@@ -61,6 +62,7 @@ class FakeComputer:
         self.id = new_sandbox_id()
         self.tree = Tree(files, quota_bytes, volumes)
         self.ports = FakePorts()
+        self.contexts = FakeContexts(scripts.cells)
         self._env = {
             "HOME": WORKSPACE,
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -87,6 +89,8 @@ class FakeComputer:
                 raise Conflict(f"exec_id {request.exec_id} was already used for a different command.")
             return self._reader(known, offset, existing=True)
         self._check_cwd(request.cwd)
+        if request.cell is not None:
+            self.contexts.check(request.cell)
         if self.running >= self._max_execs:
             raise Busy(f"too many execs are running in this session (at most {self._max_execs})")
         started = FakeExec(request, self._on_output)
@@ -210,6 +214,8 @@ class FakeComputer:
         shell = Shell(machine, state)
         refusals = self.tree.refusals
         try:
+            if request.cell is not None:
+                return await self.contexts.run(request.cell, state.variables, sinks[0].write)
             if request.argv is not None:
                 if programs.find(request.argv) is None and "/" not in request.argv[0]:
                     await running.write(Channel.STDERR, f"{request.argv[0]}: command not found\n".encode())

@@ -75,7 +75,7 @@ class FakeExec:
     @property
     def summary(self) -> ExecSummary:
         request, last = self.request, max(self.readable(), key=lambda output: output.offset, default=None)
-        command = request.command or shlex.join(request.argv or ())
+        command = request.text or shlex.join(request.argv or ())
         return ExecSummary(
             exec_id=request.exec_id,
             running=self.running,

@@ -12,6 +12,7 @@ from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.policy.cells import as_command
 from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.refusals import check_decisions
@@ -84,6 +85,6 @@ def check_policies(recipe: Recipe, own: CommandPolicy | None, request: ExecReque
     """
     applying = {policy.name: policy for policy in (recipe.policy, own) if policy is not None}
     if applying:
-        reading = read_request(request.command, request.argv, request.env)
+        reading = read_request(*as_command(request), request.env)
         decided = [(policy, decide(policy, reading)) for policy in applying.values()]
         check_decisions(decided, approved=request.approved)

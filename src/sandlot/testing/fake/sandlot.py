@@ -10,8 +10,10 @@ assert [call.command for call in fake.calls] == ["cd /workspace && pytest -q"]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sandlot.testing.fake.code.cells import CellHandler, CellReply, Forms
 from sandlot.testing.fake.scripts import Call, Handler, Reply
 from sandlot.testing.fake.service import FakeService
 
@@ -56,6 +58,29 @@ class FakeSandlot:
         """
         reply = Reply(stdout, stderr, exit_code, delay_s, oom, disk_full)
         self.service.scripts.add(command, handler or (lambda invocation: reply))
+
+    def on_cell(
+        self,
+        code: str,
+        handler: CellHandler | None = None,
+        *,
+        value: str | Forms | None = None,
+        displays: Sequence[Forms] = (),
+        stdout: str = "",
+        stderr: str = "",
+        error: tuple[str, str] | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
+        """Scripts a cell: it gives a fixed reply, or ``handler`` returns one for each run.
+
+        A rule matches every cell whose code contains ``code``. The newest matching rule wins. ``value`` is
+        the text of the cell's value, or its forms by media type, such as ``{"image/png": png_bytes}``.
+        ``displays``: forms of what it displays before. ``error``: the name and the message of an error.
+
+        Cells without a script run as very small Python: arithmetic, variables and ``print``.
+        """
+        reply = CellReply(value, displays, stdout, stderr, error, delay_s)
+        self.service.scripts.cells.add(code, handler or (lambda call: reply))
 
     @property
     def calls(self) -> list[Call]:

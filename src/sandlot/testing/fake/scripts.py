@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from sandlot.domain.execution import ExecRequest
+from sandlot.testing.fake.code.cells import CellScripts
 from sandlot.testing.fake.commands import COMMANDS
 from sandlot.testing.fake.execs import FakeExec
 from sandlot.testing.fake.shell import Process, Program
@@ -48,7 +49,8 @@ class Call:
 
     @property
     def command(self) -> str:
-        return self.request.command if self.request.argv is None else shlex.join(self.request.argv)  # type: ignore[return-value]
+        """The command line, or the code of a cell."""
+        return self.request.text if self.request.argv is None else shlex.join(self.request.argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Scripts:
 
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
+        self.cells = CellScripts()
 
     def add(self, command: str, handler: Handler) -> None:
         try:

@@ -46,6 +46,7 @@ from sandlot.domain.session import (
 from sandlot.domain.thread_options import check_thread_options
 from sandlot.testing.fake.artifacts.calls import ArtifactCalls
 from sandlot.testing.fake.artifacts.store import FakeArtifacts
+from sandlot.testing.fake.code.calls import ContextCalls
 from sandlot.testing.fake.computer import FakeComputer
 from sandlot.testing.fake.execs import FakeExec, FakeExecution
 from sandlot.testing.fake.history import FakeHistory, RecordedFiles
@@ -59,7 +60,7 @@ from sandlot.testing.fake.workspaces.calls import WorkspaceCalls
 from sandlot.testing.fake.workspaces.store import FakeSnapshots, FakeStore
 
 
-class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls):
+class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls, ContextCalls):
     def __init__(
         self,
         *,

@@ -23,6 +23,12 @@ from sandlot.testing.service_suite.commands.output import EndsCases, MergedOutpu
 from sandlot.testing.service_suite.commands.policies import PolicyCases
 from sandlot.testing.service_suite.commands.shells import ShellCases
 from sandlot.testing.service_suite.commands.streams import StreamCases
+from sandlot.testing.service_suite.contexts.cells import CellCases
+from sandlot.testing.service_suite.contexts.contexts import (
+    ContextCases,
+    ForeignContextCases,
+    NoContextCases,
+)
 from sandlot.testing.service_suite.expiry import ExpiryCases
 from sandlot.testing.service_suite.files import FileCases, FileProblemCases
 from sandlot.testing.service_suite.harness import ServiceHarness
@@ -67,6 +73,10 @@ class ServiceSuite(
     TerminalCases,
     ShellCases,
     PolicyCases,
+    CellCases,
+    ContextCases,
+    ForeignContextCases,
+    NoContextCases,
     NetworkCases,
     FileCases,
     FileProblemCases,

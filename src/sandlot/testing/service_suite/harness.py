@@ -42,7 +42,8 @@ class ServiceHarness:
     ``policies.POLICY`` and the shipped ones; None takes it away. Without it, the suite skips the cases about
     policies of tenants. ``serve_port`` lets a function answer connections to a port of a session's sandbox;
     without it, the suite runs a program there. ``abilities`` says what the service's store of workspaces can
-    do; the suite skips the cases that need more.
+    do; the suite skips the cases that need more. ``coded`` is an environment whose image has a kernel for
+    Python; without it, the suite skips the cases that run code.
     """
 
     client: AsyncClient
@@ -59,6 +60,7 @@ class ServiceHarness:
     give_policy: Callable[[str | None], None] | None = None
     serve_port: Callable[[str, int, Callable[[ByteStream], Awaitable[None]]], None] | None = None
     abilities: StoreAbilities = field(default_factory=lambda: StoreAbilities(StoreKind.VOLUME))
+    coded: str | None = None
 
 
 @pytest.mark.asyncio(loop_scope="session")

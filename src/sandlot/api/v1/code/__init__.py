@@ -1,0 +1,1 @@
+"""Routes of code contexts and cells."""

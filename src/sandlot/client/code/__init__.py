@@ -1,0 +1,1 @@
+"""Code contexts in the SDK: run code whose variables stay, and get its values, pictures and errors."""

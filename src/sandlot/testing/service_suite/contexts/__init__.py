@@ -1,0 +1,1 @@
+"""Cases about code contexts. Their code is Python that the fake knows too."""

@@ -1,0 +1,1 @@
+"""HTTP bodies of code contexts and cells."""

@@ -1,0 +1,1 @@
+"""Code contexts of a session's sandbox."""
