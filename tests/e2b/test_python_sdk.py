@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 
 from tests.e2b.clients import NEWEST, OLD, Found, checks_in, run
@@ -23,25 +26,30 @@ NOT_IN_OLD = {
 }
 
 
-@pytest.fixture(scope="module")
-def newest(e2b_server: ServerProcess) -> Found:
-    return run(NEWEST, "sync_calls.py", e2b_server.url, E2B_KEY)
+PYTHONS = {"newest": NEWEST, "old": OLD}
+PROGRAMS = ("sync_calls.py", "async_calls.py")
+CASES = [
+    (version, program, check)
+    for version in PYTHONS
+    for program in PROGRAMS
+    for check in checks_in(program)
+    if version == "newest" or check not in NOT_IN_OLD
+]
 
 
 @pytest.fixture(scope="module")
-def old(e2b_server: ServerProcess) -> Found:
-    return run(OLD, "sync_calls.py", e2b_server.url, E2B_KEY)
+def found(e2b_server: ServerProcess) -> Callable[[str, str], Found]:
+    """What a version found out with a program. Each runs once, with the first of its tests."""
+    return cache(lambda version, program: run(PYTHONS[version], program, e2b_server.url, E2B_KEY))
 
 
-@pytest.mark.parametrize("check", checks_in("sync_calls.py"))
-def test_newest_sync_sdk(newest: Found, check: str) -> None:
-    assert newest.checks[check] == ""
+@pytest.mark.parametrize(("version", "program", "check"), CASES)
+def test_sdk(found: Callable[[str, str], Found], version: str, program: str, check: str) -> None:
+    found(version, program).assert_passed(check)
 
 
-@pytest.mark.parametrize("check", [name for name in checks_in("sync_calls.py") if name not in NOT_IN_OLD])
-def test_old_sync_sdk(old: Found, check: str) -> None:
-    assert old.checks[check] == ""
-
-
-def test_the_sync_sdk_makes_many_calls(newest: Found) -> None:
-    assert sum(newest.calls.values()) >= 80
+@pytest.mark.parametrize(("program", "calls"), [("sync_calls.py", 80), ("async_calls.py", 60)])
+def test_the_newest_sdk_makes_many_calls(
+    found: Callable[[str, str], Found], program: str, calls: int
+) -> None:
+    assert sum(found("newest", program).calls.values()) >= calls

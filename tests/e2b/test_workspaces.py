@@ -42,4 +42,4 @@ def on_volumes(e2b_server: ServerProcess) -> Found:
 @pytest.mark.parametrize(("store", "check"), CASES)
 def test_workspaces(request: pytest.FixtureRequest, store: str, check: str) -> None:
     found: Found = request.getfixturevalue("on_btrfs" if store == "btrfs" else "on_volumes")
-    assert found.checks[check] == ""
+    found.assert_passed(check)

@@ -86,6 +86,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/domain/e2b": ("tests/e2b",),
     "requirements/e2b.txt": ("tests/e2b",),
     "requirements/e2b-old.txt": ("tests/e2b",),
+    "requirements/e2b-js": ("tests/e2b",),
     "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (
