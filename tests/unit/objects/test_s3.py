@@ -29,10 +29,10 @@ SECRET = "the-secret-of-this-test"
 Folders = Callable[[str], Path]
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """An S3 server on this machine, and the folder of its bucket."""
-    folder = tmp_path_factory.mktemp("s3")
+    folder = tmp_path / "s3"
     (folder / "buckets" / "bucket").mkdir(parents=True)
     address = f"127.0.0.1:{free_port()}"
     command = [Path(sys.executable).parent / "rclone", "serve", "s3", folder / "buckets", "--addr", address]

@@ -89,6 +89,12 @@ class ScriptedStore:
         self.workspaces.pop(stored_id, None)
         self.snapshots.pop(stored_id, None)
 
+    async def create_volume(self, volume_id: str, quota_bytes: int) -> None:
+        raise AssertionError("it keeps no volumes")
+
+    async def attach_volume(self, sandbox_id: str, volume_id: str, name: str, *, writable: bool) -> None:
+        raise AssertionError("it keeps no volumes")
+
     def snapshot_folder(self, snapshot_id: str) -> Path:
         """Made when somebody asks for it."""
         if snapshot_id not in self.snapshots:
