@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from sandlot.client.async_session import AsyncSession, AsyncShell
     from sandlot.client.classic.clients import BatchSandboxClient, SandboxClient
     from sandlot.client.classic.lifecycle import Lifecycle
+    from sandlot.client.code.async_code import AsyncCode, AsyncCodeContext
+    from sandlot.client.code.code_result import CodeFailed, CodeResult
     from sandlot.client.result import CommandFailed, Result
     from sandlot.client.sync.artifacts import Artifacts, SessionArtifacts
     from sandlot.client.sync.client import Client
+    from sandlot.client.sync.code import Code, CodeContext
+    from sandlot.client.sync.one_off import run
     from sandlot.client.sync.session import Exec, Files, Session, Shell
     from sandlot.client.sync.workspace import SessionWorkspace
     from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
@@ -39,6 +43,8 @@ __all__ = [
     "Artifacts",
     "AsyncArtifacts",
     "AsyncClient",
+    "AsyncCode",
+    "AsyncCodeContext",
     "AsyncExec",
     "AsyncFiles",
     "AsyncSession",
@@ -47,6 +53,10 @@ __all__ = [
     "AsyncShell",
     "BatchSandboxClient",
     "Client",
+    "Code",
+    "CodeContext",
+    "CodeFailed",
+    "CodeResult",
     "CommandFailed",
     "Event",
     "EventKind",
@@ -69,12 +79,15 @@ __all__ = [
     "Started",
     "Verdict",
     "errors",
+    "run",
 ]
 
 _MODULES = {
     "client.artifacts.async_artifacts": ("AsyncArtifacts", "AsyncSessionArtifacts"),
     "client.async_client": ("AsyncClient",),
     "client.async_exec": ("AsyncExec",),
+    "client.code.async_code": ("AsyncCode", "AsyncCodeContext"),
+    "client.code.code_result": ("CodeFailed", "CodeResult"),
     "client.async_files": ("AsyncFiles",),
     "client.async_session": ("AsyncSession", "AsyncShell"),
     "client.result": ("CommandFailed", "Result"),
@@ -82,6 +95,8 @@ _MODULES = {
     "client.classic.lifecycle": ("Lifecycle",),
     "client.sync.artifacts": ("Artifacts", "SessionArtifacts"),
     "client.sync.client": ("Client",),
+    "client.sync.code": ("Code", "CodeContext"),
+    "client.sync.one_off": ("run",),
     "client.sync.session": ("Exec", "Files", "Session", "Shell"),
     "client.sync.workspace": ("SessionWorkspace",),
     "client.workspaces.async_workspace": ("AsyncSessionWorkspace",),

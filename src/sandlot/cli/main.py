@@ -21,6 +21,7 @@ from sandlot.cli import (
     sessions,
 )
 from sandlot.cli.artifacts import artifacts
+from sandlot.cli.code import code, contexts
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, secrets, storage, tenants, webhooks
@@ -112,7 +113,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, history, recording, previews, port_forward, serve, mcp, doctor, bench):
+for module in (run, code, history, recording, previews, port_forward, serve, mcp, doctor, bench):
     module.register(app)
 app.command()(members.coordinator)
 for name, group in (
@@ -122,6 +123,7 @@ for name, group in (
     ("snapshots", snapshots.app),
     ("artifacts", artifacts.app),
     ("volumes", volumes.app),
+    ("contexts", contexts.app),
     ("network", network.app),
     ("keys", keys.app),
     ("tenants", tenants.app),

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
+from sandlot.domain.code.contexts import Language
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.policy.policy import CommandPolicy
@@ -61,7 +62,8 @@ class Recipe:
     environment's own limits. ``policy``: what commands must pass before they run. ``record``: whether all
     its sessions are recorded. ``network``: what its sandboxes may connect to. ``gateways``: upstreams to
     which the worker adds secrets. ``inject``: secrets that it adds by reading TLS. ``artifacts``: the files
-    that are kept when a session ends.
+    that are kept when a session ends. ``contexts``: the languages whose kernels run already in its warm
+    sandboxes.
     """
 
     environment: Environment
@@ -77,6 +79,7 @@ class Recipe:
     gateways: tuple[Gateway, ...] = ()
     inject: tuple[str, ...] = ()
     artifacts: tuple[str, ...] = ()
+    contexts: tuple[Language, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

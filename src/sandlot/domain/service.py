@@ -25,7 +25,7 @@ from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
-from sandlot.domain.code.contexts import ContextService
+from sandlot.domain.code.contexts import ContextService, Language
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -107,6 +107,7 @@ class EnvironmentInfo:
     policy: the name of the policy that commands must pass; ``None`` if there is none.
     record: whether all its sessions are recorded.
     network: what its sandboxes may connect to, unless a session asks for something else.
+    contexts: the languages whose kernels are warm in it. If there are any, code contexts work in it.
     """
 
     name: str
@@ -121,6 +122,7 @@ class EnvironmentInfo:
     policy: str | None = None
     record: bool = False
     network: EgressPolicy = field(default_factory=EgressPolicy)
+    contexts: tuple[Language, ...] = ()
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -137,6 +139,7 @@ class EnvironmentInfo:
             policy=None if recipe.policy is None else recipe.policy.name,
             record=recipe.record,
             network=recipe.network,
+            contexts=recipe.contexts,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.client.result import Result, marker, marker_line
@@ -11,9 +12,18 @@ from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import Verdict
 from sandlot.domain.kept_output import Omitted
+from sandlot.domain.network.decisions import Denied
 from sandlot.domain.service import Catalogue
 from sandlot.domain.session import KEPT_FILES, EndReason, Session, SessionState
 from sandlot.domain.text.terminal_codes import strip_terminal_codes
+
+
+class Denials(Protocol):
+    """A result of a command or of code, as far as it says what was denied."""
+
+    @property
+    def denied(self) -> Sequence[Denied]: ...
+
 
 DEFAULT_CHARACTERS: Final = 30_000
 MAX_SHOWN_DENIALS: Final = 5
@@ -64,7 +74,7 @@ def describe_verdict(verdict: Verdict, duration_ms: float) -> str | None:
     return None if why is None else why.format(seconds=duration_ms / 1000)
 
 
-def denial_notes(result: Result) -> list[str]:
+def denial_notes(result: Denials) -> list[str]:
     """What the sandbox's network denied while the command ran, in words that a model can act on."""
     notes = []
     for denied in result.denied[:MAX_SHOWN_DENIALS]:

@@ -54,6 +54,14 @@ def pair_section(level: int, name: str, kind: type, twin: type, links: Links) ->
     )
 
 
+def function_section(level: int, function: Callable[..., Any], links: Links) -> str:
+    return page(
+        heading(level, function.__name__),
+        code(signature(function.__name__, function, ""), "python"),
+        page_links(as_markdown(own_docstring(function), links)),
+    )
+
+
 def _section(level: int, name: str, kind: type, methods: list[Method], links: Links, note: str = "") -> str:
     jumps = " · ".join(link(f"`{each.name}`", f"{name}.{each.name}") for each in methods)
     return page(

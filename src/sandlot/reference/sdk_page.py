@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import sandlot
+from sandlot.client.code.async_code import CodeOptions
 from sandlot.client.options import ExecOptions, SessionOptions
 from sandlot.client.workspaces.forks import ForkOptions
 from sandlot.domain import errors
 from sandlot.domain.errors import SandlotError
-from sandlot.reference.classes import annotations_of, class_section, pair_section
+from sandlot.reference.classes import annotations_of, class_section, function_section, pair_section
 from sandlot.reference.docstrings import first_sentence, inline
 from sandlot.reference.markdown import GENERATED, anchor, heading, page, paragraph, table
 from sandlot.reference.signatures import namespace_of
@@ -35,13 +36,16 @@ PAIRS: Final = (
     "Shell",
     "Exec",
     "Files",
+    "Code",
+    "CodeContext",
     "SessionWorkspace",
     "Artifacts",
     "SessionArtifacts",
 )
-RESULTS: Final = ("Result", "CommandFailed")
+RESULTS: Final = ("Result", "CommandFailed", "CodeResult", "CodeFailed")
 OPTIONS: Final[dict[str, type]] = {
     "ExecOptions": ExecOptions,
+    "CodeOptions": CodeOptions,
     "SessionOptions": SessionOptions,
     "ForkOptions": ForkOptions,
 }
@@ -77,6 +81,7 @@ def sdk_page() -> str:
         *(pair_section(2, name, _public(name), _public(f"Async{name}"), links) for name in PAIRS),
         *(class_section(2, name, _public(name), links) for name in RESULTS),
         *(value_section(heading(2, name), kind, links) for name, kind in OPTIONS.items()),
+        function_section(2, sandlot.run, links),
         heading(2, "NEVER"),
         paragraph(_NEVER),
         heading(2, "errors"),
@@ -111,6 +116,7 @@ def _contents(values: dict[str, type], links: Links) -> str:
         ("name", "what it is"),
         [
             *rows,
+            (linked("run"), inline(first_sentence(sandlot.run.__doc__ or ""), links)),
             (linked("NEVER"), "The value of a timeout that never comes."),
             (linked("errors"), "The module of all errors."),
             ("[more values](#values)", "What methods return."),
@@ -150,6 +156,9 @@ def _links(values: dict[str, type]) -> Links:
     return {
         **{kind.__name__: f"errors.md#{anchor(kind.__name__)}" for kind in kinds},
         **{name: f"#{anchor(value_heading(name))}" for name in values},
-        **{name: f"#{anchor(name)}" for name in (*PAIRS, *RESULTS, *OPTIONS, *CLASSIC, "NEVER", "errors")},
+        **{
+            name: f"#{anchor(name)}"
+            for name in (*PAIRS, *RESULTS, *OPTIONS, *CLASSIC, "run", "NEVER", "errors")
+        },
         **{f"Async{name}": f"#{anchor(name)}" for name in PAIRS},
     }

@@ -4,6 +4,15 @@ The fake needs neither pytest nor Docker. Import the suites by name: ``service_s
 ``provider_suite``, ``directory_suite``. ``README.md`` says what the fake's shell knows and refuses.
 """
 
-from sandlot.testing.fake import Call, FakeSandlot, FakeService, FakeStore, Invocation, Reply
+from sandlot.testing.fake import (
+    Call,
+    CellCall,
+    CellReply,
+    FakeSandlot,
+    FakeService,
+    FakeStore,
+    Invocation,
+    Reply,
+)
 
-__all__ = ["Call", "FakeSandlot", "FakeService", "FakeStore", "Invocation", "Reply"]
+__all__ = ["Call", "CellCall", "CellReply", "FakeSandlot", "FakeService", "FakeStore", "Invocation", "Reply"]

@@ -150,7 +150,7 @@ class AsyncCode:
         created = await self._service.create_context(self._session_id, request)
         return AsyncCodeContext(self, self._service, self._session_id, created.id, created)
 
-    def context(self, id: str) -> AsyncCodeContext:
+    def get(self, id: str) -> AsyncCodeContext:
         """Return a handle to the context with this id, such as that of a language's default context."""
         return AsyncCodeContext(self, self._service, self._session_id, id)
 

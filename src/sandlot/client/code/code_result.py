@@ -25,6 +25,7 @@ class CodeResult:
 
     @classmethod
     def of(cls, raw: ExecResult) -> CodeResult:
+        """Read the events in an exec's result, such as that of ``Session.exec(exec_id).wait().raw``."""
         return cls(raw, read_cell(raw.stdout, raw.stdout_omitted))
 
     @property

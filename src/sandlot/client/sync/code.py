@@ -83,9 +83,9 @@ class Code(Facade[AsyncCode]):
         created = self._loop.run(self._wrapped.create(language, id=id, cwd=cwd))
         return CodeContext(created, self._loop)
 
-    def context(self, id: str) -> CodeContext:
+    def get(self, id: str) -> CodeContext:
         """Return a handle to the context with this id, such as that of a language's default context."""
-        return CodeContext(self._wrapped.context(id), self._loop)
+        return CodeContext(self._wrapped.get(id), self._loop)
 
     def contexts(self) -> list[CodeContext]:
         """List the contexts of the session. Each handle has the context's ``info``."""

@@ -40,6 +40,23 @@ class BashArguments(BaseModel):
     )
 
 
+PYTHON: Final = f"""\
+Run Python code in this conversation's sandbox. Variables, imports and functions stay for the next call.
+
+- You get what it prints, the value of its last expression, and a traceback if it fails.
+- You see pictures that it displays, such as Matplotlib's. Save files in /workspace, where bash finds them.
+- After timeout_s seconds (at most {MAX_TIMEOUT_S:.0f}) the code is interrupted; its variables stay.
+- restart=true forgets all variables first."""
+
+
+class PythonArguments(BaseModel):
+    code: str = Field(description="The code. It may have several lines.")
+    timeout_s: float = Field(
+        TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S, description="Seconds until the code is interrupted."
+    )
+    restart: bool = Field(False, description="Forget all variables first.")
+
+
 READ_OUTPUT: Final = "Show a background job's output and whether it is still running."
 
 

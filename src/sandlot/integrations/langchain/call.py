@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain.tools import ToolRuntime
 from langchain_core.messages import ToolMessage
+from langchain_core.messages.content import create_image_block
 
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError
@@ -22,6 +23,7 @@ from sandlot.integrations.toolbox import Answer, answer_or_raise
 from sandlot.integrations.toolbox.commands import OnOutput
 
 Runtime = ToolRuntime[Any, Any]
+Content = str | list[str | dict[str, Any]]
 Operation = Callable[[AsyncSession], Awaitable[Answer]]
 # Set while a tool call runs that a person has approved.
 APPROVED: contextvars.ContextVar[bool] = contextvars.ContextVar("approved", default=False)
@@ -129,23 +131,32 @@ async def _in_sandbox(session: AsyncSession, operation: Operation) -> Answer:
 
 def to_tool_output(
     answer: Answer, tool: str, runtime: Runtime | None, step: Step | None = None
-) -> tuple[str | ToolOutput, dict[str, Any]]:
-    """Content and artifact of a tool call.
+) -> tuple[Content | ToolOutput, dict[str, Any]]:
+    """Content and artifact of a tool call. Pictures are blocks of the content, which models view.
 
     A failure is returned as a complete message, because LangChain marks plain text as a success. What
     ``step`` adds to the graph's state comes with a complete message, too.
     """
     updates = step is not None and bool(step.update)
     if runtime is None or runtime.tool_call_id is None or not (updates or _is_error(answer)):
-        return answer.text, answer.data
+        return _content(answer), answer.data
     message = ToolMessage(
-        answer.text,
+        _content(answer),
         tool_call_id=runtime.tool_call_id,
         name=tool,
         artifact=answer.data,
         status="error" if _is_error(answer) else "success",
     )
     return message if step is None else step.add_to(message), answer.data
+
+
+def _content(answer: Answer) -> Content:
+    if not answer.pictures:
+        return answer.text
+    blocks = [
+        create_image_block(base64=picture.base64, mime_type=picture.media_type) for picture in answer.pictures
+    ]
+    return [{"type": "text", "text": answer.text}, *(dict(block) for block in blocks)]
 
 
 def _is_error(answer: Answer) -> bool:

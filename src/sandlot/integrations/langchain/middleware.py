@@ -45,6 +45,7 @@ _PARAMETERS: Final = (
     "prompt",
     "approval",
     "network_approval",
+    "python",
     "time_travel",
 )
 
@@ -62,6 +63,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
     prompt: whether to append the server's prompt ``sandbox`` to the system prompt.
     approval: which commands need a person's approval. It requires a checkpointer.
     network_approval: ask a person when a command was denied a connection. It requires a checkpointer.
+    python: add the tool ``python``, as for ``sandbox_tools``.
     time_travel: files follow the conversation's checkpoints. A run that starts from an earlier one, and a
     copied thread, find the files as they were then. It requires a checkpointer, and a server with snapshots.
     """
@@ -76,6 +78,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         prompt: bool = True,
         approval: ApprovalPolicy | None = None,
         network_approval: NetworkApproval | None = None,
+        python: bool = False,
         time_travel: bool = False,
         **options: Unpack[SessionOptions],
     ) -> None:
@@ -84,7 +87,7 @@ class SandboxMiddleware(AgentMiddleware[Any, Any, Any]):
         if cleanup not in {"keep", "delete"}:
             raise InvalidRequest(f"cleanup must be 'keep' or 'delete', not {cleanup!r}.")
         self._sandboxes = Sandboxes(client, environment=environment, name=name, **options)
-        self.tools = build_tools(self._sandboxes)
+        self.tools = build_tools(self._sandboxes, python=python)
         self._delete_after_run = cleanup == "delete"
         self._use_prompt = prompt
         self._prompt_text: str | None = None

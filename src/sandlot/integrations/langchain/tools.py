@@ -16,7 +16,7 @@ from sandlot.client.options import SessionOptions, check_session_options
 from sandlot.client.sync.client import Client
 from sandlot.integrations import toolbox
 from sandlot.integrations.langchain import arguments
-from sandlot.integrations.langchain.call import Call, Runtime, aperform, perform, to_tool_output
+from sandlot.integrations.langchain.call import Call, Content, Runtime, aperform, perform, to_tool_output
 from sandlot.integrations.langchain.time_travel import Step, ToolOutput, surrounding_step
 from sandlot.integrations.langgraph_thread import thread_of
 from sandlot.integrations.sandboxes import Sandboxes
@@ -25,8 +25,12 @@ from sandlot.integrations.toolbox.commands import exec_id_for_call, job_id
 
 # LangGraph provides it. A tool that is called outside a graph has none.
 InjectedRuntime = Annotated[Runtime | None, InjectedToolArg]
-Output = tuple[str | ToolOutput, dict[str, Any]]
+Output = tuple[Content | ToolOutput, dict[str, Any]]
+_PARAMETERS: Final = ("client", "environment", "name", "python", "time_travel")
 _Operation = Callable[..., Awaitable[Answer]]  # takes a session, a call and the model's arguments
+
+
+_Spec = tuple[str, str, type[BaseModel], _Operation]  # name, description, schema
 
 
 def sandbox_tools(
@@ -34,6 +38,7 @@ def sandbox_tools(
     *,
     environment: str | None = None,
     name: str | None = None,
+    python: bool = False,
     time_travel: bool = False,
     **options: Unpack[SessionOptions],
 ) -> list[BaseTool]:
@@ -43,6 +48,9 @@ def sandbox_tools(
     with ``ainvoke``. ``name`` selects a separate sandbox in the conversation, for a subagent that
     must not share its parent's.
 
+    ``python``: add the tool ``python``, which keeps its variables and shows the model its pictures. The
+    environment needs kernels, as ``code`` has.
+
     ``time_travel``: files follow the conversation's checkpoints. A run that starts from an earlier one, and a
     copied thread, find the files as they were then. It requires a checkpointer and ``SandboxState`` in the
     graph's state, and a server with snapshots.
@@ -50,14 +58,15 @@ def sandbox_tools(
     Use ``stream_mode=["tools", "custom"]`` to receive the output of commands as they run. With
     "tools" alone LangGraph holds it back until the step ends.
     """
-    check_session_options("sandbox_tools", options, ("client", "environment", "name", "time_travel"))
+    check_session_options("sandbox_tools", options, _PARAMETERS)
     sandboxes = Sandboxes(client, environment=environment, name=name, **options)
-    return build_tools(sandboxes, time_travel=time_travel)
+    return build_tools(sandboxes, python=python, time_travel=time_travel)
 
 
-def build_tools(sandboxes: Sandboxes, *, time_travel: bool = False) -> list[BaseTool]:
+def build_tools(sandboxes: Sandboxes, *, python: bool = False, time_travel: bool = False) -> list[BaseTool]:
     """``time_travel``: each call is a step of its own, unless the middleware has made it part of one."""
-    return [_tool(sandboxes, time_travel, *spec) for spec in _TOOLS]
+    specs = (*_TOOLS, _PYTHON) if python else _TOOLS
+    return [_tool(sandboxes, time_travel, *spec) for spec in specs]
 
 
 def _tool(
@@ -131,11 +140,17 @@ async def _edit_file(session: AsyncSession, call: Call, **given: Any) -> Answer:
     return await toolbox.edit_file(session, **given, call_id=call.id)
 
 
+async def _python(session: AsyncSession, call: Call, **given: Any) -> Answer:
+    return await toolbox.python(
+        session, **given, call_id=call.id, on_output=call.on_output, approved=call.approved
+    )
+
+
 def _without_call(operation: Callable[..., Awaitable[Answer]]) -> _Operation:
     return lambda session, call, **given: operation(session, **given)
 
 
-_TOOLS: Final[tuple[tuple[str, str, type[BaseModel], _Operation], ...]] = (
+_TOOLS: Final[tuple[_Spec, ...]] = (
     ("bash", arguments.BASH, arguments.BashArguments, _bash),
     ("read_output", arguments.READ_OUTPUT, arguments.ReadOutputArguments, _without_call(toolbox.read_output)),
     ("stop", arguments.STOP, arguments.StopArguments, _without_call(toolbox.stop)),
@@ -152,3 +167,4 @@ _TOOLS: Final[tuple[tuple[str, str, type[BaseModel], _Operation], ...]] = (
         _without_call(toolbox.download_file),
     ),
 )
+_PYTHON: Final[_Spec] = ("python", arguments.PYTHON, arguments.PythonArguments, _python)

@@ -39,6 +39,28 @@ class CommandOutput(BaseModel):
     generation: int = Field(description="grows by one each time a lost sandbox is replaced")
 
 
+class CodeError(BaseModel):
+    name: str
+    value: str
+    traceback: str
+
+
+class CodeOutput(BaseModel):
+    """The result of code. Pictures are separate content blocks."""
+
+    text: str = Field(default="", description="the value of the last expression")
+    stdout: str = ""
+    stderr: str = ""
+    exception: CodeError | None = Field(default=None, description="what the code raised")
+    execution_count: int | None = None
+    verdict: str | None = Field(default=None, description="ok, nonzero, timeout, oom, killed, ...")
+    timed_out: bool = False
+    truncated: bool = Field(default=False, description="whether some of what it wrote was not kept")
+    duration_ms: float | None = None
+    session_id: str = ""
+    generation: int = 0
+
+
 class JobOutput(BaseModel):
     job: str
     running: bool

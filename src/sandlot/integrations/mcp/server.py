@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import posixpath
-import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from inspect import getdoc
@@ -36,18 +35,9 @@ from sandlot.integrations.model_text import DEFAULT_CHARACTERS, format_output, s
 from sandlot.integrations.toolbox import Answer
 from sandlot.integrations.toolbox.commands import MAX_TIMEOUT_S, MAX_WAIT_S, TIMEOUT_S
 from sandlot.integrations.toolbox.files import MAX_LINES
+from sandlot.integrations.toolbox.pictures import is_viewable
 
 MAX_MATCH_CHARACTERS: Final = 500
-# The image types that models can view, and how each begins. Other content goes to the client as a
-# file. An invalid image, or one too large for the model's API, would stay in the conversation and
-# make every later turn fail.
-IMAGE_SIGNATURES: Final = {
-    "image/png": rb"\x89PNG\r\n\x1a\n",
-    "image/jpeg": rb"\xff\xd8\xff",
-    "image/gif": rb"GIF8[79]a",
-    "image/webp": rb"RIFF....WEBP",
-}
-MAX_IMAGE_BYTES: Final = 3_500_000
 # After these errors the conversation needs a new sandbox, and the answer says how to get one.
 _SANDBOX_GONE_CODES: Final = frozenset({"sandbox_lost", "sandbox_quarantined", "session_ended"})
 
@@ -90,6 +80,9 @@ def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[
         (tools.reset, "Start over", DESTRUCTIVE),
     ):
         server.add_tool(tool, title=title, description=getdoc(tool), annotations=hints)
+    if any(environment.contexts for environment in catalogue.environments):
+        python = tools.python
+        server.add_tool(python, title="Run Python code", description=getdoc(python), annotations=DESTRUCTIVE)
     return server
 
 
@@ -138,6 +131,32 @@ class _Tools:
         # A command that ran and failed is a result. Only a command that could not run is an error.
         ran = "exit_code" in answer.data or "job" in answer.data
         return tool_result(answer, _command_output(answer) if ran else None, notes)
+
+    async def python(
+        self,
+        ctx: Ctx,
+        code: Annotated[str, Field(description="the code")],
+        timeout_s: Annotated[
+            float,
+            Field(gt=0, le=MAX_TIMEOUT_S, description="seconds after which the code is interrupted"),
+        ] = TIMEOUT_S,
+        restart: Annotated[bool, Field(description="forget all variables first")] = False,
+    ) -> Annotated[CallToolResult, outputs.CodeOutput]:
+        """Run Python code in the sandbox. Variables, imports and functions carry over to the next call.
+        Returns what it prints, the value of its last expression, a traceback if it fails, and the pictures
+        that it displays, such as Matplotlib's."""
+
+        async def work(session: AsyncSession) -> Answer:
+            async with output_progress(ctx) as on_output:
+                return await toolbox.python(
+                    session, code, timeout_s=timeout_s, restart=restart, on_output=on_output
+                )
+
+        answer, notes = await self._call(ctx, work)
+        notes += [ImageContent(data=each.base64, mime_type=each.media_type) for each in answer.pictures]
+        # Code that ran and failed is a result. Only code that could not run is an error.
+        data = None if "error" in answer.data else outputs.CodeOutput.model_validate(answer.data)
+        return tool_result(answer, data, notes)
 
     async def read_output(
         self,
@@ -286,15 +305,8 @@ def _command_output(answer: Answer) -> outputs.CommandOutput:
     return outputs.CommandOutput.model_validate(data)
 
 
-def _is_viewable_image(data: dict[str, Any]) -> bool:
-    signature = IMAGE_SIGNATURES.get(data["mime_type"])
-    if signature is None or data["size"] > MAX_IMAGE_BYTES:
-        return False
-    return re.match(signature, b64decode(data["base64"][:64]), re.DOTALL) is not None
-
-
 def _attachment(data: dict[str, Any]) -> ContentBlock:
-    if _is_viewable_image(data):
+    if is_viewable(data["mime_type"], data["size"], b64decode(data["base64"][:64])):
         return ImageContent(data=data["base64"], mime_type=data["mime_type"])
     path = quote(posixpath.join("/workspace", data["path"]), errors="replace")
     content = BlobResourceContents(uri=f"file://{path}", mime_type=data["mime_type"], blob=data["base64"])

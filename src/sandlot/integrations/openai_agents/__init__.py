@@ -11,6 +11,7 @@ terminals, so ``run_as``, a manifest's users and interactive commands are refuse
 """
 
 from sandlot.integrations.openai_agents.client import SandlotSandboxClient
+from sandlot.integrations.openai_agents.python_tool import python_tool
 from sandlot.integrations.openai_agents.session import SandlotSandboxSession
 from sandlot.integrations.openai_agents.state import SandlotSandboxClientOptions, SandlotSandboxSessionState
 
@@ -19,4 +20,5 @@ __all__ = [
     "SandlotSandboxClientOptions",
     "SandlotSandboxSession",
     "SandlotSandboxSessionState",
+    "python_tool",
 ]

@@ -5,6 +5,7 @@ tools and the MCP server are built from these functions.
 """
 
 from sandlot.integrations.toolbox.answer import Answer, answer_or_raise
+from sandlot.integrations.toolbox.code import python
 from sandlot.integrations.toolbox.commands import bash, read_output, restart, stop
 from sandlot.integrations.toolbox.files import (
     download_file,
@@ -23,6 +24,7 @@ __all__ = [
     "download_file",
     "edit_file",
     "list_files",
+    "python",
     "read_file",
     "read_output",
     "restart",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, ParamSpec
@@ -29,15 +30,29 @@ _DEVELOPER_ERRORS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that a model can view."""
+
+    media_type: str
+    content: bytes = field(repr=False)
+
+    @property
+    def base64(self) -> str:
+        return b64encode(self.content).decode()
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The result of an operation.
 
     ``data`` holds only JSON values. ``failed`` means that the operation did not do what was asked.
+    ``pictures``: what the model sees beside the text.
     """
 
     text: str
     data: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
+    pictures: tuple[Picture, ...] = ()
 
     @classmethod
     def from_error(cls, error: SandlotError) -> Answer:

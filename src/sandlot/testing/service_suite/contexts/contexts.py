@@ -31,7 +31,7 @@ class ContextCases(CodeCases):
         await other.run("x = 'other'", check=True)
         assert (await kernel.code.run("x")).text == "'default'"
         assert (await kernel.code.run("x", context=other)).text == "'other'"
-        assert (await kernel.code.context(other.id).run("x")).text == "'other'"
+        assert (await kernel.code.get(other.id).run("x")).text == "'other'"
 
     async def test_contexts_are_listed(self, kernel: AsyncSession) -> None:
         assert await kernel.code.contexts() == []

@@ -1,0 +1,1 @@
+"""Commands that run code in contexts, and list and control contexts."""
