@@ -113,7 +113,7 @@ def _pictures(value: Value) -> dict[str, bytes]:
 def _save(result: CodeResult, folder: Path) -> list[Path]:
     """Save the pictures, under names of ours: what a sandbox says could lead anywhere."""
     folder.mkdir(parents=True, exist_ok=True)
-    saved = []
+    saved: list[Path] = []
     for value in result.results:
         for kind, content in _pictures(value).items():
             saved.append(folder / f"cell-{result.execution_count or 0}-{len(saved) + 1}.{_ENDINGS[kind]}")
