@@ -87,6 +87,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "requirements/e2b.txt": ("tests/e2b",),
     "requirements/e2b-old.txt": ("tests/e2b",),
     "requirements/e2b-js": ("tests/e2b",),
+    "requirements/e2b-langchain.txt": ("tests/e2b",),
     "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (

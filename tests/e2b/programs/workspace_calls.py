@@ -11,7 +11,7 @@ os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
 from checking import raises, run  # noqa: E402
 
 import e2b  # noqa: E402
-from e2b import Sandbox, Volume  # noqa: E402
+from e2b import Sandbox, Secret, Template, Volume  # noqa: E402
 
 
 class Made:
@@ -95,6 +95,18 @@ def check_delete_snapshot() -> None:
     error = raises(e2b.SandboxException, lambda: Sandbox.create(Made.snapshot))
     assert Made.snapshot in str(error)
     error = raises(e2b.SandboxException, lambda: Sandbox.delete_snapshot("base"))
+    assert "operator" in str(error)
+
+
+def check_templates() -> None:
+    assert Template.exists("base") is True
+    assert Template.exists("bsae") is False
+    error = raises(e2b.BuildException, lambda: Template.build(Template().from_image("debian:12"), "own"))
+    assert "operator" in str(error)
+
+
+def check_no_secrets() -> None:
+    error = raises(e2b.SecretException, lambda: Secret.list().next_items())
     assert "operator" in str(error)
 
 

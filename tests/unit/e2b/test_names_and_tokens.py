@@ -18,7 +18,7 @@ from sandlot.domain.e2b.names import (
     sandbox_id_of,
     session_id_of,
 )
-from sandlot.domain.e2b.tokens import SandboxTokens, SignedLink
+from sandlot.domain.e2b.tokens import SandboxTokens, SignedLink, TokenKind
 from sandlot.domain.errors import NotFound
 from sandlot.domain.ids import is_exec_id, new_session_id
 
@@ -85,6 +85,15 @@ def test_a_token_cannot_be_given_to_another_key() -> None:
     mine = tokens.issue(SESSION, KEY_ID)
     assert tokens.key_of(SESSION, mine.replace(KEY_ID, "bcdefghij227")) is None
     assert tokens.key_of(SESSION, mine.replace(KEY_ID, "owner")) is None
+
+
+def test_a_token_for_ports_opens_nothing_else() -> None:
+    tokens = SandboxTokens(SECRET, "server-key")
+    whole, port = tokens.issue(SESSION, KEY_ID), tokens.issue(SESSION, KEY_ID, TokenKind.PORT)
+    assert tokens.key_of(SESSION, port, TokenKind.PORT) == KEY_ID
+    assert tokens.key_of(SESSION, port) is None
+    assert tokens.key_of(SESSION, whole, TokenKind.PORT) is None
+    assert tokens.key_of(SESSION, port.replace("sbp_", "sbt_")) is None
 
 
 def test_tokens_of_the_server_end_with_its_key() -> None:

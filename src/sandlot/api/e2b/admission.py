@@ -13,12 +13,15 @@ from sandlot.api.e2b.signed_links import LinkedSessions
 from sandlot.api.edge.admission import Admission, Refusal
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.e2b.names import session_id_of
-from sandlot.domain.e2b.tokens import SignedLink
+from sandlot.domain.e2b.tokens import SignedLink, TokenKind
 from sandlot.domain.errors import InvalidRequest, NotFound, Unauthorized
 
 SANDBOX_HEADER: Final = b"e2b-sandbox-id"
 PORT_HEADER: Final = b"e2b-sandbox-port"
 TOKEN_HEADER: Final = b"x-access-token"
+PORT_TOKEN_HEADER: Final = b"e2b-traffic-access-token"
+ENVD_PORT: Final = 49983
+CODE_PORT: Final = 49999
 FILES_PATH: Final = "/files"
 # Where the session is noted that a request was admitted to.
 SESSION: Final = "e2b_session"
@@ -49,6 +52,10 @@ class SandboxAdmission:
         if session_id is None:
             return Refusal(400, InvalidRequest("Name the sandbox in the header E2b-Sandbox-Id."))
         holder = None if token is None else self._holders.of(session_id, token)
+        if token is None and header(scope, PORT_HEADER) == str(CODE_PORT):
+            # The SDKs send only this one with some calls to the code interpreter.
+            port_token = header(scope, PORT_TOKEN_HEADER) or ""
+            holder = self._holders.of(session_id, port_token, TokenKind.PORT)
         if holder is None:
             return Refusal(401, _wrong_token())
         scope["state"][SESSION] = session_id

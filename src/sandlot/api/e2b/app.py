@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from sandlot.api.context import principal_of
 from sandlot.api.e2b.admission import FILES_PATH, SANDBOX_HEADER, SandboxAdmission
+from sandlot.api.e2b.control import templates
 from sandlot.api.e2b.control.calls import ControlCall
 from sandlot.api.e2b.control.routes import ROUTES
 from sandlot.api.e2b.envd import RPC_PREFIXES, Envd, EnvdLimits
@@ -31,7 +32,7 @@ from sandlot.api.edge.middleware import EdgeMiddleware
 from sandlot.api.edge.request_body import BodyLimits
 from sandlot.domain.callers.principal import DEFAULT_TENANT
 from sandlot.domain.e2b.tokens import SandboxTokens
-from sandlot.domain.errors import NotFound, SandlotError
+from sandlot.domain.errors import NotFound, SandlotError, Unsupported
 from sandlot.domain.service import SandboxHost
 
 # What begins so belongs to E2B's API.
@@ -43,6 +44,7 @@ _CONTROL_PREFIXES: Final = (
     "/v2/templates",
     "/v3/",
     "/volumes",
+    "/secrets",
 )
 
 
@@ -130,6 +132,13 @@ class _Control:
                 return await route.handler(
                     ControlCall(request, service, caller, self._holders, self._links, self._domain)
                 )
+        if path.startswith(templates.PREFIXES):
+            raise templates.not_built_here()
+        if path.startswith("/secrets"):
+            raise Unsupported(
+                "Secrets are the operator's here: `sandlot secrets` and gateways add them to requests "
+                "(docs/howto/secrets.md)."
+            )
         raise NotFound(
             f"{request.method[:16]} {path[:200]!r} is not a part of E2B's API that Sandlot has. "
             "docs/howto/e2b-sdk.md lists what it has."

@@ -11,8 +11,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sandlot.api.context import principal_of
-from sandlot.api.e2b.admission import FILES_PATH, PORT_HEADER, SESSION, header
+from sandlot.api.e2b.admission import CODE_PORT, ENVD_PORT, FILES_PATH, PORT_HEADER, SESSION, header
 from sandlot.api.e2b.calls import Handler, SandboxCall, gone, usable_session
+from sandlot.api.e2b.code import service as code
 from sandlot.api.e2b.connect_rpc import STREAM, UNARY, end_of_stream
 from sandlot.api.e2b.errors import (
     PortClosed,
@@ -40,7 +41,6 @@ from sandlot.domain.service import SandboxHost
 
 log = structlog.get_logger("sandlot.api")
 
-ENVD_PORT: Final = 49983
 HEALTH_PATH: Final = "/health"
 RPC_PREFIXES: Final = ("/process.Process/", "/filesystem.Filesystem/")
 STREAM_INPUT: Final = "/process.Process/StreamInput"
@@ -76,13 +76,16 @@ class Envd:
             **filesystem.METHODS,
             **Watchers().methods(),
         }
-        self._labels = {path: _Labelled(path) for path in (*self._methods, HEALTH_PATH, FILES_PATH)}
+        self._labels = {
+            path: _Labelled(path) for path in (*self._methods, HEALTH_PATH, FILES_PATH, *code.PATHS)
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         path = scope["path"]
-        if path in self._labels:
-            scope["route"] = self._labels[path]
+        label = code.label_of(path) or path
+        if label in self._labels:
+            scope["route"] = self._labels[label]
         answer = await self._answer(request, path)
         await answer(scope, receive, send)
 
@@ -107,6 +110,8 @@ class Envd:
         service = self._host.acting_for(principal_of(request))
         call = SandboxCall(request, service, await usable_session(service, session_id))
         port = _port_of(request)
+        if port == CODE_PORT:
+            return await code.answer(call)
         if port != ENVD_PORT:
             raise PortClosed(call.sandbox_id, port)
         if handler is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandlot.domain.callers.principal import OWNER, Principal
-from sandlot.domain.e2b.tokens import SandboxTokens
+from sandlot.domain.e2b.tokens import SandboxTokens, TokenKind
 
 # What E2B's SDKs ask for before they use a feature. All features up to this version are there; those of the
 # next one are not: metadata of files needs extended attributes.
@@ -37,8 +37,8 @@ class TokenHolders:
     tokens: SandboxTokens
     holder_of: Callable[[str], Principal | None]
 
-    def of(self, session_id: str, token: str) -> Principal | None:
-        key_id = self.tokens.key_of(session_id, token)
+    def of(self, session_id: str, token: str, kind: TokenKind = TokenKind.SANDBOX) -> Principal | None:
+        key_id = self.tokens.key_of(session_id, token, kind)
         if key_id is None:
             return None
         return self.holder_of(key_id) if key_id else OWNER

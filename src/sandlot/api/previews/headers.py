@@ -30,6 +30,7 @@ _NOT_FOR_PROGRAMS: Final = frozenset(
             b"forwarded",
             b"x-real-ip",
             b"x-request-id",
+            b"e2b-traffic-access-token",
         ),
         *(b"authorization", b"service-worker"),
     }

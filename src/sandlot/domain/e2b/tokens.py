@@ -2,6 +2,9 @@
 
 A token opens one session for the key that asked for it. It is derived from the server's secret, so the server
 keeps no list of tokens, and every server with the same secret accepts it. It ends with its key.
+
+E2B's SDK has two kinds. One is for all of the sandbox. The other one is for its ports, and programs that
+listen there may get to see it. So it opens the code interpreter's port only.
 """
 
 from __future__ import annotations
@@ -11,14 +14,22 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Literal
 
-_TOKEN: Final = re.compile(r"sbt_([a-z2-7]{12}|owner)_([0-9a-f]{64})")
+_TOKEN: Final = re.compile(r"(sbt|sbp)_([a-z2-7]{12}|owner)_([0-9a-f]{64})")
 # Stands for the server's own key, which has no id.
 _OWNER: Final = "owner"
 _SIGNATURE_PREFIX: Final = "v1_"
 
 Operation = Literal["read", "write"]
+
+
+class TokenKind(StrEnum):
+    """What a token opens: all of a sandbox, or the code interpreter's port of one."""
+
+    SANDBOX = "sbt"
+    PORT = "sbp"
 
 
 class SandboxTokens:
@@ -29,21 +40,21 @@ class SandboxTokens:
         self._secret = secret
         self._server_key = hashlib.sha256((server_key or "").encode()).digest()
 
-    def issue(self, session_id: str, key_id: str) -> str:
+    def issue(self, session_id: str, key_id: str, kind: TokenKind = TokenKind.SANDBOX) -> str:
         """``key_id``: of the key that asks; empty for the server's own."""
-        return f"sbt_{key_id or _OWNER}_{self._mac(session_id, key_id)}"
+        return f"{kind}_{key_id or _OWNER}_{self._mac(session_id, key_id, kind)}"
 
-    def key_of(self, session_id: str, token: str) -> str | None:
+    def key_of(self, session_id: str, token: str, kind: TokenKind = TokenKind.SANDBOX) -> str | None:
         """The id of the key that the token was issued to; None if it does not open this session."""
         match = _TOKEN.fullmatch(token)
-        if match is None:
+        if match is None or match[1] != kind:
             return None
-        key_id = "" if match[1] == _OWNER else match[1]
-        return key_id if hmac.compare_digest(match[2], self._mac(session_id, key_id)) else None
+        key_id = "" if match[2] == _OWNER else match[2]
+        return key_id if hmac.compare_digest(match[3], self._mac(session_id, key_id, kind)) else None
 
-    def _mac(self, session_id: str, key_id: str) -> str:
+    def _mac(self, session_id: str, key_id: str, kind: TokenKind) -> str:
         salt = b"" if key_id else self._server_key
-        text = b"\0".join((session_id.encode(), key_id.encode(), salt))
+        text = b"\0".join((kind.encode(), session_id.encode(), key_id.encode(), salt))
         return hmac.new(self._secret, text, "sha256").hexdigest()
 
 

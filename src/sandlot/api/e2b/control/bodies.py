@@ -90,6 +90,7 @@ class SandboxBody(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
     client_id: str = msgspec.field(name="clientID")
     envd_version: str
     envd_access_token: str
+    traffic_access_token: str
     domain: str | None = None
 
 

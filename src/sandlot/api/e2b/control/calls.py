@@ -16,6 +16,7 @@ from sandlot.api.e2b.sessions import ends_at, is_running, public_metadata, resum
 from sandlot.api.e2b.signed_links import LinkedSessions
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.e2b.names import sandbox_id_of, session_id_of
+from sandlot.domain.e2b.tokens import TokenKind
 from sandlot.domain.errors import Forbidden, InvalidRequest
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.paging import MAX_PAGE
@@ -74,6 +75,9 @@ class ControlCall:
         self.links.add(session.id, token)
         return token
 
+    def port_token_of(self, session: Session) -> str:
+        return self.holders.tokens.issue(session.id, self.caller.key_id, TokenKind.PORT)
+
     def sandbox_body(self, session: Session) -> SandboxBody:
         return SandboxBody(
             template_id=session.environment,
@@ -81,6 +85,7 @@ class ControlCall:
             client_id=_CLIENT,
             envd_version=ENVD_VERSION,
             envd_access_token=self.token_of(session),
+            traffic_access_token=self.port_token_of(session),
             domain=self.domain,
         )
 

@@ -28,6 +28,9 @@ _UNSUPPORTED: Final = {
     "mcp": "Sandboxes have no MCP gateway. Use a template whose image has the servers.",
     "iam": "Sandboxes have no workload identity. Use a gateway with a secret (docs/howto/secrets.md).",
 }
+# What the code interpreter's SDK asks for if nobody names a template.
+CODE_TEMPLATE: Final = "code-interpreter-v1"
+CODE_ENVIRONMENT: Final = "code"
 _NETWORK_UNSUPPORTED: Final = {
     "rules": "network.rules is not supported. Use a gateway to add secrets (docs/howto/secrets.md).",
     "egress_proxy": "network.egressProxy is not supported: connections already pass the server's proxy.",
@@ -98,7 +101,7 @@ async def _source(call: ControlCall, template: str) -> tuple[str | None, str | N
         # One that is in object storage only gets the default environment: nothing else is known of it yet.
         snapshot = await call.find_snapshot(snapshot_id)
         return None if snapshot is None else snapshot.environment, snapshot_id
-    name = _without_tag(template)
+    name = environment_in(template)
     known = [environment.name for environment in (await call.service.catalogue()).environments]
     if name not in known:
         hint = did_you_mean(name[:80], known)
@@ -107,6 +110,12 @@ async def _source(call: ControlCall, template: str) -> tuple[str | None, str | N
             f"{', '.join(known)}."
         )
     return name, None
+
+
+def environment_in(template: str) -> str:
+    """The environment that a template names, whether there is one or not."""
+    name = _without_tag(template)
+    return CODE_ENVIRONMENT if name == CODE_TEMPLATE else name
 
 
 def snapshot_in(template: str) -> str | None:

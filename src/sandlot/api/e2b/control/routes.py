@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sandlot.api.e2b.control import listing, sandboxes, snapshots, volumes
+from sandlot.api.e2b.control import listing, sandboxes, snapshots, templates, volumes
 from sandlot.api.e2b.control.calls import Handler
 
 
@@ -41,7 +41,8 @@ ROUTES: Final = (
     ControlRoute("POST", "/sandboxes/{sandbox_id}/snapshots", snapshots.take_snapshot),
     ControlRoute("POST", "/sandboxes/{sandbox_id}/fork", snapshots.fork),
     ControlRoute("GET", "/snapshots", snapshots.list_snapshots),
-    ControlRoute("DELETE", "/templates/{template_id}", snapshots.delete_template),
+    ControlRoute("DELETE", "/templates/{template_id}", templates.delete),
+    ControlRoute("GET", "/templates/aliases/{alias}", templates.by_alias),
     ControlRoute("POST", "/volumes", volumes.create_volume),
     ControlRoute("GET", "/volumes", volumes.list_volumes),
     ControlRoute("GET", "/volumes/{volume_id}", volumes.get_volume),

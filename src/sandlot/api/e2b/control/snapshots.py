@@ -19,7 +19,7 @@ from sandlot.api.e2b.options import DEFAULT_TIMEOUT_S
 from sandlot.api.responses.json import json_response
 from sandlot.domain.capacity.limits import LimitChange
 from sandlot.domain.e2b.names import session_id_of
-from sandlot.domain.errors import SandlotError, Unsupported
+from sandlot.domain.errors import SandlotError
 from sandlot.domain.paging import MAX_PAGE, place_of
 from sandlot.domain.session import CreateSession, Session
 from sandlot.domain.volumes.volume import VolumeMode, VolumeUse
@@ -28,7 +28,6 @@ from sandlot.domain.workspaces.snapshots import (
     BASE_LABEL,
     Snapshot,
     TakeSnapshot,
-    no_snapshot_error,
 )
 
 # Snapshots that the server took for itself. A program that deletes all of its own must not find them.
@@ -65,21 +64,6 @@ async def list_snapshots(call: ControlCall) -> Response:
 
 def _body(snapshot: Snapshot) -> SnapshotBody:
     return SnapshotBody(snapshot.id, [snapshot.name] if snapshot.name else [])
-
-
-async def delete_template(call: ControlCall) -> Response:
-    """Delete a snapshot, which E2B counts among the templates."""
-    template: str = call.request.path_params["template_id"]
-    snapshot_id = snapshot_in(template)
-    if snapshot_id is None:
-        raise Unsupported(
-            f"{template[:80]!r} is not a snapshot. Templates are environments, which the operator "
-            "of the server adds and removes (docs/howto/custom-image.md)."
-        )
-    if await call.find_snapshot(snapshot_id) is None:
-        raise no_snapshot_error(snapshot_id)
-    await call.service.delete_snapshot(snapshot_id)
-    return Response(status_code=204)
 
 
 async def fork(call: ControlCall) -> Response:
