@@ -9,8 +9,11 @@ import pytest_asyncio
 from sandlot.client.async_client import AsyncClient
 from sandlot.domain.callers.principal import USER_SCOPES, Principal
 from sandlot.domain.errors import NotFound
+from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.testing.fake.network.ports import Server
 from sandlot.testing.service_suite import ServiceHarness
+from sandlot.testing.service_suite.contexts.cells import CellCases
+from sandlot.testing.service_suite.contexts.contexts import ContextCases, ForeignContextCases
 from sandlot.testing.service_suite.history import HistoryCases
 from sandlot.testing.service_suite.ports import PortCases
 from sandlot.testing.service_suite.recordings import RecordingCases
@@ -45,6 +48,7 @@ class AtOneCoordinator:
                 measures_memory=False,
                 stranger=AsyncClient(service=scene.coordinator.acting_for(STRANGER)),
                 serve_port=serve_port,
+                coded=DEFAULT_ENVIRONMENT,
             )
 
 
@@ -53,6 +57,10 @@ class TestCoordinator(AtOneCoordinator, TenantCases):
 
 
 class TestCoordinatorHistory(AtOneCoordinator, HistoryCases):
+    pass
+
+
+class TestCoordinatorCode(AtOneCoordinator, CellCases, ContextCases, ForeignContextCases):
     pass
 
 

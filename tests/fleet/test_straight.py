@@ -17,7 +17,7 @@ from sandlot.domain.errors import (
 )
 from sandlot.domain.execution import ExecRequest, PtySize
 from sandlot.domain.files import FileChange
-from sandlot.domain.session import CreateSession, SessionChange
+from sandlot.domain.session import DEFAULT_ENVIRONMENT, CreateSession, SessionChange
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from tests.fleet.straight_rig import API_KEY, Rig, pieces, rigged
 
@@ -44,7 +44,12 @@ class TestStraight(ServiceSuite):
                 harness = ServiceHarness(client, lose, 12, rig.service, short_s=0.4, measures_memory=False)
                 abilities = rig.fake._snapshots.store.abilities
                 yield replace(
-                    harness, freeze=freeze, thaw=thaw, serve_port=rig.fake.serve_port, abilities=abilities
+                    harness,
+                    freeze=freeze,
+                    thaw=thaw,
+                    serve_port=rig.fake.serve_port,
+                    abilities=abilities,
+                    coded=DEFAULT_ENVIRONMENT,
                 )
             # The others are of sessions that were over, or lost and made anew by the case itself.
             assert rig.worker.calls.count("execute") > 10 * rig.coordinator.calls.count("execute")

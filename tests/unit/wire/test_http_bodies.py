@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandlot.domain.capacity.limits import MIB, LimitChange, Limits
+from sandlot.domain.code.contexts import Cell, CreateContext, Language
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import (
     Channel,
@@ -48,6 +49,7 @@ from sandlot.domain.workspaces.snapshots import (
     TakeSnapshot,
 )
 from sandlot.domain.workspaces.workspace import StoreKind, Workspace, WorkspaceStatus
+from sandlot.wire.code.context_bodies import CreateContextBody, RunCellBody
 from sandlot.wire.event_bodies import EVENT_BODIES, event_body, event_of
 from sandlot.wire.exec_bodies import (
     ExecBody,
@@ -228,6 +230,25 @@ def test_session(session: Session) -> None:
 @given(st.builds(SessionPage, st.lists(SESSIONS, max_size=3).map(tuple), st.none() | TEXT))
 def test_session_page(page: SessionPage) -> None:
     assert over_the_wire(SessionPageBody.of(page), SessionPageBody).to_domain() == page
+
+
+@given(TEXT, st.sampled_from(["python", "javascript", "my-context_1"]))
+def test_a_cell(code: str, context: str) -> None:
+    request = ExecRequest(cell=Cell(code, context), exec_id="one", env={"A": "b"}, timeout_s=5)
+    body = over_the_wire(ExecBody.of(request).to_wire(), ExecBody)
+    assert body.to_domain() == request
+    assert "cell" not in ExecBody.of(ExecRequest(command="true")).to_wire(), "an older server refuses it"
+    run = over_the_wire(RunCellBody(code, "one", 5, {"A": "b"}), RunCellBody)
+    assert replace(run.to_domain(context), output_limit=request.output_limit) == request
+
+
+@given(
+    st.builds(
+        CreateContext, st.sampled_from(Language), st.none() | st.just("mine"), st.none() | st.just("/tmp")
+    )
+)
+def test_a_context_to_create(request: CreateContext) -> None:
+    assert over_the_wire(CreateContextBody.of(request), CreateContextBody).to_domain() == request
 
 
 @LARGE

@@ -1,4 +1,4 @@
-"""How a policy sees code for a context: as a command, because rules are about commands."""
+"""How a policy sees code for a context: as the commands that would run it, because rules are about commands."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from typing import Final
 from sandlot.domain.code.contexts import Language
 from sandlot.domain.execution import ExecRequest
 
-# The program that a rule names to allow code, to ask about it or to deny it.
-PROGRAM: Final = "code"
+# How the interpreter of a language is told to run code. A rule for the program is one for such cells.
+_PROGRAMS: Final = {
+    Language.PYTHON: ("python3", "-c"),
+    Language.JAVASCRIPT: ("node", "-e"),
+    Language.TYPESCRIPT: ("node", "-e"),
+    Language.R: ("Rscript", "-e"),
+}
 
 
-def as_command(request: ExecRequest) -> tuple[str | None, tuple[str, ...] | None]:
+def as_command(
+    request: ExecRequest, language: Language | None = None
+) -> tuple[str | None, tuple[str, ...] | None]:
     """The command line and the arguments that a policy reads, one of which is None.
 
-    Nobody can say what code in Python does from its text. So a policy decides whether a caller may run any,
-    in which context. The default context of bash runs a command line like all others.
+    ``language``: what a cell is written in.
     """
     cell = request.cell
     if cell is None:
         return request.command, request.argv
-    return (cell.code, None) if cell.context == Language.BASH else (None, (PROGRAM, cell.context))
+    assert language is not None, "a cell has a language"
+    program = _PROGRAMS.get(language)
+    # Bash runs the code as any other command line.
+    return (cell.code, None) if program is None else (None, (*program, cell.code))

@@ -89,8 +89,6 @@ class FakeComputer:
                 raise Conflict(f"exec_id {request.exec_id} was already used for a different command.")
             return self._reader(known, offset, existing=True)
         self._check_cwd(request.cwd)
-        if request.cell is not None:
-            self.contexts.check(request.cell)
         if self.running >= self._max_execs:
             raise Busy(f"too many execs are running in this session (at most {self._max_execs})")
         started = FakeExec(request, self._on_output)

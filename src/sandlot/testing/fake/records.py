@@ -9,6 +9,7 @@ from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.capacity.pool import PoolStats
+from sandlot.domain.code.contexts import Language
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
@@ -79,12 +80,14 @@ def full_pool(recipe: Recipe) -> PoolStats:
     return PoolStats(ready=size, making=0, waiting=0, target=size, target_reason="a fake", hits=0)
 
 
-def check_policies(recipe: Recipe, own: CommandPolicy | None, request: ExecRequest) -> None:
+def check_policies(
+    recipe: Recipe, own: CommandPolicy | None, request: ExecRequest, language: Language | None
+) -> None:
     """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the policies of environment and tenant let it
-    run. ``own``: the tenant's.
+    run. ``own``: the tenant's. ``language``: what a cell is written in.
     """
     applying = {policy.name: policy for policy in (recipe.policy, own) if policy is not None}
     if applying:
-        reading = read_request(*as_command(request), request.env)
+        reading = read_request(*as_command(request, language), request.env)
         decided = [(policy, decide(policy, reading)) for policy in applying.values()]
         check_decisions(decided, approved=request.approved)

@@ -216,7 +216,9 @@ class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls, Cont
     def _start(self, session_id: str, request: ExecRequest, offset: int) -> FakeExecution:
         computer = self._computer(session_id, starts_work=True)
         session = self._record(session_id).session
-        check_policies(self._recipes[session.environment], self._policies.of(session.tenant), request)
+        language = None if request.cell is None else computer.contexts.language_of(request.cell)
+        recipe, own = self._recipes[session.environment], self._policies.of(session.tenant)
+        check_policies(recipe, own, request, language)
         new = not computer.has_exec(request.exec_id)
         if new:
             self._history.check_slots(self._allowances(self._principal))

@@ -83,10 +83,13 @@ class FakeContexts:
             kernel.deleted = True
             kernel.break_off(_DELETED)
 
-    def check(self, cell: Cell) -> None:
-        """Raise ``NotFound`` unless the context exists, or is the default one of a language."""
-        if cell.context not in self._kernels and cell.context not in set(Language):
+    def language_of(self, cell: Cell) -> Language:
+        """What a cell is written in. ``NotFound`` if its context is not there, and not a default one."""
+        if cell.context in self._kernels:
+            return self._kernels[cell.context].info.language
+        if cell.context not in set(Language):
             raise _no_context(cell.context)
+        return Language(cell.context)
 
     def _kernel(self, context_id: str) -> _Kernel:
         if context_id not in self._kernels:
