@@ -1,4 +1,4 @@
-"""How a policy sees code for a context: as the commands that would run it, because rules are about commands."""
+"""How a policy sees code for a context: as the command that would run it. Rules are about commands."""
 
 from __future__ import annotations
 
