@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,13 @@ def requirements(lock: Path) -> list[str]:
 
 
 def test_s14_locks_are_there() -> None:
-    assert [lock.name for lock in LOCKS] == ["dev.txt", "e2b-old.txt", "e2b.txt", "mcp1.txt"]
+    assert [lock.name for lock in LOCKS] == [
+        "dev.txt",
+        "e2b-langchain.txt",
+        "e2b-old.txt",
+        "e2b.txt",
+        "mcp1.txt",
+    ]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
@@ -42,6 +49,15 @@ def test_s14_lock_names_no_registry(lock: Path) -> None:
     assert not re.search(
         r"^\s*(-i|-f|--(extra-)?index-url|--find-links|--trusted-host)\b", text, re.MULTILINE
     )
+
+
+def test_s14_packages_from_npm_have_hashes() -> None:
+    packages = json.loads((ROOT / "requirements/e2b-js/package-lock.json").read_text())["packages"]
+    own = packages.pop("")
+    assert set(own["dependencies"]) == {"e2b", "@e2b/code-interpreter"}
+    assert len(packages) > 15
+    assert [name for name, one in packages.items() if not one["integrity"].startswith("sha512-")] == []
+    assert [name for name, one in packages.items() if "resolved" in one] == [], "the lock names no registry"
 
 
 def test_s14_hashes_are_required_and_renewed() -> None:
