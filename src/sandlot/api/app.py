@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandlot.api.classic import e2b_routes as classic_e2b_routes
 from sandlot.api.classic import routes as classic_routes
+from sandlot.api.console.pages import ConsolePages
 from sandlot.api.context import AccessGrant
 from sandlot.api.description import describe
 from sandlot.api.e2b.app import E2bApi
@@ -87,6 +88,7 @@ def create_app(
     previews: PreviewOptions | None = None,
     reload: catalogue.Reloader | None = None,
     e2b: E2bOptions | None = None,
+    console: bool = False,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -110,6 +112,7 @@ def create_app(
     ``policies``: the names of the command policies that a tenant can be given. ``previews``: None if the
     server shows none. ``reload``: reads the registry again; None if the server cannot. ``e2b``: None if the
     server does not have E2B's API; not together with ``tokens``, because E2B's SDKs have only keys.
+    ``console``: whether people find the web console at ``/console``.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
@@ -150,12 +153,15 @@ def create_app(
     if e2b is not None:
         assert tokens is None
         app.e2b = E2bApi(host, e2b, api_key=api_key, keys=keys, edge=edge)
+    if console:
+        app.console = ConsolePages(edge)
     app.raw_routes = {route.path: EdgeMiddleware(route, **edge) for route in raw_routes}
     return app
 
 
 class _App(FastAPI):
-    """FastAPI, with ``raw_routes`` that bypass all of its layers, the ``gateway`` of previews and E2B's API.
+    """FastAPI, with ``raw_routes`` that bypass all of its layers, the ``gateway`` of previews, the console
+    and E2B's API.
 
     A raw route is matched by its exact path and for all methods. Each has an edge of its own, set
     up like the framework's.
@@ -163,11 +169,15 @@ class _App(FastAPI):
 
     raw_routes: Mapping[str, ASGIApp] = MappingProxyType({})
     gateway: PreviewGateway | None = None
+    console: ConsolePages | None = None
     e2b: E2bApi | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.gateway is not None and scope["type"] != "lifespan" and self.gateway.serves(scope):
             await self.gateway(scope, receive, send)
+            return
+        if self.console is not None and self.console.serves(scope):
+            await self.console(scope, receive, send)
             return
         if self.e2b is not None and self.e2b.serves(scope):
             await self.e2b(scope, receive, send)

@@ -40,6 +40,13 @@ class FrontDoorSettings(BaseSettings):
             "gives them nothing else than Sandlot's API does. In a fleet, set it on the coordinators."
         ),
     )
+    console: bool = Field(
+        True,
+        description=(
+            "Whether the server shows its web console at /console. The console uses the same API and keys as "
+            "every client. In a fleet, set it on the coordinators."
+        ),
+    )
     api_key: SecretStr | None = Field(
         None,
         description=(

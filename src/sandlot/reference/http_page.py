@@ -32,6 +32,9 @@ If the server has an API key, send it as `Authorization: Bearer KEY` or `X-API-K
 and `/openapi.json` need none. Bodies are JSON unless a route says otherwise; an unknown field is an error.
 Every answer has the header `X-Request-Id`; a request may bring its own.
 
+A page in a browser can set no header on a WebSocket. It offers two subprotocols instead: `sandlot`, and
+`sandlot.key.` followed by the key in base64url without padding. The server accepts the first one.
+
 With a header `Idempotency-Key`, a request can be sent again after a broken connection: it creates one session
 or runs one command, however often it arrives."""
 

@@ -228,6 +228,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         webhooks=webhooks if settings.history else None,
         previews=preview_options(settings, signing_key.derived(PURPOSE)),
         e2b=e2b_options(settings, signing_key.derived(TOKENS_PURPOSE)),
+        console=settings.console,
         reload=reloader,
     )
     try:

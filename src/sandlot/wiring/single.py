@@ -61,6 +61,7 @@ async def serve(settings: ServerSettings) -> None:
         policies=worker.policy_names,
         previews=preview_options(settings, secret),
         e2b=e2b_options(settings, secret),
+        console=settings.console,
         mounted={} if mcp is None else {MCP_PATH: mcp},
         reload=reloader,
     )

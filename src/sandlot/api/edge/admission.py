@@ -7,6 +7,8 @@ a foreign page cannot read a response. The checks of Host (DNS rebinding), Origi
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Collection, Iterable, Sequence
@@ -26,6 +28,10 @@ OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
 METRICS_PATHS: Final = frozenset({"/metrics", "/v1/health"})
 # Accepted values of Sec-Fetch-Site, which browsers send. Other clients send none.
 _ALLOWED_FETCH_SITES: Final = (None, b"same-origin", b"none")
+# What a page in a browser offers to open a WebSocket, where it can set no other header: the name that we
+# accept, and its key. The key is in base64url without padding: not every character of a key may stand there.
+SUBPROTOCOL: Final = "sandlot"
+KEY_SUBPROTOCOL: Final = "sandlot.key."
 _NOT_FOR_CLIENTS: Final = (
     "This is a fleet worker. It accepts only tokens from its coordinator, not API keys. Use the "
     "coordinator's URL."
@@ -98,6 +104,8 @@ class Admission:
                 key = bearer = value[7:].strip()
         if path in OPEN_PATHS:
             return NOBODY
+        if key is None and method == "WEBSOCKET":
+            key = bearer = key_in_subprotocols(headers)
         if self._tokens is not None:
             return self._admit_token(self._tokens, key, bearer, path)
         if self._key is None:
@@ -162,6 +170,24 @@ class Admission:
 
     def _is_key(self, key: bytes) -> bool:
         return self._key is not None and hmac.compare_digest(_digest(key), self._key)
+
+
+def key_in_subprotocols(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The key that a browser sends with a WebSocket; None if there is none that can be read."""
+    offered = [
+        name.strip()
+        for header, value in headers
+        if header == b"sec-websocket-protocol"
+        for name in value.split(b",")
+    ]
+    prefix = KEY_SUBPROTOCOL.encode()
+    keys = [name.removeprefix(prefix) for name in offered if name.startswith(prefix)]
+    if len(keys) != 1:
+        return None
+    try:
+        return base64.b64decode(keys[0] + b"=" * (-len(keys[0]) % 4), b"-_", validate=True)
+    except binascii.Error:
+        return None
 
 
 def host_name(header: bytes) -> str:

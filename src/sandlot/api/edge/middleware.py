@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandlot.api.edge.admission import OPEN_PATHS, Refusal
+from sandlot.api.edge.admission import OPEN_PATHS, SUBPROTOCOL, Refusal
 from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.call_limits import CallLimits, Headers
 from sandlot.api.edge.error_responses import internal_error, problem_response
@@ -145,6 +145,8 @@ class EdgeMiddleware:
             return
         if self._worker_id:
             send = _with_worker_header(send, self._worker_id)
+        if SUBPROTOCOL in scope.get("subprotocols", ()):
+            send = _with_subprotocol(send)
         try:
             refusal = refusal or await self._too_many_calls(scope, []) or await self._gate_refusal(scope)
             if refusal is None:
@@ -247,6 +249,17 @@ def _with_worker_header(send: Send, worker_id: str) -> Send:
         await send(message)
 
     return send_with_header
+
+
+def _with_subprotocol(send: Send) -> Send:
+    """A browser closes a WebSocket for which none of the names that it offered was accepted."""
+
+    async def send_with_name(message: Message) -> None:
+        if message["type"] == "websocket.accept":
+            message = {**message, "subprotocol": SUBPROTOCOL}
+        await send(message)
+
+    return send_with_name
 
 
 class _ResponseSender:

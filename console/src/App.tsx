@@ -1,0 +1,88 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useEffect, useState } from "react";
+import { get, onUnauthorized } from "./api/client";
+import { messageOf } from "./api/errors";
+import { forgetKey, savedKey } from "./api/key";
+import { ErrorBoundary } from "./parts/ErrorBoundary";
+import { Shell } from "./parts/Shell";
+import { Login } from "./pages/login/Login";
+import { Overview } from "./pages/overview/Overview";
+import { Sessions } from "./pages/sessions/Sessions";
+import { usePlace } from "./router";
+
+const Session = lazy(() => import("./pages/session/Session"));
+const Threads = lazy(() => import("./pages/threads/Threads"));
+const Fleet = lazy(() => import("./pages/fleet/Fleet"));
+const Admin = lazy(() => import("./pages/admin/Admin"));
+
+type Entrance = "asking" | "in" | "out";
+
+export function App() {
+  const queries = useQueryClient();
+  const [entrance, setEntrance] = useState<Entrance>("asking");
+  const [problem, setProblem] = useState("");
+
+  useEffect(() => {
+    // A server without a key lets everybody on its machine in.
+    get("/v1/sessions", { limit: 1 })
+      .then(() => setEntrance("in"))
+      .catch((error: unknown) => {
+        if (savedKey()) setProblem(messageOf(error));
+        setEntrance("out");
+      });
+  }, []);
+
+  useEffect(
+    () =>
+      onUnauthorized(() => {
+        if (savedKey()) setProblem("The server does not accept your key any more.");
+        setEntrance((known) => (known === "asking" ? known : "out"));
+      }),
+    [],
+  );
+
+  const leave = () => {
+    forgetKey();
+    queries.clear();
+    setProblem("");
+    setEntrance("out");
+  };
+  if (entrance === "asking") return <p className="hint center">Connecting…</p>;
+  if (entrance === "out") return <Login problem={problem} enter={() => setEntrance("in")} />;
+  return (
+    <Shell leave={leave}>
+      <ErrorBoundary>
+        <Suspense fallback={<p className="hint">Loading…</p>}>
+          <Page />
+        </Suspense>
+      </ErrorBoundary>
+    </Shell>
+  );
+}
+
+function Page() {
+  const { parts } = usePlace();
+  const [page = "", name, tab] = parts;
+  useEffect(() => {
+    document.title = page ? `${page[0]?.toUpperCase()}${page.slice(1)} · Sandlot` : "Sandlot";
+  }, [page]);
+  switch (page) {
+    case "":
+      return <Overview />;
+    case "sessions":
+      return name === undefined ? <Sessions /> : <Session key={name} id={name} tab={tab ?? "about"} />;
+    case "threads":
+      return <Threads thread={name} />;
+    case "fleet":
+      return <Fleet />;
+    case "admin":
+      return <Admin tab={name ?? "environments"} />;
+    default:
+      return (
+        <>
+          <h1>Nothing here</h1>
+          <p>The console has no page with this address.</p>
+        </>
+      );
+  }
+}

@@ -1,0 +1,141 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { get, post, remove, segment } from "../../api/client";
+import { messageOf } from "../../api/errors";
+import type { ApiKey } from "../../api/types";
+import { cli } from "../../commands";
+import { ago, moment } from "../../format";
+import { Badge } from "../../parts/Badge";
+import { Confirm } from "../../parts/Confirm";
+import { CopyAs } from "../../parts/CopyAs";
+import { Failure } from "../../parts/Failure";
+import { Loaded } from "../../parts/Loaded";
+import { Name } from "../../parts/Name";
+import { Empty, Panel } from "../../parts/Panel";
+
+const SCOPES = ["sessions:read", "sessions:write", "exec", "files", "network", "admin", "metrics:read", "fleet:operate"];
+const USUAL = new Set(SCOPES.slice(0, 5));
+
+export function Keys() {
+  const queries = useQueryClient();
+  const keys = useQuery({
+    queryKey: ["keys"],
+    queryFn: ({ signal }) => get<{ keys: ApiKey[] }>("/v1/keys", { limit: 1_000 }, signal),
+  });
+  const refresh = () => queries.invalidateQueries({ queryKey: ["keys"] });
+  return (
+    <>
+      <NewKey made={() => void refresh()} />
+      <Panel title="Keys">
+        <Loaded query={keys}>
+          {(list) =>
+            list.keys.length === 0 ? (
+              <Empty>No keys yet, besides the server's own.</Empty>
+            ) : (
+              <ul className="rows">
+                {list.keys.map((key) => (
+                  <li key={key.id} className="row between">
+                    <span>
+                      <Name text={key.name} />{" "}
+                      <span className="hint">
+                        {key.tenant} · …{key.hint} · {key.scopes.join(" ")} · made {moment(key.created_at)} ·{" "}
+                        {key.last_used_at === null ? "never used" : `used ${ago(key.last_used_at)}`}
+                      </span>
+                    </span>
+                    <span className="row">
+                      <Badge state={key.state} />
+                      {key.state === "active" && (
+                        <>
+                          <CopyAs what="Revoke this key" command={{ cli: cli("keys", "revoke", key.id), python: "# on the command line only" }} />
+                          <Confirm label="Revoke" title="Revoke the key?" act={() => remove(`/v1/keys/${segment(key.id)}`).then(refresh)}>
+                            Its programs are refused within 5 seconds, and their connections close.
+                          </Confirm>
+                        </>
+                      )}
+                    </span>
+                  </li>
+                ))}
+              </ul>
+            )
+          }
+        </Loaded>
+      </Panel>
+    </>
+  );
+}
+
+function NewKey({ made }: { made: () => void }) {
+  const [name, setName] = useState("");
+  const [tenant, setTenant] = useState("");
+  const [scopes, setScopes] = useState(USUAL);
+  const [secret, setSecret] = useState("");
+  const [failed, setFailed] = useState("");
+  const create = async () => {
+    setFailed("");
+    try {
+      const answer = await post<{ secret: string }>("/v1/keys", { name, tenant: tenant || null, scopes: [...scopes] });
+      setSecret(answer.secret);
+      setName("");
+      made();
+    } catch (error) {
+      setFailed(messageOf(error));
+    }
+  };
+  const toggle = (scope: string) => {
+    const changed = new Set(scopes);
+    if (!changed.delete(scope)) changed.add(scope);
+    setScopes(changed);
+  };
+  return (
+    <Panel title="New key">
+      <form
+        className="fields"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void create();
+        }}
+      >
+        <div className="two">
+          <label>
+            Name
+            <input value={name} onChange={(event) => setName(event.target.value)} />
+          </label>
+          <label>
+            Tenant
+            <input value={tenant} placeholder="Your own" onChange={(event) => setTenant(event.target.value)} />
+          </label>
+        </div>
+        <fieldset className="row">
+          <legend>What its holder may do</legend>
+          {SCOPES.map((scope) => (
+            <label key={scope} className="check">
+              <input type="checkbox" checked={scopes.has(scope)} onChange={() => toggle(scope)} /> {scope}
+            </label>
+          ))}
+        </fieldset>
+        {failed && <Failure message={failed} />}
+        {secret && (
+          <section className="snippet" role="status">
+            <p>Copy the key now. It is shown only once.</p>
+            <pre tabIndex={0}>{secret}</pre>
+            <button type="button" className="small" onClick={() => setSecret("")}>
+              I have copied it
+            </button>
+          </section>
+        )}
+        <footer className="row end">
+          <CopyAs
+            what="Create a key"
+            command={{
+              cli: cli("keys", "create", name || "NAME", ...(tenant ? ["--tenant", tenant] : [])),
+              python: "# on the command line only",
+            }}
+          />
+          <button type="submit" className="primary" disabled={name.trim() === ""}>
+            Create
+          </button>
+        </footer>
+      </form>
+    </Panel>
+  );
+}

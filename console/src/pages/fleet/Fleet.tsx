@@ -1,0 +1,116 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { get, segment, send } from "../../api/client";
+import { ApiError } from "../../api/errors";
+import type { Fleet as FleetInfo, Worker } from "../../api/types";
+import { cli } from "../../commands";
+import { bytes, count, seconds, visible } from "../../format";
+import { Badge } from "../../parts/Badge";
+import { Confirm } from "../../parts/Confirm";
+import { CopyAs } from "../../parts/CopyAs";
+import { Loaded } from "../../parts/Loaded";
+import { Empty, Figure } from "../../parts/Panel";
+
+export default function Fleet() {
+  const fleet = useQuery({
+    queryKey: ["fleet"],
+    queryFn: ({ signal }) => get<FleetInfo>("/v1/fleet", {}, signal),
+    refetchInterval: 2_000,
+    retry: false,
+  });
+  const single = fleet.error instanceof ApiError && fleet.error.status === 404;
+  return (
+    <>
+      <header className="page-head">
+        <h1>Fleet</h1>
+        <CopyAs what="See the fleet" command={{ cli: cli("fleet", "workers"), python: "# on the command line only" }} />
+      </header>
+      {single ? (
+        <Empty>This is a single server, so there is no fleet. A coordinator shows its workers here.</Empty>
+      ) : (
+        <Loaded query={fleet}>
+          {(state) => (
+            <>
+              <dl className="figures">
+                <Figure label="Workers" value={count(state.workers.length)} />
+                <Figure label="Sessions" value={count(state.sessions)} />
+                <Figure label="Places held" value={count(state.reservations)} note="for creates under way" />
+                <Figure label="Settled" value={state.settled ? "yes" : "no"} note="whether all workers are known" />
+              </dl>
+              <div className="cards">
+                {state.workers.map((worker) => (
+                  <WorkerCard key={worker.id} worker={worker} />
+                ))}
+              </div>
+            </>
+          )}
+        </Loaded>
+      )}
+    </>
+  );
+}
+
+function WorkerCard({ worker }: { worker: Worker }) {
+  const queries = useQueryClient();
+  const verb = worker.draining ? "undrain" : "drain";
+  const act = () =>
+    send("POST", `/v1/fleet/workers/${segment(worker.id)}/${verb}`).then(() => queries.invalidateQueries({ queryKey: ["fleet"] }));
+  const machine = worker.machine;
+  return (
+    <article className="card">
+      <header className="row between">
+        <h2>{visible(worker.id)}</h2>
+        <span className="row">
+          <Badge state={worker.state} />
+          {worker.draining && <Badge state="draining" />}
+        </span>
+      </header>
+      {machine && (
+        <>
+          <Load label="Memory" given={machine.given.memory_bytes} total={machine.total.memory_bytes} text={bytes} />
+          <Load label="Processors" given={machine.given.cpus} total={machine.total.cpus} text={(value) => value.toFixed(1)} />
+        </>
+      )}
+      <dl className="pairs">
+        <dt>Sessions</dt>
+        <dd>
+          {worker.sessions}, room for {worker.free} more
+        </dd>
+        <dt>Warm</dt>
+        <dd>{worker.warm}</dd>
+        <dt>Lease</dt>
+        <dd>{worker.lease_left_s > 0 ? `${seconds(worker.lease_left_s)} left` : "over"}</dd>
+        <dt>Version</dt>
+        <dd>{visible(worker.version)}</dd>
+        <dt>Epoch</dt>
+        <dd>{worker.epoch}</dd>
+        <dt>Disk free</dt>
+        <dd>{bytes(machine?.disk_free_bytes)}</dd>
+        <dt>Address</dt>
+        <dd className="breaks">{visible(worker.url)}</dd>
+      </dl>
+      {worker.problems.map((problem) => (
+        <p key={problem} className="failure">
+          {visible(problem)}
+        </p>
+      ))}
+      <footer className="row end">
+        <CopyAs what={`Let this worker ${verb}`} command={{ cli: cli("fleet", verb, worker.id), python: "# on the command line only" }} />
+        <Confirm label={worker.draining ? "Undrain" : "Drain"} title={`${worker.draining ? "Undrain" : "Drain"} ${visible(worker.id)}?`} act={act} danger={false}>
+          {worker.draining ? "It takes new sessions again." : "It takes no new sessions. Those that it has go on."}
+        </Confirm>
+      </footer>
+    </article>
+  );
+}
+
+function Load({ label, given, total, text }: { label: string; given: number; total: number; text: (value: number) => string }) {
+  const words = `${text(given)} of ${text(total)}`;
+  return (
+    <div className="share">
+      <meter min={0} max={Math.max(total, 1)} high={total * 0.9} value={given} aria-label={`${label}: ${words}`} />
+      <span>
+        {label}: {words}
+      </span>
+    </div>
+  );
+}

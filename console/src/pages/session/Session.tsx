@@ -1,0 +1,135 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
+import { get, post, remove, segment } from "../../api/client";
+import type { Session as SessionInfo } from "../../api/types";
+import { cli, onSession } from "../../commands";
+import { ago, until } from "../../format";
+import { Badge } from "../../parts/Badge";
+import { Confirm } from "../../parts/Confirm";
+import { CopyAs } from "../../parts/CopyAs";
+import { Loaded } from "../../parts/Loaded";
+import { Name } from "../../parts/Name";
+import { go, Link } from "../../router";
+import { About } from "./About";
+import { Loss } from "./Loss";
+
+const Terminal = lazy(() => import("./terminal/TerminalTab"));
+const Execs = lazy(() => import("./execs/Execs"));
+const Files = lazy(() => import("./files/Files"));
+const Snapshots = lazy(() => import("./snapshots/Snapshots"));
+const NetworkTab = lazy(() => import("./network/NetworkTab"));
+const Timeline = lazy(() => import("./Timeline"));
+const Recording = lazy(() => import("./recording/Recording"));
+
+const TABS = [
+  ["about", "About"],
+  ["terminal", "Terminal"],
+  ["execs", "Commands"],
+  ["files", "Files"],
+  ["snapshots", "Snapshots"],
+  ["network", "Network"],
+  ["history", "History"],
+  ["recording", "Recording"],
+] as const;
+
+export default function Session({ id, tab }: { id: string; tab: string }) {
+  const path = `/v1/sessions/${segment(id)}`;
+  const session = useQuery({
+    queryKey: ["session", id],
+    queryFn: ({ signal }) => get<SessionInfo>(path, {}, signal),
+    refetchInterval: 2_000,
+  });
+  return (
+    <>
+      <p className="crumbs">
+        <Link to="/sessions">Sessions</Link>
+      </p>
+      <Loaded query={session}>
+        {(info) => (
+          <>
+            <Head info={info} />
+            {info.loss && <Loss info={info} />}
+          </>
+        )}
+      </Loaded>
+      <nav className="tabs" aria-label="About this session">
+        {TABS.filter(([name]) => name !== "recording" || session.data?.record).map(([name, label]) => (
+          <Link key={name} to={`/sessions/${encodeURIComponent(id)}/${name}`} aria-current={tab === name ? "page" : undefined}>
+            {label}
+          </Link>
+        ))}
+      </nav>
+      <Suspense fallback={<p className="hint">Loading…</p>}>
+        {session.data && <Tab tab={tab} info={session.data} />}
+      </Suspense>
+    </>
+  );
+}
+
+function Tab({ tab, info }: { tab: string; info: SessionInfo }) {
+  switch (tab) {
+    case "terminal":
+      return <Terminal session={info} />;
+    case "execs":
+      return <Execs id={info.id} />;
+    case "files":
+      return <Files id={info.id} />;
+    case "snapshots":
+      return <Snapshots session={info} />;
+    case "network":
+      return <NetworkTab id={info.id} />;
+    case "history":
+      return <Timeline id={info.id} />;
+    case "recording":
+      return <Recording id={info.id} />;
+    default:
+      return <About info={info} />;
+  }
+}
+
+function Head({ info }: { info: SessionInfo }) {
+  const queries = useQueryClient();
+  const path = `/v1/sessions/${segment(info.id)}`;
+  const refresh = () => queries.invalidateQueries({ queryKey: ["session", info.id] });
+  const ended = info.state === "ended";
+  return (
+    <header className="page-head">
+      <div>
+        <h1 className="mono">{info.id}</h1>
+        <p className="facts">
+          <Badge state={info.state} />
+          <Name text={info.environment} />
+          {info.thread !== null && (
+            <Link to={`/threads/${encodeURIComponent(info.thread)}`}>
+              <Name text={info.thread} />
+            </Link>
+          )}
+          <span>generation {info.generation}</span>
+          <span>used {ago(info.last_active_at)}</span>
+          <span>{ended ? `ended: ${info.end_reason ?? ""}` : `ends ${until(info.expires_at)}`}</span>
+        </p>
+      </div>
+      <div className="row">
+        {(info.state === "lost" || info.state === "unresponsive") && (
+          <Confirm label="Recreate" title="Give the session a new sandbox?" act={() => post(`${path}/recreate`).then(refresh)} danger={false}>
+            Its files stay, unless the loss report says that they are gone. What still runs in it ends.
+          </Confirm>
+        )}
+        {info.state === "active" && (
+          <Confirm label="Hibernate" title="Hibernate the session?" act={() => post(`${path}/hibernate`).then(refresh)} danger={false}>
+            Running commands and shells end. The files stay, and the next use gives the session a new sandbox.
+          </Confirm>
+        )}
+        {!ended && (
+          <Confirm label="Delete" title="Delete the session?" act={() => remove(path).then(() => go("/sessions"))}>
+            Its sandbox and its files are deleted. Its snapshots stay.
+          </Confirm>
+        )}
+        <CopyAs
+          what="Open a terminal in this session"
+          command={{ cli: cli("shell", info.id), python: onSession(info.id, 'print(session.run("ls -la").output, end="")') }}
+        />
+      </div>
+    </header>
+  );
+}

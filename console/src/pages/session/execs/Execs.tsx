@@ -1,0 +1,143 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useState } from "react";
+import { get, post, remove, segment } from "../../../api/client";
+import { messageOf } from "../../../api/errors";
+import type { ExecStatus, ExecSummary } from "../../../api/types";
+import { cli, onSession, pythonText } from "../../../commands";
+import { ago, bytes, seconds, visible } from "../../../format";
+import { Badge } from "../../../parts/Badge";
+import { Confirm } from "../../../parts/Confirm";
+import { CopyAs } from "../../../parts/CopyAs";
+import { Failure } from "../../../parts/Failure";
+import { Loaded } from "../../../parts/Loaded";
+import { Empty, Panel } from "../../../parts/Panel";
+
+const AttachedScreen = lazy(() =>
+  import("../terminal/AttachedScreen").then((module) => ({ default: module.AttachedScreen })),
+);
+
+export default function Execs({ id }: { id: string }) {
+  const queries = useQueryClient();
+  const [open, setOpen] = useState<string | null>(null);
+  const path = `/v1/sessions/${segment(id)}`;
+  const execs = useQuery({
+    queryKey: ["execs", id],
+    queryFn: ({ signal }) => get<{ execs: ExecSummary[] }>(`${path}/execs`, {}, signal),
+    refetchInterval: 2_000,
+  });
+  const kill = (exec: ExecSummary) =>
+    remove(`${path}/execs/${segment(exec.exec_id)}`).then(() => queries.invalidateQueries({ queryKey: ["execs", id] }));
+  return (
+    <>
+      <RunCommand id={id} started={setOpen} />
+      <Panel title="Commands">
+        <Loaded query={execs}>
+          {(list) =>
+            list.execs.length === 0 ? (
+              <Empty>No command runs, and none is remembered.</Empty>
+            ) : (
+              <ul className="rows">
+                {[...list.execs].reverse().map((exec) => (
+                  <li key={exec.exec_id}>
+                    <div className="row between">
+                      <button
+                        type="button"
+                        className="quiet command"
+                        aria-expanded={open === exec.exec_id}
+                        onClick={() => setOpen(open === exec.exec_id ? null : exec.exec_id)}
+                      >
+                        {visible(exec.command) || "(no command)"}
+                      </button>
+                      <span className="row">
+                        <span className="hint">
+                          {exec.started_at !== null && ago(exec.started_at)}
+                          {exec.duration_ms !== null && `, took ${seconds(exec.duration_ms / 1000)}`}
+                          {exec.output_end !== null && `, ${bytes(exec.output_end)}`}
+                        </span>
+                        <Badge state={exec.running ? "running" : exec.exit_code === 0 ? "ok" : `exit ${exec.exit_code ?? "?"}`} />
+                        {exec.running && (
+                          <>
+                            <CopyAs
+                              what="Kill this command"
+                              command={{
+                                cli: `curl -X DELETE "$SANDLOT_URL"${path}/execs/${segment(exec.exec_id)} -H "Authorization: Bearer $SANDLOT_API_KEY"`,
+                                python: onSession(id, `session.exec(${pythonText(exec.exec_id)}).kill()`),
+                              }}
+                            />
+                            <Confirm label="Kill" title="Kill this command?" act={() => kill(exec)}>
+                              <code className="breaks">{visible(exec.command)}</code>
+                              <br />
+                              Every process that it started is killed.
+                            </Confirm>
+                          </>
+                        )}
+                      </span>
+                    </div>
+                    {open === exec.exec_id && (
+                      <Suspense fallback={<p className="hint">Loading…</p>}>
+                        <AttachedScreen sessionId={id} execId={exec.exec_id} label="Output" input={false} pty={false} />
+                      </Suspense>
+                    )}
+                  </li>
+                ))}
+              </ul>
+            )
+          }
+        </Loaded>
+      </Panel>
+    </>
+  );
+}
+
+function RunCommand({ id, started }: { id: string; started: (execId: string) => void }) {
+  const queries = useQueryClient();
+  const [command, setCommand] = useState("");
+  const [failed, setFailed] = useState("");
+  const run = async () => {
+    setFailed("");
+    try {
+      const status = await post<ExecStatus>(`/v1/sessions/${segment(id)}/exec`, {
+        command,
+        background: true,
+        exec_id: `console-${crypto.randomUUID()}`,
+      });
+      setCommand("");
+      started(status.exec_id);
+      void queries.invalidateQueries({ queryKey: ["execs", id] });
+    } catch (error) {
+      setFailed(messageOf(error));
+    }
+  };
+  return (
+    <form
+      className="filters"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void run();
+      }}
+    >
+      <label className="grow">
+        <span className="unseen">Command</span>
+        <input
+          className="mono"
+          placeholder="Run a command, such as ls -la"
+          value={command}
+          spellCheck={false}
+          autoCapitalize="off"
+          onChange={(event) => setCommand(event.target.value)}
+        />
+      </label>
+      <CopyAs
+        what="Run this command"
+        command={{
+          cli: cli("exec", id, "--", "bash", "-c", command),
+          python: onSession(id, `print(session.run(${pythonText(command)}).output, end="")`),
+        }}
+      />
+      <button type="submit" className="primary" disabled={command.trim() === ""}>
+        Run
+      </button>
+      {failed && <Failure message={failed} />}
+    </form>
+  );
+}

@@ -1,0 +1,200 @@
+import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { get, post } from "../../api/client";
+import { messageOf } from "../../api/errors";
+import type { Environment, Session } from "../../api/types";
+import { cli, onClient, pythonText } from "../../commands";
+import { plural } from "../../format";
+import { CopyAs } from "../../parts/CopyAs";
+import { Dialog } from "../../parts/Dialog";
+import { Failure } from "../../parts/Failure";
+import { Empty } from "../../parts/Panel";
+import { go, replaceQuery, usePlace } from "../../router";
+import { SessionTable } from "./SessionTable";
+
+const PAGE = 500;
+const SHOWN = 50;
+
+export function Sessions() {
+  const { query } = usePlace();
+  const [shown, setShown] = useState(SHOWN);
+  const filter = (name: string) => query.get(name) ?? "";
+  const sessions = useInfiniteQuery({
+    queryKey: ["sessions"],
+    queryFn: ({ pageParam, signal }) =>
+      get<{ sessions: Session[]; next: string | null }>("/v1/sessions", { limit: PAGE, after: pageParam }, signal),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (last) => last.next ?? undefined,
+    refetchInterval: 5_000,
+  });
+  const all = useMemo(() => sessions.data?.pages.flatMap((page) => page.sessions).reverse() ?? [], [sessions.data]);
+  const found = useMemo(() => all.filter((session) => matches(session, query)), [all, query]);
+  const values = (of: (session: Session) => string) => [...new Set(all.map(of))].sort();
+  const set = (name: string, value: string) => {
+    const changed = new URLSearchParams(query);
+    if (value) changed.set(name, value);
+    else changed.delete(name);
+    replaceQuery(changed);
+    setShown(SHOWN);
+  };
+  const tenants = values((session) => session.tenant);
+  return (
+    <>
+      <header className="page-head">
+        <h1>Sessions</h1>
+        <div className="row">
+          <CopyAs
+            what="List sessions"
+            command={{ cli: cli("sessions", "list"), python: onClient("print(list(client.sessions()))") }}
+          />
+          <NewSession />
+        </div>
+      </header>
+      <form className="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        <label className="grow">
+          <span className="unseen">Search</span>
+          <input
+            type="search"
+            placeholder="Search by id, thread or metadata"
+            value={filter("q")}
+            onChange={(event) => set("q", event.target.value)}
+          />
+        </label>
+        <Choice label="State" all="Any state" values={values((session) => session.state)} value={filter("state")} set={(value) => set("state", value)} />
+        <Choice label="Environment" all="Any environment" values={values((session) => session.environment)} value={filter("environment")} set={(value) => set("environment", value)} />
+        {tenants.length > 1 && (
+          <Choice label="Tenant" all="Any tenant" values={tenants} value={filter("tenant")} set={(value) => set("tenant", value)} />
+        )}
+      </form>
+      {sessions.error && <Failure message={messageOf(sessions.error)} />}
+      {sessions.data && found.length === 0 && (
+        <Empty>{all.length === 0 ? "No sessions yet. Programs create them; so can you." : "No session matches."}</Empty>
+      )}
+      {found.length > 0 && <SessionTable sessions={found.slice(0, shown)} />}
+      <footer className="row between">
+        <p className="hint" role="status">
+          {sessions.data && `${plural(found.length, "session")}${sessions.hasNextPage ? " so far" : ""}`}
+        </p>
+        {(found.length > shown || sessions.hasNextPage) && (
+          <button
+            type="button"
+            onClick={() => {
+              setShown(shown + SHOWN);
+              if (shown + SHOWN > found.length && sessions.hasNextPage) void sessions.fetchNextPage();
+            }}
+          >
+            Show more
+          </button>
+        )}
+      </footer>
+    </>
+  );
+}
+
+function matches(session: Session, query: URLSearchParams): boolean {
+  const [state, environment, tenant] = [query.get("state"), query.get("environment"), query.get("tenant")];
+  if (state && session.state !== state) return false;
+  if (environment && session.environment !== environment) return false;
+  if (tenant && session.tenant !== tenant) return false;
+  const text = (query.get("q") ?? "").toLowerCase();
+  if (!text) return true;
+  const about = [session.id, session.thread ?? "", ...Object.entries(session.metadata).flat()];
+  return about.some((one) => one.toLowerCase().includes(text));
+}
+
+interface ChoiceProps {
+  label: string;
+  all: string;
+  values: string[];
+  value: string;
+  set: (value: string) => void;
+}
+
+function Choice({ label, all, values, value, set }: ChoiceProps) {
+  return (
+    <label>
+      <span className="unseen">{label}</span>
+      <select value={value} onChange={(event) => set(event.target.value)}>
+        <option value="">{all}</option>
+        {[...new Set([...values, ...(value ? [value] : [])])].map((one) => (
+          <option key={one}>{one}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function NewSession() {
+  const queries = useQueryClient();
+  const [open, setOpen] = useState(false);
+  const [environment, setEnvironment] = useState("");
+  const [thread, setThread] = useState("");
+  const [record, setRecord] = useState(false);
+  const [failed, setFailed] = useState("");
+  const environments = useQuery({
+    queryKey: ["environments"],
+    queryFn: () => get<{ environments: Environment[] }>("/v1/environments"),
+    enabled: open,
+  });
+  const create = async () => {
+    setFailed("");
+    try {
+      const body = { environment: environment || null, thread: thread || null, record };
+      const made = await post<Session>("/v1/sessions", body);
+      void queries.invalidateQueries({ queryKey: ["sessions"] });
+      go(`/sessions/${encodeURIComponent(made.id)}/terminal`);
+    } catch (error) {
+      setFailed(messageOf(error));
+    }
+  };
+  const named = [environment && pythonText(environment), thread && `thread=${pythonText(thread)}`, record && "record=True"];
+  return (
+    <>
+      <button type="button" className="primary" onClick={() => setOpen(true)}>
+        New session
+      </button>
+      {open && (
+        <Dialog title="New session" close={() => setOpen(false)}>
+          <form
+            className="fields"
+            onSubmit={(event) => {
+              event.preventDefault();
+              void create();
+            }}
+          >
+            <label>
+              Environment
+              <select value={environment} onChange={(event) => setEnvironment(event.target.value)}>
+                <option value="">The default one</option>
+                {environments.data?.environments.map((one) => (
+                  <option key={one.name}>{one.name}</option>
+                ))}
+              </select>
+            </label>
+            <label>
+              Thread
+              <input value={thread} onChange={(event) => setThread(event.target.value)} placeholder="None" />
+            </label>
+            <label className="check">
+              <input type="checkbox" checked={record} onChange={(event) => setRecord(event.target.checked)} /> Record
+              what commands write
+            </label>
+            {failed && <Failure message={failed} />}
+            <footer className="row end">
+              <CopyAs
+                what="Create a session"
+                command={{
+                  cli: cli("shell", ...(environment ? ["--env", environment] : [])),
+                  python: onClient(`session = client.create(${named.filter(Boolean).join(", ")})`),
+                }}
+              />
+              <button type="submit" className="primary">
+                Create
+              </button>
+            </footer>
+          </form>
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,167 @@
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useMemo, useState } from "react";
+import { address, get, segment } from "../../api/client";
+import { messageOf } from "../../api/errors";
+import { follow } from "../../api/streams";
+import type { ExecStatus, HistoryEvent } from "../../api/types";
+import { cli, onClient, pythonText } from "../../commands";
+import { bytes, clock, moment, seconds, visible } from "../../format";
+import { Badge } from "../../parts/Badge";
+import { CopyAs } from "../../parts/CopyAs";
+import { described, toneOf } from "../../parts/EventList";
+import { Empty } from "../../parts/Panel";
+import { Link } from "../../router";
+import { type Step, stepsOf } from "./steps";
+
+const KEPT = 5_000;
+const SHOWN = 50;
+const DRAW_MS = 300;
+
+/** What happened in one conversation, step by step: what ran, what it said, which files changed. */
+export function Story({ thread }: { thread: string }) {
+  const { events, live } = useThreadEvents(thread);
+  const steps = useMemo(() => stepsOf(events).reverse(), [events]);
+  const [shown, setShown] = useState(SHOWN);
+  const sessions = [...new Set(events.map((event) => event.session_id).filter((id) => id !== null))];
+  return (
+    <>
+      <p className="crumbs">
+        <Link to="/threads">Threads</Link>
+      </p>
+      <header className="page-head">
+        <div>
+          <h1 className="breaks">{visible(thread)}</h1>
+          <p className="facts">
+            {sessions.map((id) => (
+              <Link key={id} to={`/sessions/${encodeURIComponent(id)}`} className="mono">
+                {id}
+              </Link>
+            ))}
+          </p>
+        </div>
+        <div className="row">
+          <span className={`live ${live ? "on" : ""}`}>{live ? "live" : "connecting…"}</span>
+          <CopyAs
+            what="Read this thread's history"
+            command={{
+              cli: cli("history", "--thread", thread),
+              python: onClient(`print(list(client.events(thread=${pythonText(thread)})))`),
+            }}
+          />
+        </div>
+      </header>
+      {events.length === 0 && <Empty>Nothing is known of this thread, or the server keeps no history.</Empty>}
+      <ol className="story">
+        {steps.slice(0, shown).map((step, index) => (
+          <li key={step.id}>
+            <StepCard step={step} number={steps.length - index} />
+          </li>
+        ))}
+      </ol>
+      {steps.length > shown && (
+        <button type="button" onClick={() => setShown(shown + SHOWN)}>
+          Show more
+        </button>
+      )}
+    </>
+  );
+}
+
+function StepCard({ step, number }: { step: Step; number: number }) {
+  const [open, setOpen] = useState(false);
+  const { started, ended } = step;
+  const details = ended?.details ?? {};
+  return (
+    <article className="step">
+      {started && (
+        <>
+          <header className="row between">
+            <span className="hint">
+              {number} · <time title={moment(started.at)}>{clock(started.at)}</time>
+            </span>
+            <span className="row">
+              {ended && <span className="hint">{`${seconds(Number(details.duration_ms ?? 0) / 1000)}, ${bytes(Number(details.output_bytes ?? 0))}`}</span>}
+              <Badge state={ended ? String(details.verdict ?? "unseen") : "running"} />
+            </span>
+          </header>
+          <pre className="ran" tabIndex={0}>
+            {String(started.details.command ?? "(the command is not shown)")}
+          </pre>
+          {open ? (
+            <Seen event={started} />
+          ) : (
+            <button type="button" className="small" onClick={() => setOpen(true)}>
+              What it saw
+            </button>
+          )}
+        </>
+      )}
+      {step.others.length > 0 && (
+        <ul className="timeline">
+          {step.others.map((event) => (
+            <li key={event.id} className={toneOf(event)}>
+              <time title={moment(event.at)}>{clock(event.at)}</time>
+              <b>{event.kind}</b>
+              <span className="breaks">{described(event)}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </article>
+  );
+}
+
+function Seen({ event }: { event: HistoryEvent }) {
+  const path = `/v1/sessions/${segment(event.session_id ?? "")}/execs/${segment(event.exec_id ?? "")}`;
+  const status = useQuery({
+    queryKey: ["exec", event.session_id, event.exec_id],
+    queryFn: ({ signal }) => get<ExecStatus>(path, {}, signal),
+    retry: false,
+    refetchInterval: (query) => (query.state.data?.running ? 1_000 : false),
+  });
+  if (status.error) {
+    return (
+      <p className="hint">
+        The output is not kept any more: {messageOf(status.error)}{" "}
+        <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/recording`}>The recording</Link> has it, if the session has one.
+      </p>
+    );
+  }
+  const result = status.data?.result;
+  if (!result) return <p className="hint">{status.data?.running ? "Still running…" : "Loading…"}</p>;
+  return (
+    <>
+      <pre className="saw" tabIndex={0}>
+        {result.output || "(no output)"}
+      </pre>
+      {result.truncated && <p className="hint">Some of the output was left out: the model saw no more than this.</p>}
+    </>
+  );
+}
+
+function useThreadEvents(thread: string): { events: HistoryEvent[]; live: boolean } {
+  const [events, setEvents] = useState<HistoryEvent[]>([]);
+  const [live, setLive] = useState(false);
+  useEffect(() => {
+    const stop = new AbortController();
+    let arrived: HistoryEvent[] = [];
+    setEvents([]);
+    const timer = setInterval(() => {
+      if (arrived.length === 0) return;
+      const added = arrived;
+      arrived = [];
+      setEvents((known) => [...known, ...added].slice(-KEPT));
+    }, DRAW_MS);
+    void follow(
+      address("/v1/events", { thread }),
+      (message) => message.event === "event" && arrived.push(message.data as HistoryEvent),
+      setLive,
+      stop.signal,
+    );
+    return () => {
+      stop.abort();
+      clearInterval(timer);
+    };
+  }, [thread]);
+  return { events, live };
+}

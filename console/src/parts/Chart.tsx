@@ -1,0 +1,97 @@
+import { useEffect, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { useTheme } from "../theme";
+
+export interface Line {
+  label: string;
+  tone: "first" | "second" | "third";
+}
+
+interface Props {
+  title: string;
+  lines: Line[];
+  /** Times in seconds, then one list for each line. */
+  data: number[][];
+  value: (value: number) => string;
+  height?: number;
+}
+
+export function Chart({ title, lines, data, value, height = 150 }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const { dark } = useTheme();
+  const labels = lines.map((line) => line.label).join("\n");
+
+  useEffect(() => {
+    const place = box.current;
+    if (!place) return;
+    const style = getComputedStyle(place);
+    const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
+    const axis: uPlot.Axis = {
+      stroke: () => resolved(place, "--soft"),
+      grid: { stroke: resolved(place, "--line"), width: 1 },
+      ticks: { show: false },
+      font: `11px ${colour("sans")}`,
+    };
+    const made = new uPlot(
+      {
+        width: place.clientWidth,
+        height,
+        cursor: { y: false },
+        legend: { show: false },
+        scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.15, 1)] } },
+        axes: [axis, { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
+        series: [
+          {},
+          ...lines.map((line) => ({
+            label: line.label,
+            stroke: resolved(place, `--${line.tone}`),
+            width: 2,
+            points: { show: false },
+          })),
+        ],
+      },
+      data as uPlot.AlignedData,
+      place,
+    );
+    plot.current = made;
+    const watcher = new ResizeObserver(() => made.setSize({ width: place.clientWidth, height }));
+    watcher.observe(place);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+    // The data comes by the effect below; a new plot for each figure would flicker.
+  }, [labels, height, dark]);
+
+  useEffect(() => plot.current?.setData(data as uPlot.AlignedData), [data]);
+
+  const last = (index: number) => data[index + 1]?.at(-1) ?? 0;
+  return (
+    <figure className="chart">
+      <figcaption>
+        <span>{title}</span>
+        <span className="legend">
+          {lines.map((line, index) => (
+            <span key={line.label} className={`key ${line.tone}`}>
+              {line.label} <b>{value(last(index))}</b>
+            </span>
+          ))}
+        </span>
+      </figcaption>
+      <div ref={box} role="img" aria-label={`${title}: ${lines.map((line, i) => `${line.label} ${value(last(i))}`).join(", ")}`} />
+    </figure>
+  );
+}
+
+/** A colour as a canvas reads it: variables of ours may be light-dark(). */
+function resolved(place: HTMLElement, name: string): string {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  place.append(probe);
+  const colour = getComputedStyle(probe).color;
+  probe.remove();
+  return colour;
+}

@@ -1,0 +1,90 @@
+"""One server and one browser for all tests of the console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sandlot import AsyncClient
+from sandlot.api.console.files import DIST, INDEX
+from tests.faults.rig import ServerProcess
+from tests.service.browsing import opened_page, running_chromium
+
+KEY = "a-key-for-the-console-alone"
+# What the page's policy refused, and what a script of somebody else's would do.
+WATCH = """
+window.__violations = [];
+document.addEventListener('securitypolicyviolation', (event) =>
+    window.__violations.push(event.violatedDirective + ' ' + event.blockedURI + ' ' + event.sourceFile));
+window.__ran = [];
+for (const name of ['alert', 'confirm', 'prompt']) window[name] = (text) => { window.__ran.push(text); return true; };
+"""
+
+
+@dataclass
+class Console:
+    """A page of the console, logged in, and a client of the same server."""
+
+    server: ServerProcess
+    client: AsyncClient
+    page: Any
+    said: list[str] = field(default_factory=list)
+
+    async def go(self, path: str) -> None:
+        await self.page.goto(f"{self.server.url}/console{path}")
+
+    async def log_in(self, key: str = KEY) -> None:
+        await self.page.get_by_label("API key").fill(key)
+        await self.page.get_by_role("button", name="Log in").click()
+
+    async def check(self) -> None:
+        """Nothing of somebody else's has run, and the policy had nothing to refuse."""
+        assert await self.page.evaluate("window.__ran") == []
+        assert await self.page.evaluate("window.__violations") == []
+        assert self.page.problems == []
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def chromium() -> AsyncIterator[Any]:
+    async with running_chromium() as chromium:
+        yield chromium
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def server(chromium: Any) -> AsyncIterator[ServerProcess]:  # not started where there is no Chromium
+    if not (DIST / INDEX).is_file():
+        pytest.skip("the console is not built (make console)")
+    server = ServerProcess(api_key=KEY, pool_size="3")
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.mend()
+        await server.terminate()
+        await server.clean()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def console(server: ServerProcess, chromium: Any) -> AsyncIterator[Console]:
+    async with server.client() as client, opened_page(chromium) as page:
+        await page.add_init_script(WATCH)
+        page.set_default_timeout(20_000)
+        opened = Console(server, client, page)
+        await opened.go("/")
+        await opened.log_in()
+        await page.get_by_role("heading", name="Overview").wait_for()
+        yield opened
+        await opened.check()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    script = Path(__file__).parents[2] / "console/node_modules/axe-core/axe.min.js"
+    if not script.is_file():
+        pytest.skip("axe-core is not installed (make console)")
+    return script.read_text()

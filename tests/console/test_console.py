@@ -1,0 +1,179 @@
+"""The console in a real Chromium, on a real server with real sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandlot import AsyncSession
+from sandlot.testing.eventually import eventually
+from tests.console.conftest import KEY, Console
+from tests.service.browsing import opened_page, picture, shows
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+SECONDS = 20.0
+FLOOD_BYTES = 10 * 1024 * 1024
+# The longest that a key may wait while a flood is drawn.
+RESPONSIVE_S = 1.0
+
+
+async def _types(console: Console, text: str) -> None:
+    await console.page.keyboard.type(text + "\n")
+
+
+async def _open_terminal(console: Console, session: AsyncSession) -> None:
+    await console.go(f"/sessions/{session.id}/terminal")
+    await console.page.get_by_role("button", name="Open a terminal", exact=True).click()
+    await console.page.get_by_text("Connected.").wait_for()
+    await console.page.get_by_label("For screen readers").check()
+    await console.page.locator(".xterm-helper-textarea").focus()
+
+
+async def _screen_shows(console: Console, text: str) -> None:
+    """What the terminal shows, as it writes it for screen readers."""
+    await console.page.wait_for_function(
+        "text => document.querySelector('.xterm-accessibility')?.innerText.includes(text)", arg=text
+    )
+
+
+async def test_a_wrong_key_is_told(console: Console, chromium: Any) -> None:
+    async with opened_page(chromium) as page:
+        await page.goto(f"{console.server.url}/console/sessions")
+        stranger = Console(console.server, console.client, page)
+        await stranger.log_in("not-the-key-of-this-server")
+        await shows(page, "The server does not know this key")
+        await stranger.log_in(KEY)
+        await page.get_by_role("heading", name="Sessions").wait_for()
+        # Kept for this tab alone: not in a cookie, and not where another tab finds it.
+        assert await page.context.cookies() == []
+        assert KEY not in await page.evaluate("JSON.stringify(localStorage)")
+
+
+async def test_a_terminal_types_and_shows(console: Console) -> None:
+    async with console.client.create() as session:
+        await _open_terminal(console, session)
+        await _types(console, "echo $((6 * 7))-and-more | tee seen.txt")
+        await _screen_shows(console, "42-and-more")
+        assert await session.files.read_text("seen.txt") == "42-and-more\n"
+        await _types(console, "stty size")
+        rows = await console.page.evaluate(
+            "document.querySelectorAll('.xterm-accessibility-tree > *').length"
+        )
+        await _screen_shows(console, f"{rows} ")
+        await console.check()
+
+
+async def test_a_terminal_goes_on_after_a_broken_connection(console: Console) -> None:
+    """Each line once, and in order, though the connection breaks in the middle of them."""
+    sockets: list[Any] = []
+    await console.page.route_web_socket(
+        "**/attach*", lambda socket: sockets.append((socket, socket.connect_to_server()))
+    )
+    async with console.client.create() as session:
+        await _open_terminal(console, session)
+        await _types(console, "for i in $(seq 60); do echo line-$i; sleep 0.05; done; echo all-$((1 + 1))")
+        for _ in range(3):
+            await asyncio.sleep(0.6)
+            page_side, server_side = sockets[-1]
+            await server_side.close(code=1001)
+            await page_side.close(code=3001)
+        await _screen_shows(console, "all-2")
+        assert len(sockets) >= 4
+        await console.page.reload()
+        await console.page.get_by_text("Connected.").wait_for()
+        await _screen_shows(console, "all-2")
+        text = await console.page.evaluate("document.querySelector('.xterm-accessibility-tree').innerText")
+        lines = [line.strip() for line in text.splitlines() if line.strip().startswith("line-")]
+        assert lines == [f"line-{number}" for number in range(61 - len(lines), 61)]
+
+
+async def test_much_output_leaves_the_page_responsive(console: Console) -> None:
+    async with console.client.create() as session:
+        await _open_terminal(console, session)
+        await console.page.get_by_label("For screen readers").uncheck()
+        await console.page.locator(".xterm-helper-textarea").focus()
+        await console.page.evaluate(
+            """() => {
+                window.__longest = 0;
+                let before = performance.now();
+                setInterval(() => {
+                    const now = performance.now();
+                    window.__longest = Math.max(window.__longest, now - before);
+                    before = now;
+                }, 10);
+            }"""
+        )
+        await _types(
+            console,
+            f"head -c {FLOOD_BYTES} /dev/zero | tr '\\0' 'x' | fold -w 79; echo flood-$((2 + 3)); touch over",
+        )
+
+        async def over() -> bool:
+            return bool(await session.files.exists("over"))
+
+        await eventually(over, 60, "the flood is over")
+        await console.page.get_by_label("For screen readers").check()
+        await _screen_shows(console, "flood-5")
+        assert await console.page.evaluate("window.__longest") < RESPONSIVE_S * 1000
+
+
+async def test_files_go_up_are_edited_and_come_down(console: Console, tmp_path: Path) -> None:
+    page = console.page
+    (tmp_path / "notes.txt").write_text("first\n")
+    async with console.client.create() as session:
+        await console.go(f"/sessions/{session.id}/files")
+        await page.locator("input[type=file]").set_input_files(tmp_path / "notes.txt")
+        await page.get_by_role("button", name="notes.txt", exact=False).first.click()
+        editor = page.get_by_label("Content of notes.txt")
+        await editor.fill("second\n")
+        await page.get_by_role("button", name="Save").click()
+        await shows(page, "Saved.")
+        assert await session.files.read_text("notes.txt") == "second\n"
+        async with page.expect_download() as waiting:
+            await page.get_by_role("button", name="Download notes.txt").click()
+        download = await waiting.value
+        assert download.suggested_filename == "notes.txt"
+        assert Path(await download.path()).read_text() == "second\n"
+
+
+async def test_a_command_is_watched_and_killed(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        running = await session.start("echo begun; sleep 600")
+        await console.go(f"/sessions/{session.id}/execs")
+        await page.get_by_role("button", name="echo begun").click()
+        await page.get_by_label("For screen readers").check()
+        await _screen_shows(console, "begun")
+        await page.get_by_role("button", name="Kill", exact=True).click()
+        await page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
+        await running.wait()
+        await shows(page, "exit 143")
+
+
+async def test_a_loss_appears_while_one_looks(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await console.go(f"/sessions/{session.id}")
+        await shows(page, "active")
+        await asyncio.to_thread(console.server.docker, "kill", console.server.container_of(session))
+        await shows(page, "The sandbox is lost")
+        await picture(page, "console-loss")
+        await page.get_by_role("button", name="Recreate").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Recreate").click()
+        await shows(page, "generation 2")
+        assert (await session.run("echo again")).stdout == "again\n"
+
+
+async def test_a_denied_host_is_allowed(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await session.run("curl -sS -m 5 https://api.example.com/")
+        await console.go(f"/sessions/{session.id}/network")
+        await page.get_by_role("button", name="Allow api.example.com").click()
+        await page.get_by_role("button", name="Take back").wait_for()
+        grants = (await session.network.status()).grants
+        assert [grant.entry for grant in grants] == ["api.example.com"]
