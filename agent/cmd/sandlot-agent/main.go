@@ -1,5 +1,6 @@
 // sandlot-agent is PID 1 of every sandbox ("init"), and the helpers that work as its user: one touches its files
-// ("files"), one carries its connections ("net"). Outside of sandboxes it copies workspaces ("copy").
+// ("files"), one carries its connections ("net"). As a command it runs one cell of code ("cell"). Outside of sandboxes
+// it copies workspaces ("copy").
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"sandlot.dev/agent/internal/cells"
 	"sandlot.dev/agent/internal/copies"
 	"sandlot.dev/agent/internal/exec"
 	"sandlot.dev/agent/internal/exec/procs"
@@ -35,6 +37,9 @@ func main() {
 		serveNet()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == "cell" {
+		os.Exit(cells.Main(os.Args[2:]))
+	}
 	if len(os.Args) > 2 && os.Args[1] == "copy" {
 		os.Exit(copies.Run(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -43,7 +48,7 @@ func main() {
 		return
 	}
 	if len(os.Args) != 2 || os.Args[1] != "init" {
-		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | copy "+copies.Usage+" | version")
+		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | cell "+cells.Usage+" | copy "+copies.Usage+" | version")
 		os.Exit(2)
 	}
 	if err := walls.Harden(); err != nil {

@@ -13,6 +13,8 @@ import typer
 BASE = "base"
 # What the environments need that every server is used with. The others take minutes and a gigabyte.
 DEFAULT_IMAGES = (BASE, "slim")
+# Those that are built on more than base.
+BUILT_ON = {"code": (BASE, "data-science")}
 
 app = typer.Typer(help="Build sandbox images.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,7 +30,7 @@ def build(
         list[str] | None,
         typer.Argument(
             metavar="[NAME...]",
-            help="Images to build: base, slim, python, data-science or node. Default: base and slim.",
+            help="Images to build: base, slim, python, data-science, code or node. Default: base and slim.",
         ),
     ] = None,
     repository: Annotated[
@@ -37,8 +39,8 @@ def build(
 ) -> None:
     """Build the shipped images with Docker.
 
-    The others are built on base, which is built first. If SSL_CERT_FILE is set, its authorities are trusted
-    while a build downloads from PyPI or npm.
+    The others are built on base, and code on data-science; these are built first. If SSL_CERT_FILE is set,
+    its authorities are trusted while a build downloads from PyPI or npm.
     """
     from sandlot.cli.terminal.display import duration, note
     from sandlot.config.packaged import packaged_folder
@@ -49,19 +51,25 @@ def build(
     if unknown := [name for name in wanted if name not in found]:
         hint = did_you_mean(unknown[0], found)
         raise typer.BadParameter(f"Unknown image {unknown[0]}.{hint} Available: {', '.join(found)}.")
-    if any(name not in DEFAULT_IMAGES for name in wanted):
-        wanted = [BASE, *(name for name in wanted if name != BASE)]
+    first = [start for name in wanted for start in _starts_of(name)]
+    wanted = list(dict.fromkeys([*first, *wanted]))
     for number, name in enumerate(wanted, start=1):
         tag = f"{repository}/{name}"
         note(f"Building {tag} ({number} of {len(wanted)}).")
         began = time.monotonic()
-        arguments = [] if name in DEFAULT_IMAGES else _arguments(f"{repository}/{BASE}")
+        starts = _starts_of(name)
+        arguments = _arguments(f"{repository}/{starts[-1]}") if starts else []
         _build(["build", "--tag", tag, *arguments, str(found[name])], tag)
         note(f"Built {tag} in {duration(time.monotonic() - began)}.")
 
 
+def _starts_of(name: str) -> tuple[str, ...]:
+    """The images that this one is built on, in the order in which they are built."""
+    return () if name in DEFAULT_IMAGES else BUILT_ON.get(name, (BASE,))
+
+
 def _arguments(base: str) -> list[str]:
-    """What a build on the base image needs."""
+    """What a build on another image needs."""
     authorities = os.environ.get("SSL_CERT_FILE")
     return [f"--build-arg=BASE={base}", *([f"--secret=id=ca,src={authorities}"] if authorities else ())]
 

@@ -36,6 +36,7 @@ MAX_IDEMPOTENCY_KEY = 200
 LOST_WITH_A_SANDBOX = (
     "running commands",
     "shells",
+    "code contexts and their state",
     "files in /tmp",
     "results of earlier execs",
 )

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.slots import ExecSlots
-from sandlot.domain.environment import Recipe
+from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.policy.tenant_policies import TenantPolicies
-from sandlot.providers.base import Provider
+from sandlot.providers.base import Provider, Sandbox
 from sandlot.worker.artifacts.artifacts import Artifacts
 from sandlot.worker.capacity import Capacity
 from sandlot.worker.command_policies import CommandPolicies
+from sandlot.worker.contexts.bridges import Bridges
+from sandlot.worker.contexts.contexts import Contexts
 from sandlot.worker.disk import Disk
 from sandlot.worker.history.history import History
 from sandlot.worker.network.broker.brokers import Brokers
@@ -79,6 +81,8 @@ class WorkerParts:
     artifacts: Artifacts
     objects: ObjectStorage | None
     volumes: Volumes
+    bridges: Bridges
+    contexts: Contexts
     policies: CommandPolicies
     webhooks: WorkerWebhooks | None
 
@@ -112,17 +116,19 @@ def assemble(
     # Looked up when a script runs or the sweep comes: both are made below, and need what this makes.
     scripts = SetupScripts(sandboxes, lambda: networks, options)
     seeds = Seeds(provider, sandboxes, workspaces, scripts, lambda: environments.recipes, options.worker_id)
-    environments = Environments(
-        recipes,
-        partial(
-            WarmPool,
-            options=options,
-            make=seeds.make,
+    bridges = Bridges()
+
+    def new_pool(recipe: Recipe) -> WarmPool:
+        return WarmPool(
+            recipe,
+            options,
+            make=partial(_make_warm, seeds, bridges, sandboxes, recipe),
             prepare=seeds.prepare,
             discard=sandboxes.discard,
             slots=sandboxes.slots,
-        ),
-    )
+        )
+
+    environments = Environments(recipes, new_pool)
     pools = environments.pools
     one_off = OneOffSandboxes(options, make=seeds.make, prepare=seeds.prepare, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes, workspaces), Transitions(store)
@@ -211,8 +217,23 @@ def assemble(
         artifacts=artifacts,
         objects=objects,
         volumes=volumes,
+        bridges=bridges,
+        contexts=Contexts(bridges, environments.recipes),
         policies=CommandPolicies(recipes, tenant_policies),
         webhooks=None
         if webhooks is None or not options.history.enabled
         else WorkerWebhooks(history, database.parent, webhooks),
     )
+
+
+async def _make_warm(
+    seeds: Seeds, bridges: Bridges, sandboxes: Sandboxes, recipe: Recipe, environment: Environment
+) -> Sandbox:
+    """Make a sandbox for the pool, in which the recipe's kernels run already."""
+    sandbox = await seeds.make(environment)
+    try:
+        await bridges.warm(sandbox, recipe.contexts)
+    except BaseException:
+        await sandboxes.discard(sandbox)
+        raise
+    return sandbox

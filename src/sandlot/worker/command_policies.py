@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from sandlot.bash.process import PolicyProcess
+from sandlot.domain.code.contexts import Language
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.policy.cells import as_command
+from sandlot.domain.policy.cells import commands_of
 from sandlot.domain.policy.deciding import Decision
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.refusals import check_decisions
@@ -77,24 +78,43 @@ class CommandPolicies:
         for name in self._readers.keys() - {*known, *(policy.name for policy in gone.values())}:
             self._readers.pop(name).retire()
 
-    async def check(self, environment: str, request: ExecRequest, tenant: str) -> None:
+    async def check(
+        self, environment: str, request: ExecRequest, tenant: str, language: Language | None = None
+    ) -> None:
         """Raise ``PolicyDenied`` or ``ApprovalRequired`` unless the policies of environment and tenant let
-        it run.
+        it run. ``language``: what a cell is written in.
         """
         both = (self._by_environment.get(environment), self._tenants.of(tenant))
         policies = {policy.name: policy for policy in both if policy is not None}
-        decided = [(policy, await self._decide(policy, request, tenant)) for policy in policies.values()]
+        if not policies:
+            return
+        commands = commands_of(request, language)
+        decided = [
+            (policy, await self._decide(policy, command, argv, tuple(request.env), tenant))
+            for policy in policies.values()
+            for command, argv in commands
+        ]
         check_decisions(decided, approved=request.approved)
 
-    async def _decide(self, policy: CommandPolicy, request: ExecRequest, tenant: str) -> Decision:
+    def apply_to(self, environment: str, tenant: str) -> bool:
+        """Whether there is a policy at all."""
+        return environment in self._by_environment or self._tenants.of(tenant) is not None
+
+    async def _decide(
+        self,
+        policy: CommandPolicy,
+        command: str | None,
+        argv: tuple[str, ...] | None,
+        env: tuple[str, ...],
+        tenant: str,
+    ) -> Decision:
         async with self._turn(policy.name, tenant):
             reader = self._reader(policy)
             if reader is None:
                 # The process starts with the first decision, on the reader's thread.
                 reader = self._use(_Reader(policy))
-            command, argv = as_command(request)
             return await asyncio.get_running_loop().run_in_executor(
-                reader.thread, reader.process.decide, command, argv, tuple(request.env)
+                reader.thread, reader.process.decide, command, argv, env
             )
 
     def _reader(self, policy: CommandPolicy) -> _Reader | None:

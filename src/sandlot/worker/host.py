@@ -202,6 +202,7 @@ class WorkerHost:
             if webhooks is not None:
                 steps.push_async_callback(webhooks.stop)
             steps.push_async_callback(self._provider.close)
+            steps.push_async_callback(self._parts.bridges.close)
             steps.push_async_callback(self._parts.networks.close)
             steps.push_async_callback(self._sessions.close)
             steps.push_async_callback(self._creates.finish)

@@ -32,7 +32,9 @@ from sandlot.domain.workspaces.workspace import WorkspaceStatus
 from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.artifacts.calls import ArtifactCalls
 from sandlot.worker.assembly import WorkerParts
-from sandlot.worker.contexts.calls import ContextCalls, check_cell
+from sandlot.worker.contexts.calls import ContextCalls, check_id_of_known, check_id_of_new
+from sandlot.worker.contexts.cells import shown
+from sandlot.worker.contexts.program import BRIDGE_EXEC_ID
 from sandlot.worker.history.exec_ends import FOLLOW_AFTER_S
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.recordings.session_recording import SessionRecording
@@ -72,6 +74,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
         self._snapshots = parts.snapshots
         self._artifacts = parts.artifacts
         self._volumes = parts.volumes
+        self._contexts = parts.contexts
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -131,9 +134,13 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
             yield live_session, sandbox
 
     async def _check_policy(self, session_id: str, request: ExecRequest) -> None:
+        check_id_of_new(request.exec_id)
         session = self._sessions.table.get(self._tenant, session_id).session
-        check_cell(request)
-        await self._policies.check(session.environment, request, session.tenant)
+        language = None
+        if request.cell is not None and self._policies.apply_to(session.environment, session.tenant):
+            async with self._sessions.use(self._tenant, session_id) as (_, sandbox):
+                language = await self._contexts.language_of(sandbox, request.cell)
+        await self._policies.check(session.environment, request, session.tenant, language)
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.with_bounded_timeout(request)
@@ -146,9 +153,12 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
             on_output = None if recording is None else partial(recording.output, exec_id, from_start=True)
             async with execs.starting(live_session, sandbox, bounded, self._principal) as in_history:
                 on_start = _for_both(in_history, recording, bounded)
+                asked = bounded
+                if bounded.cell is not None:
+                    asked, stdin = await self._contexts.exec_for(sandbox, bounded)
                 with self._recordings.readers.read_if_left(recording, sandbox, exec_id):
                     async with live_session.awaiting_response(ends_s, overdue_after_s=overdue_s):
-                        result = await sandbox.run(bounded, stdin, on_start=on_start, on_output=on_output)
+                        result = await sandbox.run(asked, stdin, on_start=on_start, on_output=on_output)
             result = with_denials(result, live_session)
             execs.ended(session_id, exec_id, result.exited)
             if recording is not None:
@@ -172,13 +182,26 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
             starting = self._history.execs.starting(live_session, sandbox, bounded, self._principal)
             async with starting as in_history:
                 on_start = _for_both(in_history, recording, bounded)
-                started = await sandbox.start(bounded, offset=offset, on_start=on_start)
+                started = await self._start_in(sandbox, bounded, offset, on_start)
             if recording is not None:
                 self._recordings.readers.read(recording, sandbox, bounded.exec_id)
             self._history.execs.follow(live_session, sandbox, bounded.exec_id, after_s=FOLLOW_AFTER_S)
             return self._execution(started, live_session, sandbox, offset)
 
+    async def _start_in(
+        self, sandbox: Sandbox, request: ExecRequest, offset: int, on_start: OnStart | None
+    ) -> Execution:
+        if request.cell is None:
+            return await sandbox.start(request, offset=offset, on_start=on_start)
+        asked, code = await self._contexts.exec_for(sandbox, request)
+        started = await sandbox.start(asked, offset=offset, on_start=on_start)
+        if code is not None:
+            await started.write_stdin(code)
+            await started.close_stdin()
+        return started
+
     async def attach_exec(self, session_id: str, exec_id: str, *, offset: int = 0) -> Execution:
+        check_id_of_known(exec_id)
         async with self._sandbox_call(session_id) as (live_session, sandbox):
             return self._execution(
                 await sandbox.attach(exec_id, offset=offset), live_session, sandbox, offset
@@ -216,17 +239,21 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
 
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
         async with self._sandbox_call(session_id) as (_, sandbox):
-            return await sandbox.list_execs()
+            execs = await sandbox.list_execs()
+        return [shown(known) for known in execs if known.exec_id != BRIDGE_EXEC_ID]
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
+        check_id_of_known(exec_id)
         async with self._sandbox_call(session_id, has_effects=True) as (_, sandbox):
             return await sandbox.signal(exec_id, signal)
 
     async def kill_exec(self, session_id: str, exec_id: str) -> int:
+        check_id_of_known(exec_id)
         async with self._sandbox_call(session_id, has_effects=True) as (_, sandbox):
             return await sandbox.kill(exec_id)
 
     async def resize_exec(self, session_id: str, exec_id: str, *, rows: int, cols: int) -> None:
+        check_id_of_known(exec_id)
         async with self._sandbox_call(session_id, has_effects=True) as (live_session, sandbox):
             await sandbox.resize(exec_id, rows=rows, cols=cols)
             if (recording := self._recordings.of(live_session)) is not None:

@@ -19,7 +19,7 @@ from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.policy.policy import Ruling
 from sandlot.domain.workspaces.setup import Setup
 
-SHIPPED = {"base", "slim", "gvisor", "python", "data-science", "node"}
+SHIPPED = {"base", "slim", "gvisor", "python", "data-science", "node", "code"}
 DEFAULTS = RecipeDefaults(PoolPolicy(4, 1, 9), idle_timeout_s=100, lifetime_s=200)
 
 
@@ -39,7 +39,7 @@ def complaint(folder: Path) -> str:
 def test_the_shipped_registry() -> None:
     registry = load_registry(defaults=DEFAULTS)
     assert set(registry.recipes) == SHIPPED
-    built_on_demand = [registry.recipes[name] for name in ("python", "data-science", "node")]
+    built_on_demand = [registry.recipes[name] for name in ("python", "data-science", "node", "code")]
     assert {recipe.pool.size for recipe in built_on_demand} == {0}, (
         "no server starts with their images missing"
     )

@@ -13,6 +13,7 @@ from typing import Any
 from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
+from sandlot.domain.code.contexts import Language
 from sandlot.domain.environment import Environment, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import NONE, parse_policy
@@ -74,6 +75,7 @@ def recipe_of(
         gateways=parse_gateways(document.get("gateways", {})),
         inject=parse_inject(document.get("inject", ())),
         artifacts=check_patterns(document.get("artifacts", ())),
+        contexts=tuple(Language(name) for name in document.get("contexts", ())),
     )
 
 

@@ -13,7 +13,7 @@ from sandlot.domain.code.contexts import Language
 from sandlot.domain.environment import Recipe
 from sandlot.domain.execution import ExecRequest
 from sandlot.domain.ids import new_session_id
-from sandlot.domain.policy.cells import as_command
+from sandlot.domain.policy.cells import commands_of
 from sandlot.domain.policy.deciding import decide
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.refusals import check_decisions
@@ -88,6 +88,6 @@ def check_policies(
     """
     applying = {policy.name: policy for policy in (recipe.policy, own) if policy is not None}
     if applying:
-        reading = read_request(*as_command(request, language), request.env)
-        decided = [(policy, decide(policy, reading)) for policy in applying.values()]
+        readings = [read_request(*command, request.env) for command in commands_of(request, language)]
+        decided = [(policy, decide(policy, reading)) for policy in applying.values() for reading in readings]
         check_decisions(decided, approved=request.approved)

@@ -1,1 +1,1 @@
-"""Code contexts of a session's sandbox."""
+"""Code contexts: Jupyter kernels inside a sandbox, the program there that runs them, and cells as execs."""

@@ -31,6 +31,7 @@ from sandlot.domain.session_states import (
 )
 from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.providers.base import Sandbox
+from sandlot.worker.contexts.program import BRIDGE_EXEC_ID
 from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
@@ -369,7 +370,8 @@ class SessionLifecycle:
             return live_session.preparing is not None
         try:
             async with asyncio.timeout(ASK_WITHIN_S):
-                return any(known.running for known in await live_session.sandbox.list_execs())
+                execs = await live_session.sandbox.list_execs()
+                return any(known.running for known in execs if known.exec_id != BRIDGE_EXEC_ID)
         except (SandlotError, TimeoutError):
             return True
 

@@ -1,0 +1,179 @@
+"""A Jupyter kernel for bash, as a program of its own: the bridge writes it beside its socket and starts it.
+
+One bash lives as long as the kernel. It reads each cell from a file, so that a cell may be any script, and
+says at the end how it went, on a descriptor of its own. It runs as an interactive shell without a terminal:
+such a shell gives up a cell when it is interrupted, and keeps its variables.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from typing import Any
+
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+
+STATUS_FD = 198  # above those that scripts use
+PIECE_BYTES = 64 * 1024
+# After an interrupt, for bash to say that it has given up the cell.
+INTERRUPTED_WITHIN_S = 0.3
+ENDED_WITHIN_S = 1.0
+
+
+class Shell:
+    def __init__(self, folder: str) -> None:
+        self._cell = os.path.join(folder, "cell")
+        self._number = 0
+        status, theirs = os.pipe()
+        os.set_inheritable(theirs, True)
+        os.dup2(theirs, STATUS_FD, inheritable=True)
+        os.close(theirs)
+        # A kernel ignores interrupts between cells, and a shell that inherits that does so for ever.
+        ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.process: Any = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "--noediting", "-i"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PS1": "", "PS2": "", "PS0": "", "PROMPT_COMMAND": ""},
+            pass_fds=(STATUS_FD,),
+            bufsize=0,
+        )
+        signal.signal(signal.SIGINT, ignored)
+        os.close(STATUS_FD)
+        self._status = os.fdopen(status, "rb", buffering=0)
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._outputs: dict[Any, Any] = {
+            self.process.stdout: ("stdout", decoder("replace")),
+            self.process.stderr: ("stderr", decoder("replace")),
+        }
+        for file in (self._status, *self._outputs):
+            os.set_blocking(file.fileno(), False)
+        self.run(":", lambda name, text: None)  # takes away what bash says about its terminal
+
+    def run(self, code: str, write: Any) -> int | None:
+        """Run code, and return its exit status. None if the shell has ended."""
+        with open(self._cell, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(code + "\n")
+        self._number += 1
+        self._ask(f". {self._cell} </dev/null {STATUS_FD}>&-\n")
+        return self._wait(write)
+
+    def _ask(self, line: str = "") -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{line}printf '%d %d\\n' {self._number} $? >&{STATUS_FD}\n".encode())
+
+    def _wait(self, write: Any) -> int | None:
+        said, asked_again = b"", None
+        with selectors.DefaultSelector() as selector:
+            for file in (self._status, *self._outputs):
+                selector.register(file, selectors.EVENT_READ)
+            while True:
+                try:
+                    for key, _ in selector.select(asked_again):
+                        if key.fileobj is not self._status:
+                            if not self._pass_on(key.fileobj, write):
+                                selector.unregister(key.fileobj)
+                            continue
+                        piece = self._status.read(PIECE_BYTES)
+                        if piece == b"":  # every process that had the descriptor is gone: bash has ended
+                            self._drain(write)
+                            return None
+                        said += piece or b""
+                    status = self._status_in(said)
+                    if status is None and asked_again is not None:
+                        self._ask()  # the interrupt has taken away the question with the cell
+                        asked_again = None
+                except KeyboardInterrupt:
+                    asked_again = INTERRUPTED_WITHIN_S
+                    continue
+                if status is not None:
+                    self._drain(write)
+                    return status
+
+    def _status_in(self, said: bytes) -> int | None:
+        for line in said.split(b"\n")[:-1]:
+            number, _, status = line.partition(b" ")
+            if number == str(self._number).encode():
+                return int(status)
+        return None
+
+    def _drain(self, write: Any) -> None:
+        """Pass on what was written before the status was."""
+        for file in self._outputs:
+            while self._pass_on(file, write, once=False):
+                pass
+
+    def _pass_on(self, file: Any, write: Any, *, once: bool = True) -> bool:
+        """Pass on one piece. False at the end, and unless ``once`` if there is nothing now."""
+        piece = file.read(PIECE_BYTES)
+        if piece:
+            name, decoder = self._outputs[file]
+            write(name, decoder.decode(piece))
+        return bool(piece) or (once and piece is None)
+
+    def end(self) -> int:
+        try:
+            code: int = self.process.wait(ENDED_WITHIN_S)
+        except subprocess.TimeoutExpired:  # it has closed the descriptor, and lives
+            self.process.kill()
+            code = self.process.wait()
+        for file in (self._status, self.process.stdin, *self._outputs):
+            with contextlib.suppress(OSError):
+                file.close()
+        return code
+
+
+class BashKernel(Kernel):  # type: ignore[misc]  # where it is installed, it has a type
+    implementation = "sandlot-bash"
+    implementation_version = "1"
+    language_info = {"name": "bash", "mimetype": "text/x-sh", "file_extension": ".sh"}  # noqa: RUF012
+    banner = "bash"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._folder = tempfile.mkdtemp(prefix="bash-", dir=os.path.dirname(os.path.abspath(__file__)))
+        self._shell = Shell(self._folder)
+
+    @property
+    def _counted(self) -> dict[str, int]:
+        return {"execution_count": self.execution_count}
+
+    def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: Any = None,
+        allow_stdin: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:
+        def write(name: str, text: str) -> None:
+            if not silent:
+                self.send_response(self.iopub_socket, "stream", {"name": name, "text": text})
+
+        status = self._shell.run(code, write)
+        if status == 0:
+            return {"status": "ok", **self._counted, "payload": [], "user_expressions": {}}
+        name, value = "ExitStatus", f"The last command failed with exit status {status}."
+        if status is None:
+            name = "ShellEnded"
+            ended = self._shell.end()
+            value = (
+                f"The shell ended with exit status {ended}. The next cell gets a new one, without its state."
+            )
+            self._shell = Shell(self._folder)
+        error = {"ename": name, "evalue": value, "traceback": []}
+        if not silent:
+            self.send_response(self.iopub_socket, "error", error)
+        return {"status": "error", **self._counted, **error}
+
+
+if __name__ == "__main__":
+    IPKernelApp.launch_instance(kernel_class=BashKernel)
