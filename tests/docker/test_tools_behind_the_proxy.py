@@ -20,7 +20,7 @@ from sandlot.domain.environment import Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.network.policy import parse_policy
 from sandlot.domain.network.session_egress import SessionEgress
-from sandlot.domain.network.variables import PROXY_VARIABLES
+from sandlot.domain.network.variables import proxy_variables
 from sandlot.providers.base import Sandbox
 from sandlot.worker.network.dialer import Dialer
 from sandlot.worker.network.options import ProxyOptions
@@ -171,7 +171,7 @@ async def proxied(inside: Inside, policy: list[str]) -> AsyncIterator[list[float
     proxy = EgressProxy(lambda: egress, dialer, options, lambda _: denied_at.append(time.monotonic()))
     listener = await inside.sandbox.listen("127.0.0.1:3128")
     serving = asyncio.create_task(proxy.serve_listener(listener))
-    inside.variables |= PROXY_VARIABLES
+    inside.variables |= proxy_variables()
     try:
         yield denied_at
     finally:
@@ -221,7 +221,7 @@ async def test_what_is_denied_fails_at_once(tool: str, inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("variables", [{}, PROXY_VARIABLES], ids=["no variables", "nobody listens"])
+@pytest.mark.parametrize("variables", [{}, proxy_variables()], ids=["no variables", "nobody listens"])
 async def test_without_a_proxy_it_fails_at_once(tool: str, inside: Inside, variables: dict[str, str]) -> None:
     starting_s = await inside.starting_s(tool)
     inside.variables |= variables

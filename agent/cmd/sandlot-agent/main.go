@@ -1,13 +1,18 @@
 // sandlot-agent is PID 1 of every sandbox ("init"), and the helpers that work as its user: one touches its files
 // ("files"), one carries its connections ("net"). As a command it runs one cell of code ("cell"). Outside of sandboxes
-// it copies workspaces ("copy").
+// it copies workspaces ("copy"). In a sandbox of another service it is an ordinary process ("remote"), and another one carries
+// its links to the worker ("relay").
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -19,13 +24,17 @@ import (
 	"sandlot.dev/agent/internal/link"
 	"sandlot.dev/agent/internal/mux"
 	"sandlot.dev/agent/internal/ports"
+	"sandlot.dev/agent/internal/relay"
 	"sandlot.dev/agent/internal/walls"
 )
 
 const (
 	socketPath = "/.sandlot/link/host/agent.sock"
-	linkFD     = 3 // of a helper
-	keeperFD   = 4 // of the net helper
+	// In a sandbox of another service: below a folder that the worker chose. Only the agent's user may enter it.
+	remoteSocket = "link/agent.sock"
+	remoteHeld   = "link/agent.held"
+	linkFD       = 3 // of a helper
+	keeperFD     = 4 // of the net helper
 )
 
 func main() {
@@ -47,16 +56,49 @@ func main() {
 		fmt.Println(link.Version)
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == "relay" {
+		serveRelay(os.Args[2])
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == "remote" {
+		if os.Getuid() != 0 {
+			procs.MarkByLimit()
+		}
+		serveRemote(os.Args[2])
+		return
+	}
 	if len(os.Args) != 2 || os.Args[1] != "init" {
-		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | cell "+cells.Usage+" | copy "+copies.Usage+" | version")
+		fmt.Fprintln(os.Stderr, "usage: sandlot-agent init | files WORKSPACE | net | remote FOLDER | relay FOLDER | cell "+cells.Usage+" | copy "+copies.Usage+" | version")
 		os.Exit(2)
 	}
-	if err := walls.Harden(); err != nil {
+	serve(socketPath, walls.Harden)
+}
+
+func serve(socket string, harden func() error) {
+	if err := harden(); err != nil {
 		fmt.Fprintln(os.Stderr, "sandlot-agent:", err)
 		os.Exit(1) // never run without the walls
 	}
-	a := &agent{dialer: link.NewDialer(socketPath), began: time.Now(), keeper: ports.NewKeeper()}
+	a := &agent{dialer: link.NewDialer(socket), began: time.Now(), keeper: ports.NewKeeper()}
 	a.dialer.Forever(a.serve)
+}
+
+func serveRemote(folder string) {
+	held, err := relay.Hold(filepath.Join(folder, remoteHeld))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sandlot-agent:", err)
+		os.Exit(1)
+	}
+	serve(filepath.Join(folder, remoteSocket), walls.HardenRemote)
+	runtime.KeepAlive(held)
+}
+
+func serveRelay(folder string) {
+	err := relay.Serve(filepath.Join(folder, remoteSocket), filepath.Join(folder, remoteHeld), os.Stdin, os.Stdout, relay.Patience)
+	if !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, "sandlot-agent relay:", err)
+		os.Exit(1)
+	}
 }
 
 func serveFiles(workspace string) {
@@ -92,12 +134,18 @@ type agent struct {
 
 // settle is done at first contact, before any command runs.
 func (a *agent) settle(setup *link.Setup) {
+	if os.Getuid() == 0 {
+		a.own(setup)
+	}
+	a.workspace = setup.Workspace
+	a.registry = exec.NewRegistry(*setup, os.Environ())
+}
+
+func (a *agent) own(setup *link.Setup) {
 	if err := walls.Own(setup.Workspace, int(setup.UID), int(setup.GID)); err != nil {
 		fmt.Fprintln(os.Stderr, "sandlot-agent: the workspace cannot be given to its user:", err)
 		os.Exit(1) // with it goes the sandbox; nobody has it yet
 	}
-	a.workspace = setup.Workspace
-	a.registry = exec.NewRegistry(*setup, os.Environ())
 }
 
 // serve is one core link's life.

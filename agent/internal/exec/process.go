@@ -139,12 +139,12 @@ func (r *Registry) startProcess(e *Exec) error {
 		Files: []uintptr{s.child[0].Fd(), s.child[1].Fd(), s.child[2].Fd()},
 		Sys: &syscall.SysProcAttr{
 			Setsid: true, Setctty: q.Pty != nil,
-			Credential: &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: []uint32{r.setup.GID, tag}},
+			Credential: r.credential(tag),
 		},
 	}
 	began := time.Now()
 	gone := make(chan ended, 1)
-	pid, err := patiently(func() (int, error) { return r.fork(argv, attr, func(end ended) { gone <- end }) })
+	pid, err := patiently(func() (int, error) { return r.fork(argv, attr, tag, func(end ended) { gone <- end }) })
 	s.closeChild()
 	if err != nil {
 		s.closeOurs()
@@ -212,9 +212,9 @@ func removeScript(path string) {
 
 // fork finds the program in PATH. The agent may not look into folders of the sandbox user, so that what it cannot
 // rule out it tries.
-func (r *Registry) fork(argv []string, attr *syscall.ProcAttr, done func(ended)) (int, error) {
+func (r *Registry) fork(argv []string, attr *syscall.ProcAttr, tag uint32, done func(ended)) (int, error) {
 	if strings.Contains(argv[0], "/") {
-		return r.reaper.start(argv[0], argv, attr, done)
+		return r.reaper.start(argv[0], argv, attr, tag, done)
 	}
 	path := ""
 	for _, pair := range attr.Env {
@@ -231,7 +231,7 @@ func (r *Registry) fork(argv []string, attr *syscall.ProcAttr, done func(ended))
 		if _, err := os.Stat(candidate); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		pid, err := r.reaper.start(candidate, argv, attr, done)
+		pid, err := r.reaper.start(candidate, argv, attr, tag, done)
 		if err == nil || (!errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.EACCES)) {
 			return pid, err
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 
+	"sandlot.dev/agent/internal/exec/procs"
 	"sandlot.dev/agent/internal/walls"
 )
 
@@ -53,12 +54,14 @@ func (r *reaper) reap() {
 	}
 }
 
-// start forks and execs; done is called once, from the reaper's loop, and must not block.
-func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, done func(ended)) (pid int, err error) {
+// start forks and execs, and the child has the tag; done is called once, from the reaper's loop, and must not block.
+func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, tag uint32, done func(ended)) (pid int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	walls.AsCommand(func() { pid, err = syscall.ForkExec(path, argv, attr) })
-	if err == nil {
+	walls.AsCommand(func() {
+		err = procs.Marked(tag, func() (err error) { pid, err = syscall.ForkExec(path, argv, attr); return err })
+	})
+	if pid > 0 {
 		r.waiters[pid] = done
 	}
 	return pid, err

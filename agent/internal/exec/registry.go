@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sandlot.dev/agent/internal/exec/procs"
@@ -261,6 +262,14 @@ func (r *Registry) drop(e *Exec) {
 	r.dropOutput(e)
 	r.done.Remove(e.place)
 	delete(r.execs, e.request.ExecID)
+}
+
+// credential is the sandbox user's, with tags as groups; nil if the agent itself runs as that user and can set none.
+func (r *Registry) credential(tags ...uint32) *syscall.Credential {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	return &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: append([]uint32{r.setup.GID}, tags...)}
 }
 
 func (r *Registry) newTag() uint32 {

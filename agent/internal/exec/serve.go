@@ -336,9 +336,9 @@ func (r *Registry) StartHelper(path string, argv []string, files []uintptr, gone
 		Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Files: files,
 		Sys: &syscall.SysProcAttr{
 			Setsid:     true,
-			Credential: &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: []uint32{r.setup.GID}},
+			Credential: r.credential(),
 		},
 	}
-	_, err := r.reaper.start(path, argv, attr, func(ended) { gone() })
+	_, err := r.reaper.start(path, argv, attr, 0, func(ended) { gone() })
 	return err
 }

@@ -138,12 +138,12 @@ func (r *Registry) launch(sh *shell, env map[string]string) error {
 		Files: []uintptr{null.Fd(), null.Fd(), null.Fd()},
 		Sys: &syscall.SysProcAttr{
 			Setsid:     true,
-			Credential: &syscall.Credential{Uid: r.setup.UID, Gid: r.setup.GID, Groups: []uint32{r.setup.GID, tag}},
+			Credential: r.credential(tag),
 		},
 	}
 	argv := []string{"bash", "--norc", "--noprofile", filepath.Join(dir, "control")}
 	start := func() (int, error) {
-		return r.reaper.start(r.bash, argv, attr, func(end ended) { sh.end = end; close(gone) })
+		return r.reaper.start(r.bash, argv, attr, tag, func(end ended) { sh.end = end; close(gone) })
 	}
 	pid, err := patiently(start)
 	if err != nil && cwd != r.setup.Workspace { // the folder may be one that its user has shut

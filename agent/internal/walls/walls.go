@@ -16,16 +16,18 @@ import (
 )
 
 const (
-	prSetDumpable = 4
-	prCapBSetDrop = 24
-	capChown      = 0
-	capKill       = 5
-	capSetgid     = 6
-	capSetuid     = 7
-	lastCap       = 63
-	capVersion3   = 0x20080522
-	spareThreads  = 12        // more than the agent ever blocks at once: it forks under one lock and polls the rest
-	MemoryLimit   = 128 << 20 // the runtime collects harder near this; the agent's own bounds are far below
+	prSetDumpable   = 4
+	prCapBSetDrop   = 24
+	prSetSubreaper  = 36
+	prSetNoNewPrivs = 38
+	capChown        = 0
+	capKill         = 5
+	capSetgid       = 6
+	capSetuid       = 7
+	lastCap         = 63
+	capVersion3     = 0x20080522
+	spareThreads    = 12        // more than the agent ever blocks at once: it forks under one lock and polls the rest
+	MemoryLimit     = 128 << 20 // the runtime collects harder near this; the agent's own bounds are far below
 	// What the agent keeps for its life.
 	lasting         = 1<<capKill | 1<<capSetgid | 1<<capSetuid
 	agentOOMScore   = "500"
@@ -62,6 +64,28 @@ func Harden() error {
 	}
 	// gVisor: the engine's profile is not applied, and what bounds processes is the user's ulimit, not the agent's.
 	return refuseNamespaces()
+}
+
+// HardenRemote is Harden for an agent that is not PID 1, in a machine that another service made. Its orphans come to it as
+// to PID 1. Where it is root, it keeps from its commands what Harden keeps from them; as an ordinary user it cannot.
+func HardenRemote() error {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetSubreaper, 1, 0); errno != 0 { // of the whole process
+		return fmt.Errorf("prctl(PR_SET_CHILD_SUBREAPER): %w", errno)
+	}
+	if _, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("prctl(PR_SET_NO_NEW_PRIVS): %w", errno)
+	}
+	if os.Getuid() == 0 {
+		return Harden()
+	}
+	debug.SetMemoryLimit(MemoryLimit)
+	runtime.GOMAXPROCS(1) // as in Harden
+	syscall.Umask(0o022)
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0); errno != 0 {
+		return fmt.Errorf("prctl(PR_SET_DUMPABLE): %w", errno)
+	}
+	SpawnThreads(spareThreads)
+	return nil
 }
 
 // Own gives a folder and all that is in it to the sandbox's user, and drops the right to do such things. It is called

@@ -16,9 +16,9 @@ from pydantic import AliasChoices, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 from sandlot.config.data_folder import default_data_dir
+from sandlot.config.providers.e2b_settings import E2BSettings
 from sandlot.config.registry.recipes import RecipeDefaults
 from sandlot.config.variable_names import PREFIX
-from sandlot.config.workspaces.object_settings import ObjectSettings
 from sandlot.domain.capacity.pool import (
     DEFAULT_MAX_POOL_SIZE,
     DEFAULT_MIN_POOL_SIZE,
@@ -34,7 +34,7 @@ MIN_KEY_CHARACTERS = 16
 _KEY = re.compile(rf"[!-~]{{{MIN_KEY_CHARACTERS},}}")
 
 
-class ServerSettings(ObjectSettings):
+class ServerSettings(E2BSettings):
     # Whether an address other than loopback needs an API key. A fleet's workers use signed tokens.
     needs_key: ClassVar[bool] = True
 
@@ -245,7 +245,7 @@ class ServerSettings(ObjectSettings):
         "text", description="`text` for people, `json` for a log collector. Both write one event per line."
     )
 
-    @field_validator("api_key_file", "data_dir", "registry_dir")
+    @field_validator("api_key_file", "data_dir", "registry_dir", "e2b_api_key_file")
     @classmethod
     def _expand(cls, path: Path | None) -> Path | None:
         # Unit files and compose files do not expand ~.
@@ -289,6 +289,16 @@ class ServerSettings(ObjectSettings):
                 "no spaces. To create one: openssl rand -hex 32"
             )
         return key
+
+    @property
+    def e2b_key(self) -> str | None:
+        """The API key of E2B, from the environment or from its file."""
+        if self.e2b_api_key_file is None:
+            given = self.e2b_api_key
+            return None if given is None else given.get_secret_value().strip() or None
+        if self.e2b_api_key is not None:
+            raise InvalidRequest("Set SANDLOT_E2B_API_KEY or SANDLOT_E2B_API_KEY_FILE, not both.")
+        return read_secret(self.e2b_api_key_file, "the file with E2B's API key")
 
     @property
     def pool(self) -> PoolPolicy:

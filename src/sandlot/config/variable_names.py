@@ -15,6 +15,8 @@ from sandlot.domain.text.suggestions import did_you_mean
 
 PREFIX: Final = "SANDLOT_"
 CLIENT_VARIABLES: Final = ("SANDLOT_URL", "SANDLOT_API_KEY")
+# Settings of a server that look like typos of a client's.
+SIMILAR_OF_SERVERS: Final = ("SANDLOT_API_KEY_FILE", "SANDLOT_E2B_API_KEY")
 # Not settings, but present in the environment of a server that is started by hand next to them.
 DEPLOY_VARIABLES: Final = (
     "SANDLOT_DATA_ROOT",
@@ -56,12 +58,7 @@ def check_client_variables(environ: Mapping[str, str]) -> None:
     import difflib
 
     for name, value in environ.items():
-        if (
-            not value
-            or not name.startswith(PREFIX)
-            or name in CLIENT_VARIABLES
-            or name == "SANDLOT_API_KEY_FILE"
-        ):
+        if not value or not name.startswith(PREFIX) or name in CLIENT_VARIABLES or name in SIMILAR_OF_SERVERS:
             continue
         matches = difflib.get_close_matches(name, CLIENT_VARIABLES, n=1, cutoff=TYPO_SIMILARITY)
         if matches:

@@ -11,6 +11,7 @@ from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.code.contexts import Language
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import EgressPolicy
+from sandlot.domain.network.variables import PROXY_PORT, REMOTE_PROXY_PORT
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.secrets.gateways import Gateway
 from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
@@ -24,10 +25,28 @@ class Tier(StrEnum):
 
     runc: an ordinary container.
     runsc: under gVisor, which puts a kernel of its own between the sandbox and the machine.
+    microvm: in a virtual machine of its own, on E2B's machines. The provider says so; no server checks it.
     """
 
     RUNC = "runc"
     RUNSC = "runsc"
+    MICROVM = "microvm"
+
+
+def proxy_port(tier: Tier) -> int:
+    """Where programs in such a sandbox find the proxy, on 127.0.0.1."""
+    return REMOTE_PROXY_PORT if tier is Tier.MICROVM else PROXY_PORT
+
+
+class ProviderName(StrEnum):
+    """What makes an environment's sandboxes.
+
+    docker: this machine's Docker engine.
+    e2b: E2B's cloud, or another server that speaks its API.
+    """
+
+    DOCKER = "docker"
+    E2B = "e2b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +54,7 @@ class Environment:
     """What its sandboxes are made from.
 
     New workspaces have the image's files, or what the script ``setup`` left, or the files of the snapshot
-    ``seed``.
+    ``seed``. At E2B, ``image`` is the name of a template.
     """
 
     name: str
@@ -44,6 +63,12 @@ class Environment:
     limits: Limits = field(default_factory=Limits)
     setup: Setup | None = None
     seed: str | None = None
+    provider: ProviderName = ProviderName.DOCKER
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether the files of its sessions outlive their sandboxes."""
+        return self.provider is ProviderName.DOCKER
 
     def __post_init__(self) -> None:
         if self.setup is not None and self.seed is not None:
@@ -52,6 +77,16 @@ class Environment:
             )
         if self.seed is not None:
             check_snapshot_id(self.seed)
+        if (self.provider is ProviderName.E2B) != (self.tier is Tier.MICROVM):
+            has = "microvm" if self.provider is ProviderName.E2B else "runc and runsc"
+            raise InvalidRequest(
+                f"Environment {self.name}: provider {self.provider} has no tier {self.tier}. It has {has}."
+            )
+        if not self.keeps_files and (self.setup is not None or self.seed is not None):
+            raise InvalidRequest(
+                f"Environment {self.name}: setup and seed need snapshots, which the provider "
+                f"{self.provider} does not have. Put the files into the template."
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.code.contexts import ContextService, Language
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Recipe, Tier
+from sandlot.domain.environment import ProviderName, Recipe, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
 from sandlot.domain.network.policy import EgressPolicy
@@ -108,6 +108,7 @@ class EnvironmentInfo:
     record: whether all its sessions are recorded.
     network: what its sandboxes may connect to, unless a session asks for something else.
     contexts: the languages whose kernels are warm in it. If there are any, code contexts work in it.
+    provider: what makes its sandboxes.
     """
 
     name: str
@@ -123,6 +124,7 @@ class EnvironmentInfo:
     record: bool = False
     network: EgressPolicy = field(default_factory=EgressPolicy)
     contexts: tuple[Language, ...] = ()
+    provider: ProviderName = ProviderName.DOCKER
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -140,6 +142,7 @@ class EnvironmentInfo:
             record=recipe.record,
             network=recipe.network,
             contexts=recipe.contexts,
+            provider=recipe.environment.provider,
         )
 
 

@@ -14,7 +14,8 @@ PACKAGES_FOLDER = "packages"
 
 def build_vault(settings: ServerSettings) -> Vault:
     """Its list ``masked`` is for the history and the recordings."""
-    return Vault(settings.data_dir.absolute(), also=() if settings.key is None else (settings.key,))
+    own = (settings.key, settings.e2b_key)
+    return Vault(settings.data_dir.absolute(), also=tuple(key for key in own if key is not None))
 
 
 def build_brokers(settings: ServerSettings, vault: Vault) -> Brokers:

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ from sandlot.config.data_folder import provider_dir
 from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
-from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull
+from sandlot.domain.environment import ProviderName, Recipe
+from sandlot.domain.errors import EngineProblem, InvalidRequest, SandlotError, StorageFull
 from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_policy
 from sandlot.domain.workspaces.workspace import StoreKind
+from sandlot.providers.base import Provider
 from sandlot.providers.docker import DockerProvider
 from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import UserRange
 from sandlot.providers.docker.workspaces.choosing import choose_store
+from sandlot.providers.side_by_side import Providers
 from sandlot.wiring.brokers import build_brokers, build_vault
 from sandlot.wiring.machine import this_machine
 from sandlot.wiring.object_storage import build_object_storage
@@ -36,6 +39,7 @@ from sandlot.worker.store.database import owner_of
 from sandlot.worker.volumes.options import VolumeOptions
 from sandlot.worker.workspaces.options import WorkspaceOptions
 
+NO_SDK = "Environments with provider: e2b need E2B's SDK. Install it: pip install 'sandlot[e2b]'."
 # Seconds to wait for the engine to say where it stores its sandboxes.
 ENGINE_WITHIN_S = 5.0
 
@@ -83,17 +87,23 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
             users=users,
             min_free_bytes=settings.min_free_bytes,
         )
+        provider = with_e2b(
+            DockerProvider(
+                owner=settings.worker_id,
+                data_dir=provider_dir(data_dir),
+                engine=engine,
+                workspaces=workspaces,
+                users=users,
+            ),
+            settings,
+            data_dir,
+            registry.recipes.values(),
+        )
     except BaseException:
         await engine.close()
         raise
     return {
-        "provider": DockerProvider(
-            owner=settings.worker_id,
-            data_dir=provider_dir(data_dir),
-            engine=engine,
-            workspaces=workspaces,
-            users=users,
-        ),
+        "provider": provider,
         "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,
@@ -105,6 +115,36 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         "brokers": build_brokers(settings, vault),
         "objects": objects,
     }
+
+
+def with_e2b(here: Provider, settings: ServerSettings, data_dir: Path, recipes: Iterable[Recipe]) -> Provider:
+    key = settings.e2b_key
+    if key is None:
+        check_no_e2b(recipes)
+        return here
+    try:
+        from sandlot.providers.e2b import E2BAccount, E2BProvider
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(NO_SDK) from error
+    account = E2BAccount(
+        api_key=key,
+        api_url=settings.e2b_api_url,
+        sandbox_url=settings.e2b_sandbox_url,
+        timeout_s=settings.e2b_timeout_s,
+        user=settings.e2b_user,
+    )
+    remote = E2BProvider(owner=settings.worker_id, data_dir=data_dir / "e2b", account=account)
+    return Providers(here, remote)
+
+
+def check_no_e2b(recipes: Iterable[Recipe]) -> None:
+    """Raises ``InvalidRequest`` if a worker without a key has an environment that needs one."""
+    for recipe in recipes:
+        if recipe.environment.provider is ProviderName.E2B:
+            raise InvalidRequest(
+                f"Environment {recipe.environment.name} has the provider e2b, but there is no key for it. "
+                "Set SANDLOT_E2B_API_KEY or SANDLOT_E2B_API_KEY_FILE, or remove the environment."
+            )
 
 
 @contextlib.contextmanager

@@ -144,7 +144,7 @@ def assemble(
     )
     owned.has = sessions.table.has_workspace
     disk = Disk(store, database.parent, options.engine_folder, options.storage_folder, options.min_free_bytes)
-    capacity = Capacity(options, sessions.table, disk)
+    capacity = Capacity(options, sessions.table, disk, environments.recipes)
     networks = Networks(
         options.network, environments.recipes, history.recorder, store, sandboxes, transitions, brokers
     )

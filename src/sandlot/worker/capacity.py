@@ -15,7 +15,7 @@ from sandlot.domain.capacity.machine import (
     shortage,
     total_limits,
 )
-from sandlot.domain.environment import Recipe
+from sandlot.domain.environment import ProviderName, Recipe
 from sandlot.domain.errors import Unavailable
 from sandlot.domain.session import Session, SessionState
 from sandlot.worker.disk import Disk
@@ -25,7 +25,12 @@ from sandlot.worker.sessions.table import SessionTable
 
 
 class Capacity:
-    def __init__(self, options: WorkerOptions, table: SessionTable, disk: Disk) -> None:
+    """``recipes``: the worker's own, which say what runs on its machine and what elsewhere."""
+
+    def __init__(
+        self, options: WorkerOptions, table: SessionTable, disk: Disk, recipes: Mapping[str, Recipe]
+    ) -> None:
+        self._recipes = recipes
         self._options = options
         self._table = table
         self._disk = disk
@@ -49,8 +54,13 @@ class Capacity:
         """
         yield from self._reserved.values()
         for live_session in self._table:
-            if live_session.session.state is SessionState.ACTIVE:
-                yield live_session.session.limits
+            session = live_session.session
+            if session.state is SessionState.ACTIVE and self._is_here(session.environment):
+                yield session.limits
+
+    def _is_here(self, environment: str) -> bool:
+        recipe = self._recipes.get(environment)
+        return recipe is None or recipe.environment.provider is ProviderName.DOCKER
 
     @property
     def _free_sessions(self) -> int:
@@ -64,7 +74,9 @@ class Capacity:
         free, use = self._free_sessions, self.use
         room = {}
         for name, pool in pools.items():
-            fit = free if use is None else min(free, count_fitting(use, recipes[name].environment.limits))
+            fit = free
+            if use is not None and self._is_here(name):
+                fit = min(free, count_fitting(use, recipes[name].environment.limits))
             warm = min(pool.ready, fit)
             room[name] = (warm, warm if pool.broken else fit)
         return room
@@ -84,6 +96,9 @@ class Capacity:
 
         Raises ``Unavailable`` if there is no room.
         """
+        if not self._is_here(session.environment):
+            yield
+            return
         self._check_room(session.limits)
         self._reserved[session.id] = session.limits
         try:

@@ -9,10 +9,10 @@ from collections.abc import Container
 import pytest
 
 from sandlot.domain.errors import Conflict, EngineProblem, LinkInterrupted, SandlotError, StorageFull
-from sandlot.providers.docker import removals
+from sandlot.providers import removals
 from sandlot.providers.docker.agent_setup import wait_for_agent
-from sandlot.providers.docker.host.errors import host_errors
-from sandlot.providers.docker.removals import Removals
+from sandlot.providers.host_errors import host_errors
+from sandlot.providers.removals import Removals
 
 
 async def _nothing(_: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sandlot.domain.errors import EngineProblem
-from sandlot.providers.docker.engine import wait_shared
 from sandlot.providers.docker.images.preparing import _run_in_thread
+from sandlot.providers.waiting import wait_shared
 
 
 class Stalled:

@@ -62,6 +62,12 @@ func scanWithin(tag uint32, patience time.Duration) (found []Process, all bool) 
 			continue
 		}
 		p := parseStatus(pid, status)
+		if byLimit { // the groups that it has are another agent's, which runs this one
+			p.Tags = nil
+			if mark := markOf(ReadSmall("/proc/"+name+"/limits", buf)); mark != 0 {
+				p.Tags = []uint32{mark}
+			}
+		}
 		if tag != 0 && !p.has(tag) {
 			continue
 		}

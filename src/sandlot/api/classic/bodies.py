@@ -8,6 +8,7 @@ asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from sandlot.api.responses.lists import entries_response, list_within_budget
 from sandlot.domain.artifacts.artifact import Artifact
 from sandlot.domain.artifacts.generated import FOLDER
+from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.files import FileEntry
 from sandlot.domain.service import SandboxService
@@ -161,7 +163,7 @@ class ApiCreateBody:
     """A session to create.
 
     environment: the environment's name.
-    provider: ``docker`` or ``e2b``; both mean this server.
+    provider: ``docker`` or ``e2b``. On a server without environments at E2B, both mean this server.
     agent_config: accepted and ignored.
     """
 
@@ -314,21 +316,28 @@ def body_schema(kind: type[object], *, required: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-async def classic_session(service: SandboxService, environment: str | None, thread: str | None) -> Session:
+async def classic_session(
+    service: SandboxService, environment: str | None, thread: str | None, provider: str | None = None
+) -> Session:
     """Create the session, or get the thread's.
 
     Environment names of the classic interface (Python3, python:latest) mean the default
     environment.
     """
-    known = {found.name: found.tier for found in (await service.catalogue()).environments}
+    known = await known_tiers(service)
     request = CreateSession(
-        environment=resolve_environment(environment, known),
+        environment=resolve_environment(environment, known, provider),
         thread=thread,
         recreate_lost=thread is not None,
         artifacts=(FOLDER,),
     )
     opened = await service.create_session(request)
     return opened.session
+
+
+async def known_tiers(service: SandboxService) -> Mapping[str, Tier]:
+    """The server's environments, by name."""
+    return {found.name: found.tier for found in (await service.catalogue()).environments}
 
 
 def server_url(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The ``/api`` routes, on the same service. Every provider name means Docker on this server."""
+"""The ``/api`` routes, on the same service. ``wire/former_names.py`` says what a provider's name means."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from sandlot.api.classic.bodies import (
     body_schema,
     classic_session,
     files_response,
+    known_tiers,
     read_body,
     server_url,
 )
@@ -38,12 +39,11 @@ from sandlot.domain.execution import ExecRequest
 from sandlot.domain.files import FileEntry, FileType
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import Session
+from sandlot.wire.former_names import provider_of
 
 log = structlog.get_logger("sandlot.api")
 
-PROVIDER: Final = "docker"
 MAX_READ_BYTES: Final = 16 * 1024 * 1024
-_PROVIDERS: Final = (None, "docker", "e2b")
 # The program goes through stdin, because an argument is limited to 128 KiB.
 _LANGUAGES: Final = {
     "python": ("python3", "-"),
@@ -57,11 +57,12 @@ _LANGUAGES: Final = {
 router = APIRouter(prefix="/api", tags=["classic"], responses=PROBLEMS)
 
 
-def _session_body(session: Session, request: Request) -> ApiSessionBody:
+async def _session_body(service: SandboxService, session: Session, request: Request) -> ApiSessionBody:
+    tiers = await known_tiers(service)
     return ApiSessionBody(
         session_id=session.id,
         sandbox_id=session.sandbox_id,
-        provider=PROVIDER,
+        provider=provider_of(tiers.get(session.environment)),
         url=f"{server_url(request)}/api/sessions/{session.id}",
         environment=session.environment,
         status=session.state.value,
@@ -75,15 +76,15 @@ def _session_body(session: Session, request: Request) -> ApiSessionBody:
 async def api_create_session(service: Service, request: Request) -> Response:
     """Create a session."""
     body = await read_body(request, ApiCreateBody)
-    if body.provider not in _PROVIDERS:
-        raise InvalidRequest("provider must be docker or e2b.")
-    return json_response(_session_body(await classic_session(service, body.environment, None), request))
+    session = await classic_session(service, body.environment, None, body.provider)
+    return json_response(await _session_body(service, session, request))
 
 
 @router.get("/sessions/{session_id}", response_model=ApiSessionBody)
 async def api_get_session(service: Service, request: Request, session_id: str) -> Response:
     """Return a session."""
-    return json_response(_session_body(await service.get_session(session_id), request))
+    session = await service.get_session(session_id)
+    return json_response(await _session_body(service, session, request))
 
 
 @router.delete("/sessions/{session_id}", response_model=CleanedBody)

@@ -1,8 +1,8 @@
 """``Lifecycle``: the interface of the system's second specification, built on the current SDK.
 
-Its providers and templates were names of other services. Here every session is a sandbox of the
-server. The environment names of that time (Python3, Node) mean the default environment, as they do
-on the HTTP routes of that time.
+The environment names of that time (Python3, Node) mean a default environment, as they do on the HTTP
+routes of that time. ``provider="e2b"`` means the server's environment at E2B. A server that has none takes
+every provider's name for itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from sandlot.domain.artifacts.patterns import path_inside
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import FileProblem, SandboxLost
 from sandlot.domain.files import FileEntry
-from sandlot.wire.former_names import resolve_environment
+from sandlot.wire.former_names import provider_of, resolve_environment
 from sandlot.wire.http_bodies import SessionBody
-
-PROVIDER = "docker"
 
 
 class SandboxManager:
@@ -35,13 +33,14 @@ class SandboxManager:
         self._client = client
         self._environments: dict[str, Tier] | None = None
 
-    def start_sandbox(self, session_id: str, environment: str, provider: str = PROVIDER) -> dict[str, Any]:
+    def start_sandbox(self, session_id: str, environment: str, provider: str | None = None) -> dict[str, Any]:
         """Return the caller's sandbox, and create it if there is none.
 
         ``session_id`` is used as the thread's id, so asking twice returns the same sandbox.
         """
-        session = self._client.thread(session_id, self._environment(environment), artifacts=[FOLDER])
-        return _description(session, session_id)
+        resolved = self._environment(environment, provider)
+        session = self._client.thread(session_id, resolved, artifacts=[FOLDER])
+        return self._description(session, session_id)
 
     def execute_code(self, session_id: str, code: str) -> dict[str, Any]:
         """Run Python code in the sandbox.
@@ -99,17 +98,31 @@ class SandboxManager:
     def _session(self, session_id: str) -> Session:
         return next(iter(self._client.sessions(thread=session_id)), None) or self._client.get(session_id)
 
-    def _environment(self, name: str | None) -> str | None:
+    def _known(self) -> Mapping[str, Tier]:
         if self._environments is None:
             known = self._client.catalogue().environments
             self._environments = {environment.name: environment.tier for environment in known}
-        return resolve_environment(name, self._environments)
+        return self._environments
 
-    def create(self, environment: str | None, agent_config: Mapping[str, Any]) -> dict[str, Any]:
+    def _environment(self, name: str | None, provider: str | None) -> str | None:
+        return resolve_environment(name, self._known(), provider)
+
+    def _description(self, session: Session, session_id: str) -> dict[str, Any]:
+        return {
+            "session_id": session_id,
+            "sandbox_id": session.info.sandbox_id,
+            "provider": str(provider_of(self._known().get(session.info.environment))),
+            "url": None,
+        }
+
+    def create(
+        self, environment: str | None, agent_config: Mapping[str, Any], provider: str | None = None
+    ) -> dict[str, Any]:
         """Create a new sandbox. ``agent_config`` is kept as the session's metadata."""
         metadata = {f"agent.{name}": str(value) for name, value in agent_config.items()}
-        session = self._client.create(self._environment(environment), metadata=metadata, artifacts=[FOLDER])
-        return _description(session, session.id)
+        resolved = self._environment(environment, provider)
+        session = self._client.create(resolved, metadata=metadata, artifacts=[FOLDER])
+        return self._description(session, session.id)
 
 
 class Lifecycle:
@@ -118,7 +131,7 @@ class Lifecycle:
     ``storage_path``: a folder on this machine. ``start`` and ``stop`` write what the server knows of the
     session to ``sessions/<session id>.json`` in it. ``stop`` also copies what the sandbox has kept, and what
     is in its ``/workspace/artifacts``, to ``artifacts/<session id>``. ``runtime_path`` and ``e2b_api_key``
-    are accepted and ignored. ``Client`` is the current interface.
+    are accepted and ignored: the server has E2B's key. ``Client`` is the current interface.
     """
 
     def __init__(
@@ -138,10 +151,10 @@ class Lifecycle:
         self,
         agent_config: Mapping[str, Any] | None = None,
         environment: str | None = None,
-        provider: str = PROVIDER,
+        provider: str | None = None,
     ) -> dict[str, Any]:
         """Create a new sandbox and return its ids."""
-        created = self.sandbox_mgr.create(environment, agent_config or {})
+        created = self.sandbox_mgr.create(environment, agent_config or {}, provider)
         if self._storage is not None:
             self.sandbox_mgr.describe(created["session_id"], self._storage)
         return created
@@ -162,12 +175,3 @@ def _files_to_keep(session: Session) -> tuple[FileEntry, ...]:
         return session.files.walk(FOLDER, limit=MAX_FILES).entries
     except FileProblem:  # there is no such folder
         return ()
-
-
-def _description(session: Session, session_id: str) -> dict[str, Any]:
-    return {
-        "session_id": session_id,
-        "sandbox_id": session.info.sandbox_id,
-        "provider": PROVIDER,
-        "url": None,
-    }

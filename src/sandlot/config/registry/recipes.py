@@ -14,7 +14,7 @@ from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, LimitChange, Limits
 from sandlot.domain.capacity.pool import PoolPolicy
 from sandlot.domain.code.contexts import Language
-from sandlot.domain.environment import Environment, Recipe, Tier
+from sandlot.domain.environment import Environment, ProviderName, Recipe, Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.network.policy import NONE, parse_policy
 from sandlot.domain.policy.policy import CommandPolicy
@@ -27,6 +27,7 @@ from sandlot.domain.session import (
 )
 from sandlot.domain.workspaces.setup import DEFAULT_SETUP_TIMEOUT_S, Setup
 
+DEFAULT_TIERS = {ProviderName.DOCKER: Tier.RUNC, ProviderName.E2B: Tier.MICROVM}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?([smhd])")
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -53,19 +54,21 @@ def recipe_of(
     name = document["name"]
     idle_timeout_s = _timeout(document, "idle_timeout", defaults.idle_timeout_s)
     lifetime_s = _timeout(document, "lifetime", defaults.lifetime_s)
-    limits = _limits(document.get("limits", {}), Limits())
+    provider = ProviderName(document.get("provider", ProviderName.DOCKER))
+    limits, ceilings = _limits_of(document, defaults, provider)
     return Recipe(
         environment=Environment(
             name=name,
             image=document["image"],
-            tier=Tier(document.get("tier", Tier.RUNC)),
+            tier=Tier(document.get("tier", DEFAULT_TIERS[provider])),
             limits=limits,
             setup=_setup(document),
             seed=document.get("seed"),
+            provider=provider,
         ),
         description=document["description"],
         languages=tuple(document.get("languages", ())),
-        ceilings=_ceilings(document.get("max_limits", {}), limits, defaults.ceilings),
+        ceilings=ceilings,
         pool=_pool(document.get("pool"), defaults.pool, is_default=name == DEFAULT_ENVIRONMENT),
         idle_timeout_s=idle_timeout_s,
         lifetime_s=lifetime_s,
@@ -114,6 +117,19 @@ def _setup(document: Mapping[str, Any]) -> Setup | None:
             raise InvalidRequest("setup_timeout_s has no meaning without setup. Add a script, or remove it.")
         return None
     return Setup(document["setup"], float(document.get("setup_timeout_s", DEFAULT_SETUP_TIMEOUT_S)))
+
+
+def _limits_of(
+    document: Mapping[str, Any], defaults: RecipeDefaults, provider: ProviderName
+) -> tuple[Limits, Limits]:
+    """The environment's limits, and the most that a session may ask for."""
+    if provider is ProviderName.DOCKER:
+        limits = _limits(document.get("limits", {}), Limits())
+        return limits, _ceilings(document.get("max_limits", {}), limits, defaults.ceilings)
+    for key in ("limits", "max_limits"):
+        if key in document:
+            raise InvalidRequest(f"{key}: the template at {provider} fixes the limits. Remove {key}.")
+    return Limits(), Limits()
 
 
 def _limits(document: Mapping[str, Any], base: Limits) -> Limits:

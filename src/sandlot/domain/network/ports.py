@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandlot.domain.errors import Busy, InvalidRequest, NotFound
-from sandlot.domain.network.variables import PROXY_PORT
+from sandlot.domain.network.variables import PROXY_PORTS
 
 MAX_PORT: Final = 65535
 # Connections that one session may have at once, through previews and otherwise.
@@ -102,8 +102,8 @@ class Preview:
 def check_port(port: int) -> int:
     if not 1 <= port <= MAX_PORT:
         raise InvalidRequest(f"A port is a number from 1 to {MAX_PORT}, not {port}.")
-    if port == PROXY_PORT:
-        raise InvalidRequest(f"Port {PROXY_PORT} is reserved for Sandlot's proxy. Use another port.")
+    if port in PROXY_PORTS:
+        raise InvalidRequest(f"Port {port} is reserved for Sandlot's proxy. Use another port.")
     return port
 
 

@@ -10,7 +10,7 @@ from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target, parse_target
 from sandlot.domain.network.policy import EgressPolicy, parse_policy
 from sandlot.domain.network.session_egress import Grant, SessionEgress
-from sandlot.domain.network.variables import PROXY_PORT
+from sandlot.domain.network.variables import PROXY_PORTS
 
 MAX_FORWARDS: Final = 32
 MAX_ENTRIES_AT_ONCE: Final = 100
@@ -53,10 +53,10 @@ class Forward:
     target: str
 
     def __post_init__(self) -> None:
-        if not MIN_FORWARD_PORT <= self.port <= 65535 or self.port == PROXY_PORT:
+        if not MIN_FORWARD_PORT <= self.port <= 65535 or self.port in PROXY_PORTS:
             raise InvalidRequest(
-                f"A forward needs a port from {MIN_FORWARD_PORT} to 65535 that is not {PROXY_PORT}, the "
-                f"proxy's, not {self.port}."
+                f"A forward needs a port from {MIN_FORWARD_PORT} to 65535 that is not the proxy's "
+                f"({', '.join(map(str, sorted(PROXY_PORTS)))}), not {self.port}."
             )
         parse_target(self.target)
 

@@ -15,11 +15,13 @@ class StoreKind(StrEnum):
     btrfs: as subvolumes, with quotas and snapshots.
     volume: as Docker volumes, without quotas; a snapshot is a full copy.
     memory: in the fake's memory.
+    none: not at all; files end with their sandbox.
     """
 
     BTRFS = "btrfs"
     VOLUME = "volume"
     MEMORY = "memory"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)

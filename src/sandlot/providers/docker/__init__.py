@@ -11,7 +11,6 @@ host/users.py          a user id for each sandbox
 engine_requirements.py  what the engine must have: runtimes, and versions without known escapes
 engine.py              the engine's API, with deadlines and domain errors
 end_watcher.py         notices when containers end
-removals.py            removes sandboxes, a few at a time
 limit_changes.py       which limits can change while a sandbox runs
 sandbox.py             one running sandbox: the agent's link plus the engine's view of it
 provider.py            the Provider, built from these

@@ -11,8 +11,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
@@ -31,6 +31,7 @@ from sandlot.domain.errors import (
 from sandlot.providers.docker.engine_errors import translate
 from sandlot.providers.docker.host.users import uses_user_namespaces
 from sandlot.providers.docker.spec import LABEL_SANDBOX
+from sandlot.providers.waiting import run_to_completion
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 SCHEMES = ("unix://", "tcp://", "http://", "https://")
@@ -333,41 +334,6 @@ def _label_filters(labels: Mapping[str, str | None]) -> list[str]:
 async def _read_chunks(source: IO[bytes]) -> AsyncIterator[bytes]:
     while chunk := await asyncio.to_thread(source.read, UPLOAD_CHUNK_BYTES):
         yield chunk
-
-
-async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Runs work to its end even if the caller is cancelled, and only then raises the cancellation.
-
-    For work that creates something: if it were abandoned half-way, the engine could still create
-    the thing after the caller has cleaned up. The work has its own deadline.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # the caller gets the cancellation instead
-        raise
-
-
-async def wait_shared(task: asyncio.Task[T]) -> T:
-    """Waits for work that several callers share. A cancelled caller does not cancel the work.
-
-    If the work itself is cancelled because its owner closes, the callers get an error. They are not
-    cancelled themselves.
-    """
-    # If no caller waits any more, this stops asyncio from logging the failure.
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        caller = asyncio.current_task()
-        if task.cancelled() and not (caller and caller.cancelling()):
-            raise EngineProblem(f"{task.get_name()}: the worker is shutting down.") from None
-        raise
 
 
 @asynccontextmanager

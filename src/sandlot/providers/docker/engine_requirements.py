@@ -104,7 +104,9 @@ def _outdated(name: str, version: str, floors: Sequence[tuple[int, int, int]]) -
 
 
 async def check_tier(engine: Engine, tier: Tier) -> None:
-    runtime = RUNTIMES[tier]
+    runtime = RUNTIMES.get(tier)
+    if runtime is None:
+        raise TierMissing(f"Docker has no tier {tier}. Its tiers are {', '.join(RUNTIMES)}.")
     if runtime not in await engine.runtimes():
         raise TierMissing(
             f'Docker has no runtime {runtime}. Install it, add it under "runtimes" in '

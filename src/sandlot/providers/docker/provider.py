@@ -23,13 +23,11 @@ from sandlot.providers.docker import engine_requirements
 from sandlot.providers.docker.agent_setup import agent_setup, packaged_agent, wait_for_agent
 from sandlot.providers.docker.containers import LIVE_STATES, end_reason, parse_sandbox, parse_stats
 from sandlot.providers.docker.end_watcher import EndWatcher
-from sandlot.providers.docker.engine import Engine, run_to_completion, wait_shared
-from sandlot.providers.docker.host.errors import host_errors
+from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.folder import HostFolder, SandboxFolder, make_folder
 from sandlot.providers.docker.host.users import DEFAULT_USERS, NAMESPACED_USERS, UserRange
 from sandlot.providers.docker.images.preparing import ImagePreparer, PreparedImage, prepared_tag
 from sandlot.providers.docker.limit_changes import can_update, limit_change
-from sandlot.providers.docker.removals import Removals
 from sandlot.providers.docker.sandbox import DockerSandbox
 from sandlot.providers.docker.spec import (
     LABEL_OWNER,
@@ -41,7 +39,10 @@ from sandlot.providers.docker.spec import (
 )
 from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore, ImageFiles
 from sandlot.providers.docker.workspaces.volumes.store import VolumeStore
+from sandlot.providers.host_errors import host_errors
 from sandlot.providers.link.link import AgentLink
+from sandlot.providers.removals import Removals
+from sandlot.providers.waiting import run_to_completion, wait_shared
 
 # Seconds from a container's start to its agent's handshake. 0.02 when idle, more when many start.
 AGENT_START_SECONDS = 30.0

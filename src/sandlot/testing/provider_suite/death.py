@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from sandlot.domain.environment import Environment
 from sandlot.domain.errors import ImageMissing, NotFound, SandboxLost
 from sandlot.domain.execution import ExecRequest, Output
 from sandlot.domain.ids import new_sandbox_id
@@ -88,8 +87,8 @@ class DeathCases(Cases):
             await provider_harness.provider.adopt(new_sandbox_id())
 
     async def test_missing_image_is_an_error(self, provider_harness: Harness) -> None:
-        environment = Environment(
-            name="absent", image="sandlot.invalid/no-such-image:none", tier=provider_harness.environment.tier
+        environment = replace(
+            provider_harness.environment, name="absent", image="sandlot.invalid/no-such-image:none"
         )
         spec = SandboxSpec(id=new_sandbox_id(), environment=environment)
         with pytest.raises(ImageMissing, match="no-such-image"):

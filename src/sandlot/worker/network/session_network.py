@@ -10,11 +10,12 @@ from typing import Final
 
 import structlog
 
+from sandlot.domain.environment import proxy_port
 from sandlot.domain.errors import SandboxLost, SandlotError, Unsupported
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.session_egress import SessionEgress
 from sandlot.domain.network.status import Forward, NetworkStatus
-from sandlot.domain.network.variables import PROXY_PORT, local_address
+from sandlot.domain.network.variables import local_address
 from sandlot.providers.base import PortListener, Sandbox
 from sandlot.worker.network.broker.broker import Broker
 from sandlot.worker.network.dialer import Dialer
@@ -61,7 +62,7 @@ class SessionNetwork:
         """Serve a sandbox that the session has got. ``listener``: the proxy's, open since it was made."""
         self.execs.forget()
         self._watch_grants()
-        self._start(sandbox, PROXY_PORT, self._proxy.serve_listener, listener)
+        self._start(sandbox, proxy_port(sandbox.tier), self._proxy.serve_listener, listener)
 
     async def resume(self, sandbox: Sandbox, forwards: tuple[Forward, ...]) -> None:
         """Serve the session's sandbox again, after a restart of the worker.
@@ -69,7 +70,7 @@ class SessionNetwork:
         A port that cannot be opened now is tried again and again: a program inside may have taken it.
         """
         self._watch_grants()
-        await self._resume(sandbox, PROXY_PORT, self._proxy.serve_listener)
+        await self._resume(sandbox, proxy_port(sandbox.tier), self._proxy.serve_listener)
         for forward in forwards:
             await self._resume(sandbox, forward.port, self._serving(forward))
 

@@ -25,7 +25,6 @@ from sandlot.domain.session_states import (
     hibernation_report,
     lifetime_over,
     lose,
-    loss_report,
     lost_error,
     resolve_timeout,
 )
@@ -36,6 +35,7 @@ from sandlot.worker.failpoints import Step, reached
 from sandlot.worker.history.history import History
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.registrar import Registrar
+from sandlot.worker.sessions.elsewhere import check_hibernates, loss_of
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.table import SessionTable
 from sandlot.worker.store.database import Store
@@ -215,7 +215,7 @@ class SessionLifecycle:
             if live_session.sandbox is not sandbox or live_session.session.state is not SessionState.ACTIVE:
                 return
             removing = live_session.sandbox_record(Purpose.REMOVING)
-            report = loss_report(live_session.session, reason, self._clock())
+            report = loss_of(live_session.session, reason, self._clock())
             live_session.sandbox, live_session.session = None, lose(live_session.session, report)
             live_session.mark_responsive()
             live_session.stop_network()
@@ -280,6 +280,7 @@ class SessionLifecycle:
                 return  # extended while this waited
             if session.state is SessionState.LOST:
                 raise lost_error(session, may_have_executed=False)
+            check_hibernates(session)
             if session.state is not SessionState.HIBERNATED:
                 await self._hibernate(live_session, reason)
         await self.report(live_session)

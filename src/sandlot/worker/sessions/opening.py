@@ -46,6 +46,7 @@ from sandlot.worker.network.networks import Networks
 from sandlot.worker.quotas import Quotas
 from sandlot.worker.refusals import no_room_on_disk
 from sandlot.worker.registrar import Registrar
+from sandlot.worker.sessions.elsewhere import check_request
 from sandlot.worker.sessions.exported_files import (
     has_outlived,
     save_taken_over,
@@ -173,6 +174,7 @@ class Opening:
         self, session_id: str, principal: Principal, request: CreateSession, assignment: Assignment
     ) -> Session:
         recipe = self._recipe(request.environment)
+        check_request(request, recipe.environment)
         record = request.record or recipe.record
         self.sessions.history.recordings.check_asked(record)
         self.networks.check_asked(recipe, request.network)
@@ -194,7 +196,7 @@ class Opening:
             ),
             metadata=dict(request.metadata),
             artifacts=check_patterns((*recipe.artifacts, *request.artifacts)),
-            on_idle=self.workspaces.on_idle(request.on_idle),
+            on_idle=self.workspaces.on_idle(request.on_idle, recipe.environment),
             hibernation_s=self.workspaces.options.hibernation_s,
             predecessor=latest_predecessor(
                 self._table.last_ended_in_thread(principal.tenant, request.thread), assignment.predecessor
@@ -353,6 +355,11 @@ class Opening:
                 raise
             live_session.record = record
         return sandbox
+
+    def keeps_files(self, environment: str) -> bool:
+        """Whether files outlive sandboxes there. For an environment that is gone, they did."""
+        recipe = self._recipes.get(environment)
+        return recipe is None or recipe.environment.keeps_files
 
     def _recipe(self, name: str | None) -> Recipe:
         asked = name or DEFAULT_ENVIRONMENT

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from sandlot.domain.environment import Recipe
+from sandlot.domain.environment import Recipe, proxy_port
 from sandlot.domain.errors import LinkInterrupted, SandboxLost, StorageProblem, Unavailable
 from sandlot.domain.network.variables import with_proxy
 from sandlot.domain.recovery import Purpose, SandboxRecord
@@ -103,7 +103,9 @@ class Provisioning:
             try:
                 if with_volumes:
                     await self._volumes.give(sandbox.id, record.session)
-                workspace = await self._workspaces.obtain(sandbox.id, source, recipe.environment.seed)
+                workspace = None
+                if recipe.environment.keeps_files:
+                    workspace = await self._workspaces.obtain(sandbox.id, source, recipe.environment.seed)
                 provisioned = replace(provisioned, session=replace(provisioned.session, workspace=workspace))
                 async with self._workspaces.attaching(sandbox.id, source, workspace):
                     # The thread may still be recorded for a session that has ended.
@@ -144,7 +146,7 @@ class Provisioning:
             raise
 
     async def _bind_env(self, sandbox: Sandbox, record: SessionRecord) -> bool:
-        env = with_proxy(record.env, self._variables(record))
+        env = with_proxy(record.env, self._variables(record), proxy_port(sandbox.tier))
         try:
             async with asyncio.timeout(BIND_WITHIN_S):
                 await sandbox.bind(env=env, max_execs=self._options.max_execs)

@@ -9,10 +9,10 @@ from collections.abc import Container, Mapping
 import structlog
 
 from sandlot.domain.capacity.limits import Limits
-from sandlot.domain.environment import Environment
+from sandlot.domain.environment import Environment, proxy_port
 from sandlot.domain.errors import SandlotError, StorageProblem
 from sandlot.domain.ids import first_workspace_of, new_sandbox_id
-from sandlot.domain.network.variables import PROXY_PORT, local_address
+from sandlot.domain.network.variables import local_address
 from sandlot.domain.recovery import Purpose, SandboxRecord, sweep
 from sandlot.providers.base import PortListener, Provider, Sandbox, SandboxSpec
 from sandlot.worker.failpoints import Step, reached
@@ -83,7 +83,7 @@ class Sandboxes:
                 )
             reached(Step.SANDBOX_MADE)
             # Now, so that a session that gets the sandbox does not wait for it.
-            self._listeners[record.id] = await sandbox.listen(local_address(PROXY_PORT))
+            self._listeners[record.id] = await sandbox.listen(local_address(proxy_port(sandbox.tier)))
             return sandbox
         except BaseException:
             # The engine may have made it all the same; then the sweep finds and removes it.

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import structlog
 
+from sandlot.domain.environment import proxy_port
 from sandlot.domain.errors import NotFound, SandboxLost
 from sandlot.domain.ids import first_workspace_of
 from sandlot.domain.network.variables import with_proxy
@@ -47,7 +48,9 @@ async def recover(
         if record.session.state is SessionState.ENDED:
             sessions.table.add_ended(record)
         else:
-            session = with_workspace(reset_idle_clock(record.session, now))
+            session = reset_idle_clock(record.session, now)
+            if opening.keeps_files(session.environment):
+                session = with_workspace(session)
             sessions.table.add(replace(record, session=session))
     live_sessions = {live_session.session.id: live_session for live_session in sessions.table}
     for session in (*recovery_plan.adopt, *(session for session, _ in recovery_plan.lose)):
@@ -99,7 +102,8 @@ async def _adopt(
                 sandbox = await sandboxes.adopt(owned.id)
                 # Bind again: the worker may have died after the record and before the binding.
                 record = live_session.record
-                env = with_proxy(record.env, opening.networks.variables(record))
+                variables = opening.networks.variables(record)
+                env = with_proxy(record.env, variables, proxy_port(sandbox.tier))
                 await sandbox.bind(env=env, max_execs=options.max_execs)
                 await opening.starting.restore_limits(live_session, sandbox)
                 await opening.networks.adopted(live_session, sandbox)

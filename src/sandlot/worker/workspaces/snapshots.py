@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from sandlot.domain.callers.principal import Principal
-from sandlot.domain.errors import Conflict, NotFound, StorageProblem
+from sandlot.domain.errors import Conflict, StorageProblem
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import called_by
 from sandlot.domain.ids import new_snapshot_id
@@ -42,6 +42,7 @@ from sandlot.domain.workspaces.snapshots import (
 )
 from sandlot.domain.workspaces.workspace import Workspace, WorkspaceStatus
 from sandlot.worker.failpoints import Step, reached
+from sandlot.worker.sessions.elsewhere import no_workspace_error
 from sandlot.worker.sessions.live_session import LiveSession
 from sandlot.worker.sessions.opening import Opening
 from sandlot.worker.workspaces.exports import wish
@@ -296,5 +297,5 @@ def _workspace_of(live_session: LiveSession) -> Workspace:
             raise Conflict(
                 f"Session {live_session.session.id} lost its files with its worker. Recreate it first."
             )
-        raise NotFound(f"Session {live_session.session.id} has no workspace.")
+        raise no_workspace_error(live_session.session, "snapshots")
     return workspace

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from sandlot.domain.environment import Environment
 from sandlot.domain.errors import SandlotError, Unsupported
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.ids import first_workspace_of, new_workspace_id
@@ -96,8 +97,10 @@ class Workspaces:
     def _quota_bytes(self) -> int | None:
         return self.options.quota_bytes if self.abilities.quotas else None
 
-    def on_idle(self, asked: OnIdle | None) -> OnIdle:
+    def on_idle(self, asked: OnIdle | None, environment: Environment) -> OnIdle:
         """What becomes of a session when it is idle."""
+        if not environment.keeps_files:
+            return OnIdle.END
         default = OnIdle.HIBERNATE if self.abilities.swaps else OnIdle.END
         return asked or self.options.on_idle or default
 
@@ -162,7 +165,9 @@ class Workspaces:
         return workspace
 
     @contextlib.asynccontextmanager
-    async def attaching(self, sandbox_id: str, source: Source, workspace: Workspace) -> AsyncIterator[None]:
+    async def attaching(
+        self, sandbox_id: str, source: Source, workspace: Workspace | None
+    ) -> AsyncIterator[None]:
         """A context beside which a new sandbox gets its session's files. It has them at the end.
 
         A worker may die in it before or after it has recorded the session: ``attach`` finishes it.
@@ -175,11 +180,11 @@ class Workspaces:
             raise
         await giving
 
-    async def _give(self, sandbox_id: str, source: Source, workspace: Workspace) -> None:
+    async def _give(self, sandbox_id: str, source: Source, workspace: Workspace | None) -> None:
         try:
             await self.attach(sandbox_id, workspace)
         except BaseException:
-            if source.workspace is None:  # a copy that nobody else has
+            if source.workspace is None and workspace is not None:  # a copy that nobody else has
                 await asyncio.shield(self.try_delete(workspace.id))
             raise
 

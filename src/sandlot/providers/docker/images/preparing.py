@@ -25,7 +25,7 @@ import aiohttp
 
 from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import EngineProblem, ImageMissing, InvalidRequest, NotFound
-from sandlot.providers.docker.engine import PULL_SECONDS, Engine, run_to_completion, wait_shared
+from sandlot.providers.docker.engine import PULL_SECONDS, Engine
 from sandlot.providers.docker.images.layer import GROUP, PASSWD, READ_BYTES, Survey, survey, write_layer
 from sandlot.providers.docker.images.pinned import find_image
 from sandlot.providers.docker.spec import (
@@ -38,6 +38,7 @@ from sandlot.providers.docker.spec import (
     LABEL_TIER,
     VOLUME_TARGET,
 )
+from sandlot.providers.waiting import run_to_completion, wait_shared
 
 # Raise it when the layer's content changes: every image is then prepared again.
 PREPARER_VERSION = "4"

@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from sandlot.domain.errors import NotFound
-from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.workspaces.btrfs import trees
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.quotas import Charge
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
+from sandlot.providers.waiting import run_to_completion
 
 log = structlog.get_logger("sandlot.workspaces")
 

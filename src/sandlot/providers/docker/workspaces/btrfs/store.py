@@ -24,7 +24,6 @@ from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.providers.archives.limits import Limits
 from sandlot.providers.archives.streams import packed, unpacked
-from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.spec import VOLUME_TARGET
 from sandlot.providers.docker.workspaces.btrfs import quotas, removing, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs
@@ -38,6 +37,7 @@ from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes, Space
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.docker.workspaces.btrfs.volumes.folders import VolumeFolders
 from sandlot.providers.docker.workspaces.contract import ImageFiles
+from sandlot.providers.waiting import run_to_completion
 from sandlot.providers.workspaces import Stored
 
 log = structlog.get_logger("sandlot.workspaces")

@@ -28,9 +28,10 @@ from sandlot.domain.errors import (
     SandlotError,
     StorageFull,
 )
-from sandlot.providers.docker.engine import Engine, run_to_completion
+from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.engine_streams import Attached, attached, import_image
 from sandlot.providers.docker.spec import VOLUME_TARGET, WORKSPACE_TARGET
+from sandlot.providers.waiting import run_to_completion
 
 REPOSITORY: Final = "sandlot-copier"
 LABEL_COPIER: Final = "sandlot.copier"

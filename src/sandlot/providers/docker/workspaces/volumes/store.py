@@ -27,7 +27,7 @@ from sandlot.domain.ids import first_workspace_of, is_snapshot_id, is_volume_id,
 from sandlot.domain.workspaces.snapshots import Difference
 from sandlot.domain.workspaces.workspace import StoreAbilities, StoreKind
 from sandlot.providers.docker.agent_setup import packaged_agent
-from sandlot.providers.docker.engine import Engine, run_to_completion
+from sandlot.providers.docker.engine import Engine
 from sandlot.providers.docker.host.users import DEFAULT_USERS, NAMESPACED_USERS, UserRange
 from sandlot.providers.docker.spec import LABEL_OWNER, LABEL_SANDBOX, VOLUME_TARGET, container_name
 from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
@@ -36,6 +36,7 @@ from sandlot.providers.docker.workspaces.volumes import archives, listing
 from sandlot.providers.docker.workspaces.volumes.archives import ArchiveFolder
 from sandlot.providers.docker.workspaces.volumes.copier import Copier
 from sandlot.providers.docker.workspaces.volumes.steps import VolumeStep, reached
+from sandlot.providers.waiting import run_to_completion
 from sandlot.providers.workspaces import Stored
 
 log = structlog.get_logger("sandlot.workspaces")

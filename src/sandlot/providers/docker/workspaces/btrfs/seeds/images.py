@@ -11,7 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
-from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.workspaces.btrfs import removing, subvolumes, trees
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.mounts import FILES_UID
@@ -19,6 +18,7 @@ from sandlot.providers.docker.workspaces.btrfs.seeds import archives
 from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.docker.workspaces.contract import ImageFiles
+from sandlot.providers.waiting import run_to_completion
 
 # More images than this are not in use at once. A seed that is needed again is made again.
 MAX_SEEDS: Final = 32

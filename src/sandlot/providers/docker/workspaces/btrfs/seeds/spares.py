@@ -17,12 +17,12 @@ from typing import Final
 import structlog
 
 from sandlot.domain.errors import NotFound, SandlotError
-from sandlot.providers.docker.engine import run_to_completion
 from sandlot.providers.docker.workspaces.btrfs import removing, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
+from sandlot.providers.waiting import run_to_completion
 
 log = structlog.get_logger("sandlot.workspaces")
 

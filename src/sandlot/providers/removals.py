@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container
 
 from sandlot.domain.errors import Conflict, EngineProblem
-from sandlot.providers.docker.engine import wait_shared
+from sandlot.providers.waiting import wait_shared
 
 # Removals at once. An engine that must remove hundreds together answers no calls for minutes.
 MAX_REMOVALS = 8

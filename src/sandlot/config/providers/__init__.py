@@ -1,0 +1,1 @@
+"""Settings of what makes sandboxes."""

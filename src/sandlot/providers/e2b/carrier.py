@@ -1,0 +1,191 @@
+"""Keeps a relay running in a sandbox, and joins its connections to the socket of the worker's link.
+
+What comes from the sandbox is only copied here. The link reads it, and trusts none of it. Lines,
+connections and what waits to be sent are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sandlot.domain.errors import SandboxLost, SandlotError
+from sandlot.providers.e2b.pieces import PIECE_BYTES, BrokenRelay, Kind, Lines, Piece
+from sandlot.providers.e2b.service import RemoteProcess, RemoteSandbox
+
+log = structlog.get_logger("sandlot.e2b")
+
+ALIVE_EVERY_S: Final = 10.0  # a relay that hears nothing for 45 s ends
+MAX_CONNECTIONS: Final = 16  # as many as the relay takes
+MAX_WAITING_BYTES: Final = 512 * 1024
+MAX_SENT_BYTES: Final = 256 * 1024  # in one request
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 10.0
+LEAVE_WITHIN_S: Final = 5.0  # what the SDK does not give up by then ends with its connection
+STEADY_S: Final = 30.0  # a relay that lived so long was good: the next one starts at once
+
+
+class Carrier:
+    """``on_gone`` is called once, when E2B has ended the sandbox, or the agent in it has ended."""
+
+    def __init__(
+        self, remote: RemoteSandbox, command: str, socket: Path, on_gone: Callable[[str], None]
+    ) -> None:
+        self._remote = remote
+        self._command = command
+        self._socket = socket
+        self._on_gone = on_gone
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"carry the link of {self._remote.id}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_S
+        while True:
+            began = loop.time()
+            try:
+                await _Relay(self._remote, self._command, self._socket).run()
+                why = "it ended"
+            except SandboxLost as error:
+                self._on_gone(error.message)
+                return
+            except (SandlotError, BrokenRelay, OSError) as error:
+                why = str(error)
+            if await self._remote.is_gone():
+                self._on_gone("E2B has ended the sandbox")
+                return
+            log.warning("a sandbox's relay broke; starting another", sandbox=self._remote.id, why=why)
+            pause = FIRST_PAUSE_S if loop.time() - began > STEADY_S else min(pause * 2, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause)
+
+
+class _Relay:
+    def __init__(self, remote: RemoteSandbox, command: str, socket: Path) -> None:
+        self._remote = remote
+        self._command = command
+        self._socket = socket
+        self._lines = Lines()
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = bytearray()
+        self._changed = asyncio.Condition()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Until the relay ends, or something about it fails."""
+        process: RemoteProcess | None = None
+        try:
+            process = await self._remote.start(self._command, self._receive)
+            self._spawn(self._send(process))
+            self._spawn(self._say_alive())
+            ended = asyncio.ensure_future(process.wait())
+            self._tasks.add(ended)
+            await asyncio.wait((ended, self._failure), return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+            await ended
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=LEAVE_WITHIN_S)
+            for writer in self._writers.values():
+                writer.transport.abort()
+            if self._failure.done():
+                self._failure.exception()
+            if process is not None:
+                await process.leave()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        async def watched() -> None:
+            try:
+                await work
+            except (SandlotError, BrokenRelay, OSError) as error:
+                if not self._failure.done():
+                    self._failure.set_exception(error)
+
+        task = asyncio.create_task(watched(), name=f"relay of {self._remote.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- from the sandbox ---------------------------------------------------------------------
+
+    async def _receive(self, text: str) -> None:
+        """Called by the SDK with what the relay wrote. It reads no more until this returns."""
+        try:
+            for piece in self._lines.receive(text):
+                await self._deliver(piece)
+        except (SandboxLost, BrokenRelay, OSError) as error:
+            if not self._failure.done():
+                self._failure.set_exception(error)
+
+    async def _deliver(self, piece: Piece) -> None:
+        if piece.kind is Kind.OPENED:
+            if piece.number in self._writers or len(self._writers) >= MAX_CONNECTIONS:
+                raise BrokenRelay("it opens too many connections")
+            try:
+                reader, writer = await asyncio.open_unix_connection(str(self._socket))
+            except OSError:  # the link is closed for good, or will listen again
+                await self._queue(Piece(piece.number, Kind.CLOSED))
+                return
+            self._writers[piece.number] = writer
+            self._spawn(self._pump(piece.number, reader))
+        elif piece.kind is Kind.DATA:
+            known = self._writers.get(piece.number)
+            if known is not None:
+                known.write(piece.data)
+                with contextlib.suppress(ConnectionError):  # the pump tells the relay
+                    await known.drain()
+        elif piece.kind is Kind.CLOSED:
+            self._hang_up(piece.number)
+        elif piece.kind is Kind.GONE:
+            raise SandboxLost("the sandbox's agent has ended")
+        else:
+            raise BrokenRelay(f"it sends {piece.kind.name}")
+
+    # --- to the sandbox -----------------------------------------------------------------------
+
+    async def _pump(self, number: int, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(PIECE_BYTES):
+                await self._queue(Piece(number, Kind.DATA, data))
+        if self._hang_up(number):
+            await self._queue(Piece(number, Kind.CLOSED))
+
+    def _hang_up(self, number: int) -> bool:
+        """Whether the connection was still there."""
+        writer = self._writers.pop(number, None)
+        if writer is not None:
+            writer.close()
+        return writer is not None
+
+    async def _queue(self, piece: Piece) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self._waiting) < MAX_WAITING_BYTES)
+            self._waiting += piece.line()
+            self._changed.notify_all()
+
+    async def _send(self, process: RemoteProcess) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: bool(self._waiting))
+                text = bytes(self._waiting[:MAX_SENT_BYTES])
+                del self._waiting[:MAX_SENT_BYTES]
+                self._changed.notify_all()
+            await process.send(text)
+
+    async def _say_alive(self) -> None:
+        while True:
+            await asyncio.sleep(ALIVE_EVERY_S)
+            await self._queue(Piece(0, Kind.ALIVE))
