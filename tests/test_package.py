@@ -105,6 +105,8 @@ def test_wheel_carries_the_agent(wheel: Path) -> None:
             assert program[:4] == b"\x7fELF"
             assert int.from_bytes(program[18:20], "little") == machine
             assert b"/lib64/ld-linux" not in program, "the agent is static"
+    assert "sandlot/api/console/dist/index.html" in names
+    assert [name for name in names if name.startswith("sandlot/api/console/dist/assets/index-")]
     assert "sandlot/py.typed" in names
     assert "sandlot/providers/docker/seccomp.toml" in names
     assert "sandlot/registry_data/environments/base.yaml" in names
@@ -174,6 +176,39 @@ def test_an_architecture_that_nobody_knows(recipe: ModuleType, monkeypatch: pyte
     monkeypatch.setenv("AGENT_ARCHITECTURES", "amd64")
     with pytest.raises(recipe.AgentBuildError, match="it is `all`, or left out"):
         recipe.architectures()
+
+
+def test_a_build_can_leave_the_console_out(
+    recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, ...]] = []
+    monkeypatch.setattr(recipe, "run_npm", lambda _source, *words: called.append(words))
+    (tmp_path / "console").mkdir()
+    (tmp_path / "console/package-lock.json").write_text("{}")
+    monkeypatch.setenv(recipe.SKIP_CONSOLE, "1")
+    recipe.build_console(tmp_path)
+    assert called == []
+    monkeypatch.delenv(recipe.SKIP_CONSOLE)
+    with pytest.raises(FileNotFoundError):  # the npm of this test installs nothing
+        recipe.build_console(tmp_path)
+    assert called[0][0] == "ci"
+
+
+def test_a_console_that_is_newer_than_its_sources_is_not_built_again(
+    recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "run_npm", lambda *_: pytest.fail("nothing has changed"))
+    (tmp_path / "console/node_modules").mkdir(parents=True)
+    (tmp_path / "console/package-lock.json").write_text("{}")
+    index = tmp_path / recipe.CONSOLE_DESTINATION / "index.html"
+    index.parent.mkdir(parents=True)
+    index.write_text("built")
+    soon = time.time() + 60
+    os.utime(index, (soon, soon))
+    (tmp_path / "console/node_modules/of-npm").write_text("x")
+    os.utime(tmp_path / "console/node_modules/of-npm", (soon + 60, soon + 60))
+    recipe.build_console(tmp_path)
+    assert index.read_text() == "built"
 
 
 def without_a_path(testpaths: Iterable[str]) -> set[str]:

@@ -49,7 +49,7 @@ const EACH_UNSEEN = new RegExp(UNSEEN, "gu");
 
 /** A name from a sandbox for a line of text, with what cannot be seen made visible. */
 export function visible(text: string): string {
-  return text.replace(EACH_UNSEEN, (one) => `\\u${one.codePointAt(0)?.toString(16).padStart(4, "0")}`);
+  return text.replaceAll("\n", "⏎ ").replace(EACH_UNSEEN, (one) => `\\u${one.codePointAt(0)?.toString(16).padStart(4, "0")}`);
 }
 
 export function hasUnseen(text: string): boolean {

@@ -15,6 +15,9 @@ from tests.service.browsing import running_chromium
 KEY = "a-key-for-the-pictures"
 SIZES = {"desktop": (1280, 860), "phone": (390, 844)}
 SETTLE_MS = 1300
+# Also taken without what is below the window, as readme.png, for README.md.
+README_PAGE = "story"
+README_FORM = "desktop-light"
 
 
 async def take(folder: Path, only: str = "") -> None:
@@ -26,7 +29,7 @@ async def take(folder: Path, only: str = "") -> None:
             session = await conversation(client)
             gone = await lost(server, client)
             for index in range(6):
-                await client.create(thread=f"conversation {index}", metadata={"user": f"person-{index}"})
+                await client.create(thread=f"conversation-{index}", metadata={"user": f"person-{index}"})
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):
                     context = await chromium.new_context(
@@ -49,6 +52,8 @@ async def see_pages(
     async def shot(name: str) -> None:
         await page.wait_for_timeout(SETTLE_MS)
         await page.screenshot(path=folder / f"{name}-{suffix}.png", full_page=True)
+        if name == README_PAGE and suffix == README_FORM:
+            await page.screenshot(path=folder / "readme.png")
 
     await page.goto(f"{url}/console/")
     await shot("login")

@@ -127,7 +127,7 @@ function NewKey({ made }: { made: () => void }) {
           <CopyAs
             what="Create a key"
             command={{
-              cli: cli("keys", "create", name || "NAME", ...(tenant ? ["--tenant", tenant] : [])),
+              cli: cli("keys", "create", name || "NAME", ...(tenant ? ["--tenant", tenant] : []), ...[...scopes].flatMap((scope) => ["--scope", scope])),
               python: "# on the command line only",
             }}
           />

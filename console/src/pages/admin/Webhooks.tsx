@@ -115,7 +115,7 @@ function NewWebhook({ made }: { made: () => void }) {
         <footer className="row end">
           <CopyAs
             what="Create a webhook"
-            command={{ cli: cli("webhooks", "create", url || "URL", ...kinds), python: "# on the command line only" }}
+            command={{ cli: cli("webhooks", "create", url || "URL", ...kinds.flatMap((kind) => ["--event", kind])), python: "# on the command line only" }}
           />
           <button type="submit" className="primary" disabled={url.trim() === ""}>
             Create

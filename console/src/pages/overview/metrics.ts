@@ -13,7 +13,7 @@ export interface Figures {
   failures: { status: string; calls: number }[];
 }
 
-const LINE = /^(\w+)\{([^}]*)\} (\S+)$/;
+const LINE = /^(\w+)\{(.*)\} (\S+)$/;
 const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
 export function figuresOf(text: string): Figures {

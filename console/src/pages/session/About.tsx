@@ -101,12 +101,18 @@ function Use({ info }: { info: Session }) {
         <Figure
           label="Files"
           value={bytes(workspace.data?.used_bytes)}
-          note={workspace.data && (workspace.data.note ? visible(workspace.data.note) : `stored in ${workspace.data.store}`)}
+          note={workspace.data && `stored on ${workspace.data.store === "volume" ? "Docker volumes" : workspace.data.store}`}
         />
         <Figure label="Received" value={bytes(traffic?.received_bytes)} note="from hosts outside" />
         <Figure label="Sent" value={bytes(traffic?.sent_bytes)} note={`${traffic?.requests ?? 0} requests`} />
         <Figure label="Denied" value={count(traffic?.denied ?? 0)} note="connections" />
       </dl>
+      {workspace.data?.note && (
+        <details>
+          <summary>What this store cannot do</summary>
+          <p className="hint">{visible(workspace.data.note)}</p>
+        </details>
+      )}
       <Loaded query={network}>
         {() => (
           <Chart

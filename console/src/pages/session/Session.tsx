@@ -127,7 +127,7 @@ function Head({ info }: { info: SessionInfo }) {
         )}
         <CopyAs
           what="Open a terminal in this session"
-          command={{ cli: cli("shell", info.id), python: onSession(info.id, 'print(session.run("ls -la").output, end="")') }}
+          command={{ cli: cli("shell", "--session", info.id), python: onSession(info.id, 'print(session.run("ls -la").output, end="")') }}
         />
       </div>
     </header>

@@ -23,7 +23,7 @@ export function SessionTable({ sessions }: { sessions: Session[] }) {
           {sessions.map((session) => (
             <tr key={session.id}>
               <td>
-                <Link to={`/sessions/${encodeURIComponent(session.id)}`} className="mono">
+                <Link to={`/sessions/${encodeURIComponent(session.id)}`} className="mono id" title={session.id}>
                   {session.id}
                 </Link>
               </td>

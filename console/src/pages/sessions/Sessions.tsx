@@ -184,7 +184,7 @@ function NewSession() {
               <CopyAs
                 what="Create a session"
                 command={{
-                  cli: cli("shell", ...(environment ? ["--env", environment] : [])),
+                  cli: cli("shell", ...(environment ? ["--environment", environment] : [])),
                   python: onClient(`session = client.create(${named.filter(Boolean).join(", ")})`),
                 }}
               />

@@ -54,7 +54,7 @@ export default function TerminalTab({ session }: { session: Session }) {
         <>
           <CopyAs
             what="Open a terminal"
-            command={{ cli: cli("shell", session.id), python: onSession(session.id, "terminal = session.terminal()") }}
+            command={{ cli: cli("shell", "--session", session.id), python: onSession(session.id, "terminal = session.terminal()") }}
           />
           <button type="button" className={execId ? "small" : "primary"} disabled={!usable} onClick={() => void open()}>
             {execId ? "New terminal" : "Open a terminal"}
