@@ -32,7 +32,7 @@ async def conversation(client: AsyncClient) -> AsyncSession:
     await session.run("ls missing")
     await session.workspace.snapshot("with April")
     await client.create(snapshot=first.id, metadata={"try": "another way"})
-    await session.start("for i in $(seq 600); do echo tick $i; sleep 1; done")
+    await session.start("for i in $(seq 600); do echo waiting $i; sleep 5; done")
     return session
 
 

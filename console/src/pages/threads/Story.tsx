@@ -15,6 +15,10 @@ import { type Step, stepsOf } from "./steps";
 
 const KEPT = 5_000;
 const SHOWN = 50;
+// How many of the latest steps show their output at once.
+const OPENED = 5;
+// How the ids of commands begin that a person ran here, and no model.
+const OURS = "console-";
 const DRAW_MS = 300;
 
 /** What happened in one conversation, step by step: what ran, what it said, which files changed. */
@@ -54,7 +58,7 @@ export function Story({ thread }: { thread: string }) {
       <ol className="story">
         {steps.slice(0, shown).map((step, index) => (
           <li key={step.id}>
-            <StepCard step={step} number={steps.length - index} />
+            <StepCard step={step} number={steps.length - index} latest={index < OPENED} />
           </li>
         ))}
       </ol>
@@ -67,8 +71,8 @@ export function Story({ thread }: { thread: string }) {
   );
 }
 
-function StepCard({ step, number }: { step: Step; number: number }) {
-  const [open, setOpen] = useState(false);
+function StepCard({ step, number, latest }: { step: Step; number: number; latest: boolean }) {
+  const [open, setOpen] = useState(latest);
   const { started, ended } = step;
   const details = ended?.details ?? {};
   return (
@@ -78,6 +82,7 @@ function StepCard({ step, number }: { step: Step; number: number }) {
           <header className="row between">
             <span className="hint">
               {number} · <time title={moment(started.at)}>{clock(started.at)}</time>
+              {started.exec_id?.startsWith(OURS) && " · run in the console"}
             </span>
             <span className="row">
               {ended && <span className="hint">{`${seconds(Number(details.duration_ms ?? 0) / 1000)}, ${bytes(Number(details.output_bytes ?? 0))}`}</span>}
