@@ -10,7 +10,7 @@ FUZZ_SECONDS := 6
 # More than this machine's cores: most tests wait for sandboxes more than they compute.
 PROCESSES ?= 3
 
-.PHONY: help engine stop venv lock agent console docs format lint test-go quick check check-all durations clean
+.PHONY: help engine stop venv lock agent console docs site format lint test-go quick check check-all durations clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,10 @@ console: venv ## the web console, by the same code as the wheel
 
 docs: venv ## write the reference pages that are generated from the code
 	@$(PY) -m sandlot.reference
+
+site: venv ## the site of the documentation, in build/site/site; a warning fails
+	@$(PY) docs/site/stage.py build/site
+	@cd build/site && $(CURDIR)/.venv/bin/zensical build --strict
 
 format: venv ## rewrite Python and Go in the project's format
 	$(PY) -m ruff format .
