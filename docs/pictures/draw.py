@@ -1,4 +1,4 @@
-"""Draws the pictures of README.md and ARCHITECTURE.md: ``python docs/pictures/draw.py``.
+"""Draws the pictures of README.md, ARCHITECTURE.md and the explanation: ``python docs/pictures/draw.py``.
 
 An argument names another folder to write to. A test fails when the committed files are out of date.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from canvas import CENTRE, INNER, MARGIN, WIDTH, Canvas
 from lives import lives
+from parts import parts, walls
 
 HERE = Path(__file__).parent
 PYPROJECT = HERE.parents[1] / "pyproject.toml"
@@ -209,7 +210,13 @@ def _contract(c: Canvas, y: float) -> None:
         c.line((600, at + 23), (576, at + 23), (576, middle), colour="sand")
 
 
-PICTURES = {"overview.svg": overview, "floors.svg": floors, "lives.svg": lives}
+PICTURES = {
+    "overview.svg": overview,
+    "floors.svg": floors,
+    "lives.svg": lives,
+    "parts.svg": parts,
+    "walls.svg": walls,
+}
 
 
 def main() -> None:

@@ -43,12 +43,16 @@ MOVED = {
 
 # The sections, each with its pages in the order to read them. Pages that are not named follow by name.
 FIRST = {
-    "howto/Start": "local-mode agents mcp code environments custom-image system-prompt",
+    "howto/Start": "local-mode agents mcp code environments custom-image e2b-provider system-prompt",
     "howto/Files": "workspaces rewind volumes artifacts warm_content",
     "howto/Network": "network previews secrets package-cache",
     "howto/Users and rules": "keys limits history recordings webhooks command-policies",
-    "howto/Operate": "scaling deploy fleet-operations metrics troubleshooting",
+    "howto/Operate": "console deploy scaling fleet-operations metrics troubleshooting",
     "howto/Move": "move-from-e2b e2b-sdk e2b-sdk-methods move-from-local-shell upgrade-from-0.2 upgrade-0.2",
+    "reference/Interfaces": "sdk cli http errors settings sessions metrics agent-tools testing",
+    "reference/Guarantees": "faults attacks agent-protocol",
+    "explanation/Sandlot": "architecture isolation what-is-kept why-docker-and-redis comparison",
+    "explanation/The code": "architecture-of-the-code agent worker fleet api",
 }
 SECTIONS = {
     "tutorial": "Tutorial",
