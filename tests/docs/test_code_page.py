@@ -1,6 +1,6 @@
-"""The page about code: each Python block runs against a server and prints what is shown.
+"""The page about code, and the recipe of an analysis: each Python block runs against a server and prints what is shown.
 
-The server has the fake behind it, with what the page's plot gives. With the image ``sandlot/code``, also the real one.
+The server has the fake behind it, with what the pages' plots give. With the image ``sandlot/code``, also the real one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ IMAGE = "sandlot/code"
 PNG = b"\x89PNG\r\n\x1a\n..."
 
 
+PAGES = ["docs/howto/code.md", "docs/cookbook/analysis.md"]
+
+
 def programs() -> list[Block]:
-    found = [block for block in blocks(ROOT / "docs/howto/code.md") if block.language == "python"]
-    assert len(found) >= 5
+    found = [block for page in PAGES for block in blocks(ROOT / page) if block.language == "python"]
+    assert len(found) >= 6
     assert all(block.expected for block in found)
     return found
 
@@ -55,6 +58,9 @@ def fake_url() -> Iterator[str]:
     service = FakeService(recipes=[Recipe(Environment("code", IMAGE), contexts=(Language.PYTHON,))])
     cells = service.scripts.cells
     cells.add("plt.show()", lambda call: CellReply(displays=[{"image/png": PNG}]))
+    cells.add("sales.plot", lambda call: CellReply(displays=[{"image/png": PNG}]))
+    cells.add("sales['amount'].sum()", lambda call: CellReply("42"))
+    cells.add("pd.read_csv", lambda call: CellReply())
     cells.add("for n in (1, 2)", lambda call: CellReply(stdout="1\n2\n"))
     urls: list[str] = []
     ready, stop = threading.Event(), threading.Event()
@@ -83,7 +89,8 @@ def test_every_block_in_the_image_with_kernels(tmp_path: Path) -> None:
     found = subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False)
     if found.returncode != 0 or not (ROOT / "registry/environments/code.yaml").exists():
         pytest.skip(f"the image {IMAGE} is not built")
-    server = ServerProcess(pool_size="1")
+    # Preparing such an image takes a while, once.
+    server = ServerProcess(pool_size="1", queue_timeout_s="150")
     try:
         asyncio.run(server.start())
         check(server.url, tmp_path)
