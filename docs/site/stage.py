@@ -50,8 +50,8 @@ FIRST = {
     "howto/Users and rules": "keys limits history recordings webhooks command-policies",
     "howto/Operate": "console deploy scaling fleet-operations metrics troubleshooting",
     "howto/Move": "move-from-e2b e2b-sdk e2b-sdk-methods move-from-local-shell upgrade-from-0.2 upgrade-0.2",
-    "cookbook/Recipes": "index agent-that-remembers best-of-ten undo web-app packages ask-a-person api-key analysis "
-    "users ci-job fleet from-e2b",
+    "cookbook/Recipes": "index agent-that-remembers best-of-ten undo web-app packages ask-a-person api-key "
+    "analysis users ci-job fleet from-e2b",
     "reference/Interfaces": "sdk cli http errors settings sessions metrics agent-tools testing",
     "reference/Guarantees": "faults attacks agent-protocol",
     "explanation/Sandlot": "architecture isolation what-is-kept why-docker-and-redis comparison",
