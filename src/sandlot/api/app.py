@@ -55,6 +55,7 @@ from sandlot.domain.callers.limits import no_allowances
 from sandlot.domain.callers.rates import Rates, RatesInMemory
 from sandlot.domain.capacity.budget import ByteBudget
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.metrics.figures import Figures
 from sandlot.domain.service import SandboxHost
 from sandlot.domain.webhooks.webhook import Webhooks
 
@@ -89,6 +90,7 @@ def create_app(
     reload: catalogue.Reloader | None = None,
     e2b: E2bOptions | None = None,
     console: bool = False,
+    figures: Figures | None = None,
 ) -> FastAPI:
     """Build the ASGI application that serves ``host``.
 
@@ -113,11 +115,12 @@ def create_app(
     server shows none. ``reload``: reads the registry again; None if the server cannot. ``e2b``: None if the
     server does not have E2B's API; not together with ``tokens``, because E2B's SDKs have only keys.
     ``console``: whether people find the web console at ``/console``.
+    ``figures``: what the host counts, for the metrics.
     """
     app = routed_app(routers if fleet is None else (coordinator.router, *routers))
     # Last, because requests are matched against routes in order and our own must be faster.
     app.router.routes.extend(MountedApp(path, other) for path, other in (mounted or {}).items())
-    metrics = RequestMetrics()
+    metrics = RequestMetrics(figures)
     app.state.host = host
     app.state.access = access
     app.state.fleet = fleet

@@ -10,6 +10,7 @@ from sandlot.config.settings_doc import settings_doc
 from sandlot.reference.cli_page import cli_page
 from sandlot.reference.errors_page import errors_page
 from sandlot.reference.http_page import http_page
+from sandlot.reference.metrics_page import metrics_page
 from sandlot.reference.sdk_page import sdk_page
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
@@ -19,4 +20,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "sdk.md": sdk_page,
     "http.md": http_page,
     "errors.md": errors_page,
+    "metrics.md": metrics_page,
 }

@@ -24,6 +24,8 @@ from sandlot.domain.environment import Reload, ServerReload, environment_changes
 from sandlot.domain.errors import Conflict, InvalidRequest, Unauthorized, Unavailable
 from sandlot.domain.history.positions import worker_tag
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import COORDINATOR_METRICS, MEMBER_METRICS
 from sandlot.fleet.access import AccessTokens, TokenGate, token_times
 from sandlot.fleet.coordinator.host import CoordinatorHost
 from sandlot.fleet.coordinator.options import CoordinatorOptions
@@ -55,7 +57,7 @@ from sandlot.worker.webhooks.options import WebhookOptions
 log = structlog.get_logger("sandlot.server")
 
 
-def open_directory(fleet: FleetSettings) -> RedisDirectory:
+def open_directory(fleet: FleetSettings, figures: Figures | None = None) -> RedisDirectory:
     return RedisDirectory.open(
         fleet.redis,
         sentinels=fleet.sentinels,
@@ -63,6 +65,7 @@ def open_directory(fleet: FleetSettings) -> RedisDirectory:
         sentinel_password=fleet.sentinels_password,
         cell=fleet.cell,
         timings=Timings(lease_s=fleet.lease_s, lost_after_s=fleet.lost_after_s),
+        figures=figures,
     )
 
 
@@ -92,7 +95,8 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
     control = ControlToken(settings.data_dir.absolute())
     url = advertised_url(settings, fleet)
     listener = listen(settings)
-    directory = open_directory(fleet)
+    figures = Figures(MEMBER_METRICS)
+    directory = open_directory(fleet, figures)
     membership = Membership(
         directory,
         WorkerCard(settings.worker_id, url, __version__),
@@ -104,6 +108,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
     worker = await build_worker(
         settings,
         policy_of=ring.policy_of,
+        figures=figures,
         registrar=membership,
         slots=ExecSlots(ring.allowances, slots),
         webhooks=WebhookOptions(settings.webhook_networks, shared=True),
@@ -134,6 +139,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
         max_held_bytes=settings.max_held_bytes,
         rates=RedisRates(directory.calls),
         reload=reloader,
+        figures=figures,
     )
     try:
         with starting(settings):
@@ -177,7 +183,8 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
     tokens = access_tokens(fleet)
     signing_key = SigningKey.parse(fleet.private_key)
     listener = listen(settings)
-    directory = open_directory(fleet)
+    figures = Figures(COORDINATOR_METRICS)
+    directory = open_directory(fleet, figures)
     callers = Callers(settings, RedisKeys(directory.calls))
     coordinator_id = f"coordinator:{socket.gethostname()}:{settings.port}"
     coordinator = CoordinatorHost(
@@ -192,6 +199,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
             exec_grace_s=settings.exec_grace_s,
         ),
         callers.allowances,
+        figures,
     )
     webhooks = FleetWebhooks(
         RedisWebhooks(directory.calls), coordinator.asked_workers, settings.webhook_networks
@@ -230,6 +238,7 @@ async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSet
         e2b=e2b_options(settings, signing_key.derived(TOKENS_PURPOSE)),
         console=settings.console,
         reload=reloader,
+        figures=figures,
     )
     try:
         log.info(

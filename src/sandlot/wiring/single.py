@@ -64,6 +64,7 @@ async def serve(settings: ServerSettings) -> None:
         console=settings.console,
         mounted={} if mcp is None else {MCP_PATH: mcp},
         reload=reloader,
+        figures=worker.figures,
     )
     try:
         with starting(settings):

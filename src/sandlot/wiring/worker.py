@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
 from sandlot.domain.environment import ProviderName, Recipe
 from sandlot.domain.errors import EngineProblem, InvalidRequest, SandlotError, StorageFull
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import LINK_REDIALS
 from sandlot.domain.policy.tenant_policies import PolicyOf, TenantPolicies, no_policy
 from sandlot.domain.workspaces.workspace import StoreKind
 from sandlot.providers.base import Provider
@@ -63,13 +66,20 @@ def database_in(data_dir: Path) -> Path:
 
 
 async def build_worker(
-    settings: ServerSettings, *, policy_of: PolicyOf = no_policy, **extra: Any
+    settings: ServerSettings,
+    *,
+    policy_of: PolicyOf = no_policy,
+    figures: Figures | None = None,
+    **extra: Any,
 ) -> WorkerHost:
-    """Return a worker that is not open yet."""
-    return WorkerHost(**await worker_parts(settings, policy_of), **extra)
+    """Return a worker that is not open yet. ``figures``: where it counts."""
+    return WorkerHost(**await worker_parts(settings, policy_of, figures), **extra)
 
 
-async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy) -> dict[str, Any]:
+async def worker_parts(
+    settings: ServerSettings, policy_of: PolicyOf = no_policy, figures: Figures | None = None
+) -> dict[str, Any]:
+    figures = figures or Figures()
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     data_dir = settings.data_dir.absolute()
     engine = Engine(settings.docker_host)
@@ -94,6 +104,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
                 engine=engine,
                 workspaces=workspaces,
                 users=users,
+                on_redial=partial(figures.count, LINK_REDIALS),
             ),
             settings,
             data_dir,
@@ -104,6 +115,7 @@ async def worker_parts(settings: ServerSettings, policy_of: PolicyOf = no_policy
         raise
     return {
         "provider": provider,
+        "figures": figures,
         "database": database_in(data_dir),
         "recipes": registry.recipes,
         "catalogue": registry.catalogue,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.environment import Environment, Recipe
+from sandlot.domain.metrics.figures import Figures
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.providers.base import Provider, Sandbox
 from sandlot.worker.artifacts.artifacts import Artifacts
@@ -38,6 +39,7 @@ from sandlot.worker.sessions.starting import Starting
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
+from sandlot.worker.upkeep.figures import watch_parts
 from sandlot.worker.upkeep.reaper import Reaper
 from sandlot.worker.upkeep.removals import Removals
 from sandlot.worker.volumes.volumes import Volumes
@@ -99,10 +101,12 @@ def assemble(
     tenant_policies: TenantPolicies,
     brokers: Brokers | None = None,
     objects: ObjectStorage | None = None,
+    figures: Figures | None = None,
 ) -> WorkerParts:
     """``webhooks``: None for a worker that sends none. ``brokers``: None for one without secrets.
     ``objects``: None for one that saves nothing elsewhere.
     """
+    figures = figures or Figures()
     store = Store(database, options.worker_id)
     owned = OwnedWorkspaces()
     workspaces = Workspaces(provider.workspaces, SnapshotRecords(database.parent), options.workspaces, owned)
@@ -126,6 +130,7 @@ def assemble(
             prepare=seeds.prepare,
             discard=sandboxes.discard,
             slots=sandboxes.slots,
+            figures=figures,
         )
 
     environments = Environments(recipes, new_pool)
@@ -133,7 +138,7 @@ def assemble(
     one_off = OneOffSandboxes(options, make=seeds.make, prepare=seeds.prepare, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes, workspaces), Transitions(store)
     recordings = Recordings(database.parent, options.recordings)
-    history = History(database.parent, options.worker_id, options.history, recordings, slots)
+    history = History(database.parent, options.worker_id, options.history, recordings, slots, figures)
     sessions = SessionLifecycle(
         store=store,
         removals=removals,
@@ -175,6 +180,15 @@ def assemble(
         networks=networks,
         workspaces=workspaces,
         volumes=volumes,
+        figures=figures,
+    )
+    watch_parts(
+        figures,
+        disk=disk,
+        capacity=capacity,
+        history=history,
+        networks=networks,
+        sessions=sessions.table,
     )
     snapshots = Snapshots(workspaces, opening, options.worker_id)
     automatic = None

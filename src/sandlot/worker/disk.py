@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -42,6 +42,7 @@ class Disk:
         self._low: str | None = None
         # On the disk with the least free space; None before the first check.
         self.free_bytes: int | None = None
+        self.spaces: Sequence[DiskSpace] = ()
 
     @property
     def problem(self) -> str | None:
@@ -51,7 +52,7 @@ class Disk:
 
     async def check(self) -> None:
         before = self.problem
-        spaces = await asyncio.to_thread(_read_disk_spaces, self._folders)
+        self.spaces = spaces = await asyncio.to_thread(_read_disk_spaces, self._folders)
         self.free_bytes = min((space.free_bytes for space in spaces), default=None)
         problems = (disk_problem(space, self._min_free) for space in spaces)
         self._low = next((problem for problem in problems if problem is not None), None)

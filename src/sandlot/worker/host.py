@@ -19,6 +19,7 @@ from sandlot.domain.callers.slots import ExecSlots, SlotsInMemory
 from sandlot.domain.capacity.machine import Condition
 from sandlot.domain.environment import EnvironmentChanges, Recipe
 from sandlot.domain.history.recorder import Recorder
+from sandlot.domain.metrics.figures import Figures
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.policy.tenant_policies import TenantPolicies
 from sandlot.domain.service import Catalogue, Opened, SandboxService, ServiceHealth
@@ -68,13 +69,16 @@ class WorkerHost:
         tenant_policies: TenantPolicies | None = None,
         brokers: Brokers | None = None,
         objects: ObjectStorage | None = None,
+        figures: Figures | None = None,
     ) -> None:
+        """``figures``: where the worker counts, for the metrics."""
         self._provider = provider
         self._catalogue = catalogue
         self._options = options or WorkerOptions()
         registrar = registrar or Unregistered()
         slots = slots or ExecSlots(allowances, SlotsInMemory())
         self._tenant_policies = tenant_policies or TenantPolicies()
+        self.figures = figures or Figures()
         self._parts = parts = assemble(
             provider,
             database,
@@ -87,6 +91,7 @@ class WorkerHost:
             self._tenant_policies,
             brokers,
             objects,
+            self.figures,
         )
         self._status = WorkerStatus(parts, self._options, registrar)
         self._store = parts.store

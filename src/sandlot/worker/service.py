@@ -361,9 +361,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
         """Does nothing: the worker belongs to all its callers, and its host closes it."""
 
 
-def _for_both(
-    in_history: OnStart | None, recording: SessionRecording | None, request: ExecRequest
-) -> OnStart | None:
+def _for_both(in_history: OnStart, recording: SessionRecording | None, request: ExecRequest) -> OnStart:
     """What to call once the agent has started a command, for the history and the recording."""
     if recording is None:
         return in_history
@@ -371,7 +369,6 @@ def _for_both(
 
     def started(event: Started) -> None:
         in_recording(event)
-        if in_history is not None:
-            in_history(event)
+        in_history(event)
 
     return started

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from sandlot.api.edge.error_responses import note_answered
 from sandlot.api.responses.json import encode_json, json_response, replace_surrogates
 from sandlot.domain import errors
 from sandlot.domain.errors import FileProblem, SandlotError
@@ -89,6 +90,7 @@ class PortClosed(SandlotError):
 
 def error_response(error: SandlotError, request_id: str = "", *, status: int | None = None) -> Response:
     """The error over REST. ``status`` replaces the error's own, for what HTTP refuses."""
+    note_answered(error)
     if isinstance(error, SandboxGone | PortClosed):
         return json_response(error.body, 502, {"Should-Retry": "false"})
     body = error_body(error, status)
@@ -120,5 +122,6 @@ def connect_error_response(error: SandlotError) -> Response:
     """The error of a unary call. A gateway in front of the sandbox answers for one that is gone."""
     if isinstance(error, SandboxGone | PortClosed):
         return error_response(error)
+    note_answered(error)
     body = connect_error(error)
     return Response(encode_json(body), _CONNECT_STATUS[body["code"]], media_type="application/json")

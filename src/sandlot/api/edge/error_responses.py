@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final, get_args, get_type_hints
@@ -28,6 +29,10 @@ from sandlot.wire.error_codes import FILE_STATUS, STATUS, problem_of
 PROBLEM_TYPE: Final = "application/problem+json"
 MAX_REPORTED_PLACES: Final = 20
 MAX_TEXT: Final = 200  # characters of client input that one field of a response repeats
+
+# The error that the current request's response says. The edge sets a new list for each request and counts
+# what is in it.
+answered_errors: ContextVar[list[SandlotError] | None] = ContextVar("answered_errors", default=None)
 
 # How Pydantic says so of a model, and of a dataclass.
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -71,6 +76,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The error as a response. ``status`` replaces the error's own, for what HTTP refuses."""
+    note_answered(error)
     problem = problem_of(error, request_id)
     if status is not None:
         problem = replace(problem, status=status, title=HTTPStatus(status).phrase.lower())
@@ -80,6 +86,13 @@ def problem_response(
     if problem.status == 401:
         all_headers["WWW-Authenticate"] = "Bearer"
     return Response(encode_json(problem), problem.status, all_headers, media_type=PROBLEM_TYPE)
+
+
+def note_answered(error: SandlotError) -> None:
+    """Whoever turns an error into a response calls this, so that the error is counted."""
+    errors = answered_errors.get()
+    if errors is not None:
+        errors.append(error)
 
 
 def http_error(status: int, detail: str) -> SandlotError:

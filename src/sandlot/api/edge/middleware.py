@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandlot.api.edge.admission import OPEN_PATHS, SUBPROTOCOL, Refusal
 from sandlot.api.edge.audit import RequestAudit
 from sandlot.api.edge.call_limits import CallLimits, Headers
-from sandlot.api.edge.error_responses import internal_error, problem_response
+from sandlot.api.edge.error_responses import answered_errors, internal_error, problem_response
 from sandlot.api.edge.open_requests import OpenRequests
 from sandlot.api.edge.request_body import BodyLimits, BoundedBody
 from sandlot.api.edge.stream_limits import StreamLimits, StreamSlots, is_stream
@@ -182,6 +182,8 @@ class EdgeMiddleware:
         limit = self._body_limits.limit(scope["method"], scope["path"])
         body = BoundedBody(receive, limit, self._body_limits.time(scope["method"], scope["path"]))
         began = time.perf_counter()
+        errors: list[SandlotError] = []
+        answered_errors.set(errors)
         headers = [(_REQUEST_ID_NAME, request_id.encode()), *self._fixed_headers]
         sender = _ResponseSender(send, headers, body)
         try:
@@ -215,7 +217,8 @@ class EdgeMiddleware:
                 await self._error_form(internal_error(), request_id)(scope, receive, sender.send)
         finally:
             seconds = (sender.began or time.perf_counter()) - began
-            self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds)
+            answered = errors[0] if errors else None
+            self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds, answered)
             if self._audit is not None:
                 self._audit.observe(scope, sender.status, f"{scope['method'][:16]} {route_of(scope)}")
 

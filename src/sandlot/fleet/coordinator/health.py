@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -44,6 +45,8 @@ class FleetHealth:
         self.stopping = False
         self._problem: str | None = None
         self._last: ServiceHealth | None = None
+        # How many workers the fleet has, by state, as of the last check.
+        self.workers: dict[str, int] = {}
         self._checked_at = 0.0
         self._lock = asyncio.Lock()
 
@@ -77,6 +80,8 @@ class FleetHealth:
                 workers=0 if self._last is None else self._last.workers,
             )
         self._log_change(None)
+        states = Counter(worker.ref.state.value for worker in workers)
+        self.workers = {state.value: states[state.value] for state in WorkerState}
         return health_of(self._id, status, workers, self._expected, self._signed_with)
 
     def _log_change(self, problem: str | None) -> None:

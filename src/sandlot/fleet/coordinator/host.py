@@ -17,6 +17,8 @@ from sandlot.domain.callers.principal import MEMBER, Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.environment import ServerReload
 from sandlot.domain.errors import SandlotError
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import COORDINATOR_METRICS, WORKERS
 from sandlot.domain.service import Access, Catalogue, SandboxService, ServiceHealth
 from sandlot.domain.session import Session, SessionState
 from sandlot.fleet.access import AccessTokens
@@ -49,7 +51,9 @@ class CoordinatorHost:
         catalogue: Catalogue,
         options: CoordinatorOptions | None = None,
         allowances: AllowancesOf = no_allowances,
+        figures: Figures | None = None,
     ) -> None:
+        """``figures``: for the metrics."""
         self._tokens = tokens
         options = options or CoordinatorOptions()
         links = WorkerLinks(tokens.for_member, self._worker_of)
@@ -65,6 +69,9 @@ class CoordinatorHost:
             FleetHistory(links, self.asked_workers),
             self.asked_workers,
         )
+        health = self._parts.fleet_health
+        self.figures = figures or Figures(COORDINATOR_METRICS)
+        self.figures.watch(WORKERS, lambda: {(state,): count for state, count in health.workers.items()})
         self.operations = FleetOperations(directory, links, tokens)
         self._background = BackgroundTasks()
 

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from sandlot.domain.callers.limits import Allowance, Use, limit_reached, too_many_creates, use_of
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_name, is_session_id
+from sandlot.domain.metrics.figures import Figures
 from sandlot.domain.paging import check_page, parse_place, place_of
 from sandlot.domain.session import Session
 from sandlot.domain.session_states import no_session_error
@@ -78,6 +79,7 @@ class RedisDirectory(RedisVolumeNames):
         cell: str = "default",
         timings: Timings | None = None,
         deadline_s: float = DEFAULT_DEADLINE_S,
+        figures: Figures | None = None,
     ) -> None:
         if not is_name(cell):
             raise InvalidRequest(
@@ -95,6 +97,7 @@ class RedisDirectory(RedisVolumeNames):
                 "lost_after": _ms(self._timings.lost_after_s),
                 "max_settling": _ms(self._timings.lease_s * rules.MAX_SETTLING_LEASES),
             },
+            figures,
         )
         # The highest acknowledged count of writes, by worker and epoch. A lower count in the reply
         # to a report means that Redis has lost writes.
@@ -116,9 +119,10 @@ class RedisDirectory(RedisVolumeNames):
         cell: str = "default",
         timings: Timings | None = None,
         deadline_s: float = DEFAULT_DEADLINE_S,
+        figures: Figures | None = None,
     ) -> RedisDirectory:
         redis = connect(url, deadline_s, sentinels, sentinel_name, sentinel_password)
-        return cls(redis, cell=cell, timings=timings, deadline_s=deadline_s)
+        return cls(redis, cell=cell, timings=timings, deadline_s=deadline_s, figures=figures)
 
     @property
     def timings(self) -> Timings:

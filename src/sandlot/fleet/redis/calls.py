@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,8 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from sandlot.domain.errors import SandlotError, Unavailable
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import DIRECTORY_CALLS, DIRECTORY_SECONDS
 from sandlot.fleet.redis.connections import MAX_CONNECTIONS
 from sandlot.fleet.redis.lua import Script
 
@@ -40,16 +43,42 @@ _NOT_PERMITTED: Final = ("The user executing the script", "ACL failure in script
 
 
 class ScriptCalls:
-    """Runs scripts in Redis. ``common`` holds the arguments that every script gets."""
+    """Runs scripts in Redis. ``common`` holds the arguments that every script gets. ``figures`` counts the
+    calls.
+    """
 
-    def __init__(self, redis: Redis, prefix: str, deadline_s: float, common: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        prefix: str,
+        deadline_s: float,
+        common: dict[str, Any],
+        figures: Figures | None = None,
+    ) -> None:
         self._redis = redis
         self._prefix = prefix
         self._deadline_s = deadline_s
         self._common = common
+        self._figures = figures or Figures(())
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def __call__(self, script: Script, arguments: dict[str, Any]) -> list[Any]:
+        began, outcome = time.monotonic(), "failed"
+        try:
+            answer = await self._call(script, arguments)
+            outcome = "answered"
+            return answer
+        except Unavailable:
+            outcome = "unavailable"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self._figures.count(DIRECTORY_CALLS, script.name, outcome)
+            self._figures.observe(DIRECTORY_SECONDS, time.monotonic() - began, script.name)
+
+    async def _call(self, script: Script, arguments: dict[str, Any]) -> list[Any]:
         payload = msgspec.msgpack.encode(self._common | arguments)
         try:
             async with asyncio.timeout(self._deadline_s), self._slots:

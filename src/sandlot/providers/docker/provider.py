@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Container, Coroutine, Sequence
+from collections.abc import Callable, Collection, Container, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,14 @@ class DockerProvider:
         workspaces: DockerWorkspaceStore | None = None,
         pull_images: bool = False,
         users: UserRange | None = None,
+        on_redial: Callable[[], None] = lambda: None,
     ) -> None:
         self._owner = owner
         self._host = HostFolder(data_dir)
         self._agent_source = agent_path or packaged_agent()
         self._agents: dict[Tier, Path] = {}
         self._users = users
+        self._link = partial(AgentLink, on_redial=on_redial)
         self._engine = engine or Engine()
         self.workspaces: DockerWorkspaceStore = workspaces or VolumeStore(
             self._engine, owner, data_dir / "snapshots", users=users
@@ -225,7 +227,7 @@ class DockerProvider:
             return existing
         if sandbox_id in self._removals:
             raise SandboxLost("the sandbox is being destroyed")
-        link = AgentLink(folder.link, secret=folder.secret, epoch=self._epoch, setup={}, first_contact=False)
+        link = self._link(folder.link, secret=folder.secret, epoch=self._epoch, setup={}, first_contact=False)
         tier = Tier(container["Config"]["Labels"][LABEL_TIER])
         sandbox = DockerSandbox(sandbox_id, tier, link)
         sandbox.container_id, sandbox.started = container["Id"], True
@@ -288,7 +290,7 @@ class DockerProvider:
 
     async def _create(self, spec: SandboxSpec, image: PreparedImage, folder: SandboxFolder) -> DockerSandbox:
         tier = spec.environment.tier
-        link = AgentLink(
+        link = self._link(
             folder.link,
             secret=folder.secret,
             epoch=self._epoch,

@@ -19,7 +19,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -63,6 +63,7 @@ class AgentLink:
     """The worker's connection to one sandbox's agent.
 
     ``first_contact``: the agent does not hold ``secret`` yet. ``epoch`` grows with each start.
+    ``on_redial``: called when the agent is back after a break, or after a restart of the worker.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class AgentLink:
         epoch: int,
         setup: Mapping[str, Any],
         first_contact: bool,
+        on_redial: Callable[[], None] = lambda: None,
     ) -> None:
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"the secret must have {SECRET_BYTES} bytes")
@@ -83,6 +85,7 @@ class AgentLink:
         self._secret = secret
         self._epoch = epoch
         self._setup = setup
+        self._on_redial = on_redial
         self._server: asyncio.Server | None = None
         self._inode = 0
         self._pending_peers: set[_PendingPeer] = set()
@@ -243,6 +246,8 @@ class AgentLink:
         if previous is not None:
             previous.close("the agent reconnected")
         if result.role is Role.CORE:
+            if not self.first_contact:
+                self._on_redial()
             self.first_contact = False
             self.handshake_result = result
         self._notify_waiters()

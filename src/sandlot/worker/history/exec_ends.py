@@ -1,4 +1,4 @@
-"""Sees the end of each command: the history records it, once, and the caller's slot becomes free.
+"""Sees the end of each command: it is recorded and counted, once, and the caller's slot becomes free.
 
 Whoever reads a command's events sees its end. A command that nobody reads is followed by a reader of our own,
 which takes no output. If an end cannot be seen, because the sandbox is gone, the history says so.
@@ -14,8 +14,10 @@ from typing import Final
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.callers.slots import ExecSlots
 from sandlot.domain.errors import NotFound, SandboxLost, SandlotError
-from sandlot.domain.execution import ExecRequest, Exited, Started
+from sandlot.domain.execution import ExecRequest, Exited, Started, verdict_of
 from sandlot.domain.history.recorder import Recorder, Subject
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import EXEC_SECONDS, EXECS
 from sandlot.providers.base import OnStart, Sandbox
 from sandlot.worker.sessions.live_session import LiveSession
 
@@ -29,9 +31,11 @@ NO_OUTPUT: Final = 2**62
 
 
 class ExecEnds:
-    def __init__(self, recorder: Recorder, slots: ExecSlots) -> None:
+    def __init__(self, recorder: Recorder, slots: ExecSlots, figures: Figures) -> None:
         self._recorder = recorder
         self._slots = slots
+        self._figures = figures
+        self._environments: dict[tuple[str, str], str] = {}  # of the commands that run, by session and exec
         # By session and exec. None: the history does not know the command, and it only has a slot.
         self._started: dict[str, dict[str, Subject | None]] = {}
         self._followers: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -39,7 +43,7 @@ class ExecEnds:
     @asynccontextmanager
     async def starting(
         self, live_session: LiveSession, sandbox: Sandbox, request: ExecRequest, caller: Principal
-    ) -> AsyncIterator[OnStart | None]:
+    ) -> AsyncIterator[OnStart]:
         """A context for starting a command. Raises ``Busy`` if the caller has no slot for it.
 
         It gives what to call once the agent has started the command. A command may run although an error
@@ -53,12 +57,15 @@ class ExecEnds:
 
         def started(event: Started) -> None:
             # The agent never runs an id twice. Asked for the same command again, it shows the first one.
-            if not event.existing:
+            if event.existing:
+                return
+            self._environments[session.id, exec_id] = session.environment
+            if self._recorder.on:
                 subject = self._recorder.exec_started(session, request, live_session.record.env, caller)
                 self._started.setdefault(session.id, {})[exec_id] = subject
 
         try:
-            yield started if self._recorder.on else None
+            yield started
         except BaseException:
             self.follow(live_session, sandbox, exec_id)
             raise
@@ -68,16 +75,27 @@ class ExecEnds:
         started = self._take(session_id, exec_id)
         if started is not None:
             self._recorder.exec_ended(started, exited)
+        if (environment := self._environments.pop((session_id, exec_id), None)) is not None:
+            self._figures.count(EXECS, environment, verdict_of(exited).value)
+            self._figures.observe(EXEC_SECONDS, exited.duration_ms / 1000, environment)
 
     def all_unseen(self, session_id: str, reason: str) -> None:
         """The session has no sandbox any more, so that no end can be seen."""
-        for exec_id in list(self._started.get(session_id, ())):
+        counted = [exec_id for of_session, exec_id in self._environments if of_session == session_id]
+        for exec_id in {*self._started.get(session_id, ()), *counted}:
             self._unseen(session_id, exec_id, reason)
 
     def _unseen(self, session_id: str, exec_id: str, reason: str) -> None:
         started = self._take(session_id, exec_id)
         if started is not None:
             self._recorder.exec_unseen(started, reason)
+        if (environment := self._environments.pop((session_id, exec_id), None)) is not None:
+            self._figures.count(EXECS, environment, "unseen")
+
+    @property
+    def running(self) -> int:
+        """How many commands of this process run, as far as their ends were seen."""
+        return len(self._environments)
 
     def resume(self, session_id: str, started: Mapping[str, Subject]) -> None:
         """Take over the commands that an earlier process has started."""
@@ -95,7 +113,8 @@ class ExecEnds:
     ) -> None:
         """Read a command's end, if nobody else has by then."""
         name = (live_session.session.id, exec_id)
-        if exec_id not in self._started.get(name[0], ()) or name in self._followers:
+        known = name in self._environments or exec_id in self._started.get(name[0], ())
+        if not known or name in self._followers:
             return
         task = asyncio.create_task(
             self._follow(live_session, sandbox, exec_id, after_s), name=f"follow {exec_id}"

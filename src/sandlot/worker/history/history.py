@@ -15,10 +15,13 @@ from sandlot.domain.history.events import Event, EventKind
 from sandlot.domain.history.positions import EventTimes, Position, worker_tag
 from sandlot.domain.history.query import EventPage, EventQuery, HistoryFigures
 from sandlot.domain.history.recorder import Recorder, Subject
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import SANDBOXES_LOST, SESSIONS_ENDED
 from sandlot.domain.session import Session
 from sandlot.providers.base import Sandbox
 from sandlot.worker.history.exec_ends import ExecEnds
 from sandlot.worker.history.export import exporter_for
+from sandlot.worker.history.loss_causes import cause_of
 from sandlot.worker.history.options import HistoryOptions
 from sandlot.worker.history.store import HistoryStore
 from sandlot.worker.history.writer import HistoryReader, HistoryWriter
@@ -42,6 +45,7 @@ class History:
         options: HistoryOptions,
         recordings: Recordings,
         slots: ExecSlots = UNCOUNTED,
+        figures: Figures | None = None,
     ) -> None:
         self._options = options
         self.recordings = recordings
@@ -56,7 +60,8 @@ class History:
             secrets=options.secrets,
             on=options.enabled,
         )
-        self.execs = ExecEnds(self.recorder, slots)
+        self._figures = figures or Figures()
+        self.execs = ExecEnds(self.recorder, slots, self._figures)
         self._closed = False
 
     async def open(self) -> None:
@@ -79,6 +84,11 @@ class History:
         self.recorder.record(EventKind.HISTORY_DROPPED, details={"events": count}, tenant=tenant)
 
     @property
+    def lag_s(self) -> float:
+        """How long the oldest event that is not on disk has waited."""
+        return self._writer.lag_s
+
+    @property
     def figures(self) -> HistoryFigures | None:
         if not self.recorder.on:
             return None
@@ -93,6 +103,8 @@ class History:
     def lost(self, session: Session) -> None:
         self.recordings.left(session, "the sandbox was lost")
         self.recorder.session_lost(session)
+        if session.loss is not None:
+            self._figures.count(SANDBOXES_LOST, cause_of(session.loss.reason))
         self.execs.all_unseen(session.id, "the sandbox was lost")
 
     def replaced(self, session: Session) -> None:
@@ -109,6 +121,8 @@ class History:
         self.recordings.left(session, "the session ended")
         self.execs.all_unseen(session.id, "the session ended")
         self.recorder.session_ended(session)
+        if session.end_reason is not None:
+            self._figures.count(SESSIONS_ENDED, session.end_reason.value)
 
     async def resume(self, session: Session) -> None:
         """Find the commands that an earlier process has started in this session."""

@@ -72,7 +72,7 @@ class HistoryWriter:
         self.reader: HistoryReader | None = None
         self._exporting = True  # whether the last export succeeded
         self._clock = clock
-        self._queue: deque[Row] = deque()
+        self._queue: deque[tuple[float, Row]] = deque()  # with the time when each was put
         self._queued_bytes = 0
         self._to_report: Counter[str] = Counter()
         self.dropped = 0
@@ -101,11 +101,16 @@ class HistoryWriter:
         if self._queued_bytes + size > MAX_QUEUED_BYTES:
             self._drop(event.tenant)
             return
-        self._queue.append(row)
+        self._queue.append((time.monotonic(), row))
         self._queued_bytes += size
         self._writer.wake()
         if (news := self._news.pop(event.tenant, None)) is not None:
             news.set()
+
+    @property
+    def lag_s(self) -> float:
+        """How long the oldest event that is not on disk has waited."""
+        return time.monotonic() - self._queue[0][0] if self._queue else 0.0
 
     def _drop(self, tenant: str) -> None:
         known = tenant in self._to_report or len(self._to_report) < MAX_COUNTED
@@ -140,7 +145,7 @@ class HistoryWriter:
 
     async def _drain(self) -> None:
         while self._queue:
-            rows = list(islice(self._queue, BATCH))
+            rows = [row for _, row in islice(self._queue, BATCH)]
             self.used_bytes = await self._store.append(rows)
             for row in rows:
                 self._queue.popleft()

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from sandlot.domain.network.addresses import Address, Networks, is_public
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.hosts import Target
+from sandlot.domain.network.status import Traffic
 from sandlot.worker.network.meter import PieceTurns
 from sandlot.worker.network.names import Names, connect_to_one
 from sandlot.worker.network.options import ProxyOptions
@@ -28,7 +29,7 @@ class EgressDenied(Exception):
 
 
 class Dialer:
-    """One for all sessions of a worker.
+    """One for all sessions of a worker. ``total``: the traffic of all of them.
 
     ``trust``: which certificates hosts may show where the worker itself speaks TLS; those that the system
     trusts unless stated.
@@ -40,6 +41,7 @@ class Dialer:
         self._connect_s = options.connect_s
         self._names = Names(options.resolving_in_all, "egress")
         self.turns = PieceTurns()
+        self.total = Traffic()
 
     def close(self) -> None:
         self._names.close()

@@ -29,7 +29,7 @@ class Gate:
         report: Callable[[Denied], None],
         clock: Callable[[], float],
     ) -> None:
-        self.meter = Meter(lambda: egress().caps, dialer.turns)
+        self.meter = Meter(lambda: egress().caps, dialer.turns, dialer.total)
         self.denials = DenialLog()
         self._egress = egress
         self._dialer = dialer
@@ -66,7 +66,7 @@ class Gate:
             raise HostProblem(504, f"{target} did not answer in time.") from None
         except OSError as error:
             raise HostProblem(502, f"{target} cannot be reached: {reason_of(error)}.") from None
-        self.meter.traffic.requests += 1
+        self.meter.add(requests=1)
         return host
 
     async def metered(self, target: Target, passing: Awaitable[None]) -> None:
@@ -77,7 +77,7 @@ class Gate:
             raise
 
     def record(self, denied: Denied) -> None:
-        self.meter.traffic.denied += 1
+        self.meter.add(denied=1)
         if self.denials.add(denied, self._clock()):
             self._report(denied)
 

@@ -52,14 +52,23 @@ class PieceTurns:
 
 
 class Meter:
-    def __init__(self, caps: Callable[[], Caps], turns: PieceTurns) -> None:
+    """``total``: what all sessions of the worker do together, counted along."""
+
+    def __init__(self, caps: Callable[[], Caps], turns: PieceTurns, total: Traffic) -> None:
         self._caps = caps
         self._turns = turns
+        self._total = total
         self._pace: tuple[int, Allowance] | None = None
         self.traffic = Traffic()
 
     def snapshot(self) -> Traffic:
         return replace(self.traffic)
+
+    def add(self, **counts: int) -> None:
+        """Add to these fields of the traffic."""
+        for name, count in counts.items():
+            setattr(self.traffic, name, getattr(self.traffic, name) + count)
+            setattr(self._total, name, getattr(self._total, name) + count)
 
     @property
     def full(self) -> bool:
@@ -72,12 +81,12 @@ class Meter:
 
     async def sending(self, size: int) -> None:
         """Wait until so many bytes may be sent."""
-        self.traffic.sent_bytes += size
+        self.add(sent_bytes=size)
         await self._pass(size)
 
     async def receiving(self, size: int) -> None:
         """Wait until so many bytes may be handed on. Until then nothing more is read from the host."""
-        self.traffic.received_bytes += size
+        self.add(received_bytes=size)
         await self._pass(size)
 
     async def _pass(self, size: int) -> None:

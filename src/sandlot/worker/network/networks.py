@@ -14,7 +14,7 @@ from sandlot.domain.history.recorder import Recorder
 from sandlot.domain.network.decisions import Denied
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.session_egress import SessionEgress
-from sandlot.domain.network.status import NetworkChange, NetworkStatus, changed
+from sandlot.domain.network.status import NetworkChange, NetworkStatus, Traffic, changed
 from sandlot.domain.session import Session, SessionState
 from sandlot.domain.session_states import ended_error
 from sandlot.providers.base import Sandbox
@@ -55,6 +55,11 @@ class Networks:
         self._brokers = brokers
         self._clock = clock
         self._dialer = Dialer(options.proxy)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What all sessions have done together since the worker started."""
+        return self._dialer.total
 
     async def open(self) -> None:
         if self._brokers is not None:

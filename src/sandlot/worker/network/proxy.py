@@ -109,18 +109,18 @@ class EgressProxy:
     async def _serve(
         self, stream: ByteStream, begin: Callable[[], Conversation | ForwardedConnection], refusal: bytes
     ) -> None:
-        traffic = self._gate.meter.traffic
-        traffic.connections += 1
-        if self._gate.meter.full:
+        meter = self._gate.meter
+        meter.add(connections=1)
+        if meter.full:
             await self._refuse(stream, refusal)
             return
         conversation = begin()
         self._open.add(conversation)
-        traffic.open += 1
+        meter.add(open=1)
         try:
             await conversation.run()
         finally:
-            traffic.open -= 1
+            meter.add(open=-1)
             self._open.discard(conversation)
 
     def stop(self) -> list[asyncio.Task[None]]:
@@ -135,7 +135,7 @@ class EgressProxy:
         await asyncio.gather(*self.stop(), return_exceptions=True)
 
     async def _refuse(self, stream: ByteStream, refusal: bytes) -> None:
-        self._gate.meter.traffic.refused += 1
+        self._gate.meter.add(refused=1)
         if not refusal or self._refusing >= MAX_REFUSED_AT_ONCE:
             stream.abort()
             return

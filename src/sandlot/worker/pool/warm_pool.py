@@ -21,6 +21,8 @@ from sandlot.domain.capacity import pool as policy
 from sandlot.domain.capacity.pool import Demand, Occupancy, PoolStats, Target
 from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull, Unavailable
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import POOL_CLAIM_SECONDS, SANDBOX_MAKE_SECONDS, SANDBOXES_MADE
 from sandlot.providers.base import Sandbox
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.fair_queue import FairQueue
@@ -58,6 +60,7 @@ class WarmPool:
         discard: Discard,
         slots: asyncio.Semaphore,
         prepare: Prepare = _nothing,
+        figures: Figures | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.recipe = recipe
@@ -66,6 +69,7 @@ class WarmPool:
         self._discard = discard
         self._slots = slots
         self._prepare = prepare
+        self._figures = figures or Figures()
         self._clock = clock
         self._ready: deque[Sandbox] = deque()
         self._queue: FairQueue[Sandbox] = FairQueue()
@@ -104,13 +108,18 @@ class WarmPool:
                 continue
             self._hits += 1
             self._rebalance()
-            self._claim_ms.append((self._clock() - began) * 1000)
+            self._record_claim(began)
             return sandbox
         self._misses["pool_empty"] += 1
         try:
             return await self._wait(tenant)
         finally:
-            self._claim_ms.append((self._clock() - began) * 1000)
+            self._record_claim(began)
+
+    def _record_claim(self, began: float) -> None:
+        seconds = self._clock() - began
+        self._claim_ms.append(seconds * 1000)
+        self._figures.observe(POOL_CLAIM_SECONDS, seconds, self.recipe.environment.name)
 
     def record_miss(self, reason: str) -> None:
         """Count a create that this pool could not serve, or whose sandbox turned out to be dead."""
@@ -260,7 +269,10 @@ class WarmPool:
                 sandbox = await self._make(self.recipe.environment)
         finally:
             self._making -= 1
-        self._refill_s += REFILL_SHARE * (self._clock() - began - self._refill_s)
+        seconds, name = self._clock() - began, self.recipe.environment.name
+        self._refill_s += REFILL_SHARE * (seconds - self._refill_s)
+        self._figures.observe(SANDBOX_MAKE_SECONDS, seconds, name)
+        self._figures.count(SANDBOXES_MADE, name, "made")
         return sandbox
 
     def _still_wanted(self) -> bool:
@@ -279,6 +291,7 @@ class WarmPool:
 
     def _record_failure(self, error: SandlotError) -> None:
         self._last_failure = error
+        self._figures.count(SANDBOXES_MADE, self.recipe.environment.name, "failed")
         if self._clock() >= self._retry_at:  # concurrent attempts that fail together count once
             self._failures += 1
             self._retry_at = self._clock() + policy.backoff_s(self._failures)

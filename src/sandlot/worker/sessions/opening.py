@@ -18,6 +18,8 @@ from sandlot.domain.capacity.limits import grant_limits
 from sandlot.domain.environment import Recipe, unknown_environment_error
 from sandlot.domain.errors import NotFound, SandlotError, StorageFull, Unavailable
 from sandlot.domain.ids import new_session_id
+from sandlot.domain.metrics.figures import Figures
+from sandlot.domain.metrics.table import SESSION_OPEN_SECONDS, SESSIONS_OPENED
 from sandlot.domain.recovery import Purpose
 from sandlot.domain.session import (
     DEFAULT_ENVIRONMENT,
@@ -78,6 +80,7 @@ class Opening:
         networks: Networks,
         workspaces: Workspaces,
         volumes: Volumes,
+        figures: Figures,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.sessions = sessions
@@ -92,12 +95,14 @@ class Opening:
         self.workspaces = workspaces
         self.volumes = volumes
         self.starting = starting
+        self._figures = figures
         self._clock = clock
         sessions.wake = self.wake
 
     async def open(
         self, principal: Principal, request: CreateSession, digest: str, assignment: Assignment
     ) -> LiveSession:
+        began = self._clock()
         self._capacity.check_session_count()
         session_id = new_session_id() if assignment.lost is None else assignment.lost.id
         self._table.opening[session_id] = principal.tenant
@@ -133,8 +138,13 @@ class Opening:
         live_session.reservation = assignment.reservation
         if assignment.lost is None:
             self.sessions.history.recorder.session_created(live_session.session)
+        self._opened(live_session.session, "created" if assignment.lost is None else "taken_over", began)
         self.starting.start(live_session, sandbox, recipe)
         return live_session
+
+    def _opened(self, session: Session, way: str, began: float) -> None:
+        self._figures.count(SESSIONS_OPENED, session.environment, way)
+        self._figures.observe(SESSION_OPEN_SECONDS, self._clock() - began, session.environment, way)
 
     async def _provision_new(
         self, record: SessionRecord, recipe: Recipe, report: Report, source: Source
@@ -282,6 +292,8 @@ class Opening:
         self, live_session: LiveSession, assign: Callable[[Session, str], Session]
     ) -> None:
         """Give a session that has none a sandbox with its files."""
+        began = self._clock()
+        way = "woken" if live_session.session.state is SessionState.HIBERNATED else "recreated"
         recipe = self._recipe(live_session.session.environment)
         # Until its old sandbox is gone, that one has its files.
         await self.sessions.finish_removal(live_session.session.id)
@@ -295,6 +307,7 @@ class Opening:
             live_session.session, source = await with_exported(self.workspaces, live_session.session)
             sandbox = await self._provision_again(live_session, recipe, assign, source)
             await save_taken_over(self.workspaces, live_session.session)
+        self._opened(live_session.session, way, began)
         self.starting.start(live_session, sandbox, recipe)
 
     async def replace_sandbox(self, live_session: LiveSession, snapshot_id: str) -> LossReport:
@@ -302,6 +315,7 @@ class Opening:
 
         When this returns, no process of the old sandbox is left.
         """
+        began = self._clock()
         async with live_session.transition_lock:
             if live_session.session.state is SessionState.ENDED:
                 raise ended_error(live_session.session)
@@ -320,6 +334,7 @@ class Opening:
             live_session.mark_responsive()
             self.sessions.history.replaced(live_session.session)
             self.starting.start(live_session, sandbox, recipe, without_volumes=old.sandbox_id is not None)
+            self._opened(old, "restored", began)
             self.sessions.release(old.id, removing, old.workspace)
             if tasks:
                 await asyncio.wait(tasks)

@@ -1,0 +1,19 @@
+"""Which kind of loss a reason in words is. A metric needs a few kinds, and people need the words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_CAUSES: Final = {
+    "the sandbox's container ended": "container_ended",
+    "the sandbox's container is gone": "container_gone",
+    "its container was": "container_gone",
+    "it did not answer": "unresponsive",
+    "protocol abuse": "quarantined",
+    "the sandbox's agent": "quarantined",
+}
+
+
+def cause_of(reason: str) -> str:
+    """A value of the label ``cause`` of the metric ``sandlot_sandboxes_lost_total``."""
+    return next((cause for words, cause in _CAUSES.items() if reason.startswith(words)), "other")
