@@ -74,8 +74,8 @@ INFO: Final = Metric(
 SESSIONS_OPENED: Final = Metric(
     "sandlot_sessions_opened_total",
     Kind.COUNTER,
-    "Sandboxes that sessions got: of a new session (`created`), of one whose worker is gone (`taken_over`), "
-    "after a loss (`recreated`), after hibernation (`woken`) or for a restore (`restored`).",
+    "Sandboxes that sessions got. `created`: for a new session. `taken_over`: from a worker that is gone. "
+    "`recreated`: after a loss. `woken`: after hibernation. `restored`: for a snapshot.",
     (ENVIRONMENT, Label("way")),
 )
 SESSION_OPEN_SECONDS: Final = Metric(
@@ -94,9 +94,8 @@ SESSIONS_ENDED: Final = Metric(
 SANDBOXES_LOST: Final = Metric(
     "sandlot_sandboxes_lost_total",
     Kind.COUNTER,
-    "Sandboxes of sessions that were lost, by cause: the container ended or is gone, the worker gave it up "
-    "because it broke the protocol (`quarantined`) or did not answer (`unresponsive`), or it could not be "
-    "prepared.",
+    "Sandboxes of sessions that were lost, by cause. `quarantined`: it broke the protocol. `unresponsive`: it "
+    "did not answer and was given up. `other`: it could not be prepared.",
     (Label("cause", ("container_ended", "container_gone", "quarantined", "unresponsive", "other")),),
 )
 UNRESPONSIVE: Final = Metric(
