@@ -20,15 +20,15 @@ def values(figures: Figures) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_known_labels_begin_with_0_because_prometheus_sees_no_increase_otherwise() -> None:
     lost = values(Figures())["sandlot_sandboxes_lost_total"]
-    assert lost[("container_ended",)] == lost[("other",)] == 0
+    assert lost[("ended",)] == lost[("other",)] == 0
     assert "sandlot_sessions_opened_total" not in values(Figures())  # environments are not known yet
 
 
 def test_counting_and_observing() -> None:
     figures = Figures()
-    figures.count(table.SANDBOXES_LOST, "container_gone")
-    figures.count(table.SANDBOXES_LOST, "container_gone", by=2)
-    assert values(figures)["sandlot_sandboxes_lost_total"][("container_gone",)] == 3
+    figures.count(table.SANDBOXES_LOST, "gone")
+    figures.count(table.SANDBOXES_LOST, "gone", by=2)
+    assert values(figures)["sandlot_sandboxes_lost_total"][("gone",)] == 3
     for seconds in (0.0, SECONDS[0], SECONDS[0] * 1.01, 10_000.0):
         figures.observe(table.POOL_CLAIM_SECONDS, seconds, "python")
     (claims,) = (found for metric, found in figures.distributions() if metric is table.POOL_CLAIM_SECONDS)

@@ -52,13 +52,13 @@ async def test_sessions_and_commands_are_counted(scene: Scene, history: bool) ->
 async def test_losses_are_counted_by_cause(scene: Scene) -> None:
     worker = await scene.start()
     session = (await worker.create_session(CreateSession())).session
-    assert value(worker.figures, "sandlot_sandboxes_lost_total", "container_ended") == 0
+    assert value(worker.figures, "sandlot_sandboxes_lost_total", "ended") == 0
     sandbox_id = session.sandbox_id
     assert sandbox_id is not None
     scene.engine.sandboxes[sandbox_id].die("the sandbox's container ended with exit code 137")
     with pytest.raises(SandboxLost):
         await worker.execute(session.id, ExecRequest(command="true"))
-    assert value(worker.figures, "sandlot_sandboxes_lost_total", "container_ended") == 1
+    assert value(worker.figures, "sandlot_sandboxes_lost_total", "ended") == 1
     await worker.recreate_session(session.id)
     assert value(worker.figures, "sandlot_sessions_opened_total", "base", "recreated") == 1
 
@@ -88,12 +88,13 @@ async def test_disks_history_and_machine_are_watched(scene: Scene, data_dir: Pat
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [
-        ("the sandbox's container ended with exit code 137", "container_ended"),
-        ("the sandbox's container is gone", "container_gone"),
-        ("its container was exited when the worker started", "container_gone"),
+        ("the sandbox's container ended with exit code 137", "ended"),
+        ("the sandbox's container is gone", "gone"),
+        ("its container was exited when the worker started", "gone"),
         ("it did not answer, and was given up on request", "unresponsive"),
         ("protocol abuse: more than 300 connections at once", "quarantined"),
         ("the sandbox's agent broke the protocol: a frame of 0 bytes", "quarantined"),
+        ("the sandbox's agent has ended", "ended"),
         ("its limits could not be set: no", "other"),
     ],
 )
@@ -110,6 +111,9 @@ def test_the_reasons_are_those_of_the_code() -> None:
         ("domain/recovery.py", "its container was"),
         ("worker/sessions/opening.py", "it did not answer"),
         ("providers/link/link.py", "protocol abuse: "),
+        ("providers/link/link.py", "the sandbox's agent failed the handshake"),
+        ("providers/e2b/carrier.py", "the sandbox's agent has ended"),
+        ("providers/e2b/keeper.py", "E2B has ended the sandbox"),
         ("providers/link/mux.py", "the sandbox's agent broke the protocol"),
     ):
         assert words in (sources / file).read_text(encoding="utf-8"), (file, words)

@@ -94,9 +94,9 @@ SESSIONS_ENDED: Final = Metric(
 SANDBOXES_LOST: Final = Metric(
     "sandlot_sandboxes_lost_total",
     Kind.COUNTER,
-    "Sandboxes of sessions that were lost, by cause. `quarantined`: it broke the protocol. `unresponsive`: it "
-    "did not answer and was given up. `other`: it could not be prepared.",
-    (Label("cause", ("container_ended", "container_gone", "quarantined", "unresponsive", "other")),),
+    "Sandboxes of sessions that were lost, by cause. `ended`, `gone`: its container did or is. `quarantined`: "
+    "it broke the protocol. `unresponsive`: it was given up. `other`: it could not be prepared.",
+    (Label("cause", ("ended", "gone", "quarantined", "unresponsive", "other")),),
 )
 UNRESPONSIVE: Final = Metric(
     "sandlot_unresponsive_sandboxes", Kind.GAUGE, "Sandboxes of sessions that do not answer now."

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 _CAUSES: Final = {
-    "the sandbox's container ended": "container_ended",
-    "the sandbox's container is gone": "container_gone",
-    "its container was": "container_gone",
+    "the sandbox's container ended": "ended",
+    "the sandbox's container is gone": "gone",
+    "its container was": "gone",
     "it did not answer": "unresponsive",
     "protocol abuse": "quarantined",
-    "the sandbox's agent": "quarantined",
+    "the sandbox's agent broke the protocol": "quarantined",
+    "the sandbox's agent failed the handshake": "quarantined",
+    "the sandbox's agent has ended": "ended",
+    "E2B has ended the sandbox": "ended",
 }
 
 
