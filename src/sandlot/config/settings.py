@@ -245,6 +245,15 @@ class ServerSettings(E2BSettings):
         "text", description="`text` for people, `json` for a log collector. Both write one event per line."
     )
 
+    traces: Literal["off", "otlp", "console"] = Field(
+        "off",
+        description=(
+            "Where spans of OpenTelemetry go. `otlp`: to a collector, over HTTP; it reads "
+            "`OTEL_EXPORTER_OTLP_ENDPOINT` and OpenTelemetry's other variables. `console`: to stderr, one per "
+            "line. Needs the extra `otel`."
+        ),
+    )
+
     @field_validator("api_key_file", "data_dir", "registry_dir", "e2b_api_key_file")
     @classmethod
     def _expand(cls, path: Path | None) -> Path | None:

@@ -47,6 +47,7 @@ from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import PURPOSE, TOKENS_PURPOSE, e2b_options, preview_options
 from sandlot.wiring.reloading import Reloader, worker_reloader
 from sandlot.wiring.single import MCP_PATH, mcp_endpoint
+from sandlot.wiring.telemetry.traces import configure_traces
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, history_options, starting
 from sandlot.worker.history.export import Exporter, exporter_for
@@ -91,6 +92,7 @@ async def serve_worker(settings: MemberSettings, fleet: WorkerFleetSettings) -> 
     The worker accepts coordinators, and clients that have a token from a coordinator.
     """
     configure_server_logs(settings.log_level, settings.log_format)
+    configure_traces(settings, "worker")
     keys = PublicKeys.parse(fleet.public_keys)
     control = ControlToken(settings.data_dir.absolute())
     url = advertised_url(settings, fleet)
@@ -179,6 +181,7 @@ def followed_webhooks(worker: WorkerHost, directory: RedisDirectory) -> Followed
 
 async def serve_coordinator(settings: ServerSettings, fleet: CoordinatorFleetSettings) -> None:
     configure_server_logs(settings.log_level, settings.log_format)
+    configure_traces(settings, "coordinator")
     registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     tokens = access_tokens(fleet)
     signing_key = SigningKey.parse(fleet.private_key)

@@ -16,6 +16,8 @@ import structlog
 
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.text.printable import escape_unprintable
+from sandlot.wire.tracing import traces
+from sandlot.wire.tracing.request_id import current_request_id
 
 log = structlog.get_logger("sandlot.server")
 
@@ -58,6 +60,15 @@ class _StructlogHandler(logging.Handler):
         write(record.name, message=record.getMessage(), exc_info=record.exc_info)
 
 
+def _add_ids(_logger: Any, _method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """By which the log of one call is found in several processes."""
+    if request_id := current_request_id.get():
+        event.setdefault("request_id", request_id)
+        if (context := traces.current()) is not None:
+            event.setdefault("trace_id", context.trace_id)
+    return event
+
+
 def configure_logs(level: str, form: str) -> None:
     """Configure logs.
 
@@ -71,6 +82,7 @@ def configure_logs(level: str, form: str) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _add_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,

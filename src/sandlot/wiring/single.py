@@ -16,6 +16,7 @@ from sandlot.wiring.http import allowed_hosts, listen, serve_app, stream_limits
 from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import e2b_options, preview_options, secret_in
 from sandlot.wiring.reloading import worker_reloader
+from sandlot.wiring.telemetry.traces import configure_traces
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
@@ -32,6 +33,7 @@ async def serve(settings: ServerSettings) -> None:
     Then take no new sessions and let running commands finish in time. The sandboxes stay.
     """
     configure_server_logs(settings.log_level, settings.log_format)
+    configure_traces(settings, "server")
     listener = listen(settings)
     settings = named_by_folder(settings)
     log.info("starting: connecting to Docker", data_dir=str(settings.data_dir.absolute()))

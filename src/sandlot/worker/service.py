@@ -30,6 +30,7 @@ from sandlot.domain.workspaces.snapshots import (
 )
 from sandlot.domain.workspaces.workspace import WorkspaceStatus
 from sandlot.providers.base import OnStart, Sandbox
+from sandlot.wire.tracing.traces import span
 from sandlot.worker.artifacts.calls import ArtifactCalls
 from sandlot.worker.assembly import WorkerParts
 from sandlot.worker.contexts.calls import ContextCalls, check_id_of_known, check_id_of_new
@@ -144,7 +145,14 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
 
     async def execute(self, session_id: str, request: ExecRequest, stdin: bytes | None = None) -> ExecResult:
         bounded = self._options.with_bounded_timeout(request)
-        await self._check_policy(session_id, request)
+        with span("exec", sandlot_exec_id=bounded.exec_id, sandlot_session_id=session_id) as traced:
+            result = await self._execute(session_id, bounded, stdin)
+            if traced is not None:
+                traced.set_attribute("sandlot.verdict", result.verdict.value)
+            return result
+
+    async def _execute(self, session_id: str, bounded: ExecRequest, stdin: bytes | None) -> ExecResult:
+        await self._check_policy(session_id, bounded)
         async with self._sessions.use(self._tenant, session_id, resumable=True) as (live_session, sandbox):
             generation = live_session.session.generation
             ends_s, overdue_s = self._options.ends_within_s(bounded), self._options.overdue_after_s(bounded)
@@ -176,7 +184,11 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
 
     async def start_exec(self, session_id: str, request: ExecRequest, *, offset: int = 0) -> Execution:
         bounded = self._options.with_bounded_timeout(request)
-        await self._check_policy(session_id, request)
+        with span("start exec", sandlot_exec_id=bounded.exec_id, sandlot_session_id=session_id):
+            return await self._start(session_id, bounded, offset)
+
+    async def _start(self, session_id: str, bounded: ExecRequest, offset: int) -> Execution:
+        await self._check_policy(session_id, bounded)
         async with self._sandbox_call(session_id, starts_work=True) as (live_session, sandbox):
             recording = self._recordings.of(live_session)
             starting = self._history.execs.starting(live_session, sandbox, bounded, self._principal)

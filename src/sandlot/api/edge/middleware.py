@@ -36,11 +36,13 @@ from sandlot.domain.capacity.budget import Account, ByteBudget, current_account
 from sandlot.domain.errors import Busy, SandlotError, TooLarge, Unauthorized, Unavailable
 from sandlot.wire.error_codes import status_of
 from sandlot.wire.http_bodies import WORKER_HEADER
-from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
+from sandlot.wire.tracing import traces
+from sandlot.wire.tracing.request_id import REQUEST_ID_HEADER, current_request_id
 
 log = structlog.get_logger("sandlot.api")
 
 _REQUEST_ID_NAME: Final = REQUEST_ID_HEADER.lower().encode()
+_TRACE_HEADERS: Final = frozenset({traces.TRACEPARENT.encode(), traces.TRACESTATE.encode()})
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 
 # Awaited before each admitted request. An error that it raises becomes the response.
@@ -113,6 +115,14 @@ class EdgeMiddleware:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         current_request_id.set(request_id)
+        traces.set_received(_trace_context(scope))
+        method = scope.get("method", "WEBSOCKET")
+        with traces.span(method, "SERVER", sandlot_request_id=request_id) as span:
+            await self._admit(scope, receive, send)
+            if span is not None:
+                span.update_name(f"{method} {route_of(scope)}")
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         admitted = self._admission.admit_request(scope)
         if isinstance(admitted, Refusal) and await self._admission.may_admit_later(admitted):
             admitted = self._admission.admit_request(scope)
@@ -311,6 +321,15 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return "req_" + secrets.token_hex(12)
+
+
+def _trace_context(scope: Scope) -> traces.TraceContext | None:
+    found = {
+        str(name, "latin-1"): str(value, "latin-1")
+        for name, value in scope["headers"]
+        if name in _TRACE_HEADERS
+    }
+    return traces.read(found) if found else None
 
 
 def _declared_too_large(scope: Scope, body: BoundedBody) -> Refusal | None:

@@ -94,8 +94,9 @@ SESSIONS_ENDED: Final = Metric(
 SANDBOXES_LOST: Final = Metric(
     "sandlot_sandboxes_lost_total",
     Kind.COUNTER,
-    "Sandboxes of sessions that were lost, by cause. `ended`, `gone`: its container did or is. `quarantined`: "
-    "it broke the protocol. `unresponsive`: it was given up. `other`: it could not be prepared.",
+    "Sandboxes of sessions that were lost, by cause. `ended`, `gone`: its container did or is. "
+    "`quarantined`: it broke the protocol. `unresponsive`: it was given up. `other`: it could not be "
+    "prepared.",
     (Label("cause", ("ended", "gone", "quarantined", "unresponsive", "other")),),
 )
 UNRESPONSIVE: Final = Metric(

@@ -43,7 +43,7 @@ from sandlot.fleet.access import KEY_ENDED
 from sandlot.fleet.coordinator.create_sender import CONNECT_TIMEOUT_S, Sender
 from sandlot.fleet.directory.contract import WorkerRef
 from sandlot.wire.fleet_bodies import EMPTY_BODY, AssignedCreateBody
-from sandlot.wire.request_id import current_request_id
+from sandlot.wire.tracing.request_id import current_request_id
 from sandlot.wire.webhook_bodies import DeadLetterPageBody, RedeliverBody, WebhookBody, WebhookListBody
 
 # Together with CONNECT_TIMEOUT_S shorter than the time for which a client waits for new access.

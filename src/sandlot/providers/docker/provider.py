@@ -114,9 +114,8 @@ class DockerProvider:
             )
 
     async def _reach_engine(self) -> None:
-        """Makes the first call to the engine, which removes leftovers of image preparations.
-
-        Its error names the engine's address, because a forgotten DOCKER_HOST may be the cause.
+        """Makes the first call to the engine, which removes leftovers of image preparations. Its error
+        names the engine's address, because a forgotten DOCKER_HOST may be the cause.
         """
         try:
             await self._preparer.remove_leftovers()

@@ -33,7 +33,8 @@ from sandlot.domain.errors import InvalidRequest, SandlotError
 from sandlot.domain.execution import MAX_OUTPUT_LIMIT_BYTES
 from sandlot.wire.http_bodies import WORKER_HEADER
 from sandlot.wire.packed import PACKED
-from sandlot.wire.request_id import REQUEST_ID_HEADER
+from sandlot.wire.tracing import traces
+from sandlot.wire.tracing.request_id import REQUEST_ID_HEADER
 
 CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
@@ -144,8 +145,8 @@ class Connection:
 
     @property
     def identity_headers(self) -> Mapping[str, str]:
-        """The key and request id, for requests sent by other means: WebSockets, fleet creates."""
-        return {**self._current_headers().auth, **self._request_id_headers()}
+        """The key, request id and trace, for requests sent by other means: WebSockets, fleet creates."""
+        return {**self._current_headers().auth, **self._request_id_headers(), **traces.headers()}
 
     def _request_id_headers(self) -> Mapping[str, str]:
         request_id = "" if self._request_id is None else self._request_id()
@@ -218,11 +219,24 @@ class Connection:
 
         The caller closes it.
         """
+        with traces.span(f"sandlot {method}", "CLIENT", url_path=path.partition("?")[0]):
+            return await self._open(method, path, body, headers, read_timeout_s)
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | AsyncIterable[bytes] | None,
+        headers: Mapping[str, str] | None,
+        read_timeout_s: float,
+    ) -> httpx.Response:
         client = self._pools.current() or await self._pools.create()
         prepared = self._current_headers()
         base = prepared.json if isinstance(body, bytes) else prepared.plain
         if self._request_id is not None:
             headers = {**(headers or {}), **self._request_id_headers()}
+        if context := traces.headers():
+            headers = {**(headers or {}), **context}
         if headers:
             base = base.copy()
             base.update(headers)

@@ -1,0 +1,1 @@
+"""What a server tells others about itself, as its settings say."""
