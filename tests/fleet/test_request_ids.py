@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from sandlot.domain.errors import Unavailable
-from sandlot.wire.request_id import REQUEST_ID_HEADER, current_request_id
+from sandlot.wire.tracing.request_id import REQUEST_ID_HEADER, current_request_id
 from tests.fleet.fakes import FleetFake, Scene
 from tests.service.served import served
 

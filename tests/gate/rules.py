@@ -62,6 +62,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     "bench": ("tests/docker/test_figures.py", "tests/service/test_figures.py", "tests/chaos"),
     "console": ("tests/console", "tests/unit/api/test_console.py"),
     "deploy": ("tests/deploy",),
+    "deploy/prometheus": ("tests/observability", "tests/unit/metrics"),
+    "deploy/grafana": ("tests/unit/metrics",),
     "docs": ("tests/docs", "tests/deploy/test_pages.py"),
     "examples": ("tests/docs",),
     "images": ("tests/docker", "tests/deploy", "tests/code"),
@@ -95,6 +97,9 @@ SUITES: dict[str, tuple[str, ...]] = {
     "requirements/e2b-old.txt": ("tests/e2b",),
     "requirements/e2b-js": ("tests/e2b",),
     "requirements/e2b-langchain.txt": ("tests/e2b",),
+    "src/sandlot/domain/metrics": ("tests/observability",),
+    "src/sandlot/wire/tracing": ("tests/observability", "tests/fleet"),
+    "src/sandlot/wiring/telemetry": ("tests/observability",),
     "src/sandlot/bash": (CONFORMANCE, "tests/integrations/test_langchain_approval.py"),
     "src/sandlot/cli": ("tests/docs", "tests/fleet/test_cli.py", "tests/test_package.py"),
     "src/sandlot/client": (

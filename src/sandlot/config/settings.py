@@ -248,9 +248,9 @@ class ServerSettings(E2BSettings):
     traces: Literal["off", "otlp", "console"] = Field(
         "off",
         description=(
-            "Where spans of OpenTelemetry go. `otlp`: to a collector, over HTTP; it reads "
-            "`OTEL_EXPORTER_OTLP_ENDPOINT` and OpenTelemetry's other variables. `console`: to stderr, one per "
-            "line. Needs the extra `otel`."
+            "Where spans of OpenTelemetry go. `otlp`: to a collector, over HTTP, as "
+            "`OTEL_EXPORTER_OTLP_ENDPOINT` and OpenTelemetry's other variables say. `console`: to stderr. "
+            "Needs the extra `otel`."
         ),
     )
 
