@@ -198,6 +198,8 @@ def routed_app(routers: Sequence[APIRouter] = ()) -> _App:
         docs_url=None,  # the docs page would load a third-party script into our origin
         redoc_url=None,
         redirect_slashes=False,
+        # The edge has its own spans. FastAPI's would hold what clients sent: bodies, queries, messages.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     error_responses.install(app)
     modules = (

@@ -118,6 +118,7 @@ class EdgeMiddleware:
         traces.set_received(_trace_context(scope))
         method = scope.get("method", "WEBSOCKET")
         with traces.span(method, "SERVER", sandlot_request_id=request_id) as span:
+            scope["state"]["span"] = span
             await self._admit(scope, receive, send)
             if span is not None:
                 span.update_name(f"{method} {route_of(scope)}")
@@ -227,6 +228,8 @@ class EdgeMiddleware:
                 await self._error_form(internal_error(), request_id)(scope, receive, sender.send)
         finally:
             seconds = (sender.began or time.perf_counter()) - began
+            if (span := scope["state"].get("span")) is not None:
+                span.set_attribute("http.response.status_code", sender.status)
             answered = errors[0] if errors else None
             self._metrics.observe(scope["method"], route_of(scope), sender.status, seconds, answered)
             if self._audit is not None:

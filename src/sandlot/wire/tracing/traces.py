@@ -2,8 +2,7 @@
 
 Nothing here imports OpenTelemetry, which takes longer to import than a command takes to run. A program
 that has not imported it has no trace to take part in, and pays for one look into a dictionary. A server
-imports it if it is told to send traces. A server that is not told so still passes on what its caller
-sent, and names it in its log.
+that is not told to send traces still passes on what its caller sent, and names it in its log.
 """
 
 from __future__ import annotations
@@ -80,12 +79,12 @@ def set_received(context: TraceContext | None) -> None:
 
 @contextmanager
 def span(name: str, kind: str = "INTERNAL", **attributes: str | int | float) -> Iterator[Any]:
-    """A span around a block, if the program uses OpenTelemetry; None otherwise.
+    """A span around a block, if the program wants spans; None otherwise.
 
     ``kind``: as in OpenTelemetry. A span of the kind ``SERVER`` continues what the request came with.
     """
     trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
+    if trace is None or _is_off(trace.get_tracer_provider(), trace):
         yield None
         return
     parent = None
@@ -100,6 +99,11 @@ def span(name: str, kind: str = "INTERNAL", **attributes: str | int | float) -> 
         attributes={key.replace("_", ".", 1): value for key, value in attributes.items()},
     ) as started:
         yield started
+
+
+def _is_off(provider: Any, trace: Any) -> bool:
+    """Whether the program has imported OpenTelemetry, or a library has, and nobody wants spans."""
+    return isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 def _span_context(trace: Any, came: TraceContext) -> Any:
