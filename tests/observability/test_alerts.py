@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandlot import AsyncClient
+from sandlot import AsyncClient, AsyncSession
 from sandlot.domain.errors import SandlotError
 from sandlot.testing.eventually import eventually
 from tests.faults.rig import ServerProcess, created_at_last
@@ -100,7 +100,8 @@ async def test_every_alert_fires_and_is_over(watched: Watched) -> None:
         await _hang_a_sandbox(watched, client)
         await _fill_the_machine(watched, client)
         await _slow_the_engine(watched, client)
-        await _fill_the_disk(watched, client)
+        await _cut_off_the_engine(watched, client, kept=session)
+        await _fill_the_disk(watched, session)
     os.kill(server.pid, signal.SIGSTOP)
     try:
         await prometheus.fires("SandlotDown")
@@ -154,24 +155,31 @@ async def _fill_the_machine(watched: Watched, client: AsyncClient) -> None:
 
 
 async def _slow_the_engine(watched: Watched, client: AsyncClient) -> None:
-    """The engine takes its time over containers, and then cannot be reached at all."""
+    """The engine takes its time over containers. There is one warm sandbox for two creates."""
     watched.valve.creates_late_by = 6.0
-    sessions = await asyncio.gather(client.create(), client.create())
-    await watched.prometheus.fires("SandlotCreatesWait", "SandlotSlowCreates")
+    creates = asyncio.gather(*(created_at_last(client) for _ in range(2)))
+    await watched.prometheus.fires("SandlotCreatesWait")
+    sessions = await creates
+    await watched.prometheus.fires("SandlotSlowCreates")
     watched.valve.creates_late_by = 0.0
     for session in sessions:
         await session.delete()
     await watched.prometheus.clears("SandlotCreatesWait", "SandlotSlowCreates")
+
+
+async def _cut_off_the_engine(watched: Watched, client: AsyncClient, kept: AsyncSession) -> None:
     await watched.valve.cut()
     with contextlib.suppress(SandlotError):  # takes the warm sandbox, so that another one has to be made
-        await (await client.create()).delete()
+        await client.create()
     await watched.prometheus.fires("SandlotEnvironmentBroken")
     await watched.valve.open()
     await watched.prometheus.clears("SandlotEnvironmentBroken")
+    async for session in client.sessions():
+        if session.id != kept.id:
+            await session.delete()
 
 
-async def _fill_the_disk(watched: Watched, client: AsyncClient) -> None:
-    (session,) = [session async for session in client.sessions()]
+async def _fill_the_disk(watched: Watched, session: AsyncSession) -> None:
     watched.fill_disk()
     for _ in range(20):
         with contextlib.suppress(SandlotError):
