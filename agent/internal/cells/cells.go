@@ -23,10 +23,10 @@ const Usage = "CONTEXT LANGUAGE [CODE...]"
 
 // What Run returns. A bridge may report no other status.
 const (
-	OK     = 0
-	Raised = 1
+	OK       = 0
+	Raised   = 1
 	badUsage = 2
-	Died   = 3
+	Died     = 3
 )
 
 const (

@@ -39,10 +39,10 @@ func bridge(t *testing.T, answer string) (socket string, requests chan request) 
 func TestEventsAreCopiedAndTheStatusIsTheBridges(t *testing.T) {
 	long := `{"type":"stdout","text":"` + strings.Repeat("x", 3*bufferBytes) + `"}` + "\n"
 	for answer, want := range map[string]int{
-		long + "=0\n":                OK,
-		long + "{}\n=1\n":            Raised,
-		"=3\n":                       Died,
-		"{}\n=77\n":                  Died, // no status of ours
+		long + "=0\n":     OK,
+		long + "{}\n=1\n": Raised,
+		"=3\n":            Died,
+		"{}\n=77\n":       Died, // no status of ours
 		"{}\n=" + strings.Repeat("1", 2*bufferBytes): Died,
 	} {
 		socket, requests := bridge(t, answer)

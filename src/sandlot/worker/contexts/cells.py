@@ -1,4 +1,4 @@
-"""Cells as execs: what the agent runs for one, how lists show it, and and how lists show it. Pure."""
+"""Cells as execs: what the agent runs for one, and how lists show it. Pure."""
 
 from __future__ import annotations
 

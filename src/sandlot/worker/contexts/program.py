@@ -22,7 +22,14 @@ OUTPUT_LIMIT_BYTES: Final = 64 * 1024
 NO_JUPYTER: Final = 78
 
 _PACKAGE: Final = "sandlot.worker.contexts.bridge"
-_MODULES: Final = ("languages", "events", "kernel", "context", "server")  # each uses only those before it
+_MODULES: Final = (
+    "languages",
+    "events",
+    "late",
+    "kernel",
+    "context",
+    "server",
+)  # each uses only those before it
 
 # The session's own virtual environment may have other versions of what the bridge needs, so the Python
 # beneath it is taken. The modules get their names in the project, which they import each other by.

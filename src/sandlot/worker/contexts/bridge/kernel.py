@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 
+from sandlot.worker.contexts.bridge import late
 from sandlot.worker.contexts.bridge.languages import SPECIFICATIONS, TCP_ONLY, adopting
 
 READY_WITHIN_S = 60.0
@@ -194,9 +195,24 @@ class Kernel:
                     break
                 if running.lacks_the_other:
                     break
+            if sink is not None and self.language in late.LANGUAGES:
+                await self._take_late(sink)
         finally:
             self._running.pop(asked, None)
         return running.reply or _NO_REPLY
+
+    async def _take_late(self, sink: Sink) -> None:
+        fence = late.Fence(sink)
+        asked = self._client.execute(fence.code, silent=True, store_history=False, allow_stdin=False)
+        self._running[asked] = _Running(fence.take)
+        try:
+            while not fence.reached.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(fence.reached.wait(), late.WITHIN_S)
+                if not self._paused:
+                    break
+        finally:
+            self._running.pop(asked, None)
 
     async def adopt(self, environ: Mapping[str, str], cwd: str) -> None:
         """Give the kernel the session's variables, and its folder if another one has taken its place.
