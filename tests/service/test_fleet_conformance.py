@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -20,7 +23,7 @@ from sandlot.testing.eventually import eventually
 from sandlot.testing.service_suite import ServiceHarness, ServiceSuite
 from sandlot.testing.service_suite.harness import deleted_afterwards, unique
 from tests.fleet_faults.rig import Fleet
-from tests.service.workers import engine_call
+from tests.service.workers import CODED, coded_document, declare, engine_call
 
 pytestmark = pytest.mark.docker
 MAX_EXECS = 12
@@ -31,12 +34,16 @@ UNDER_WAY = re.compile(r"^sandlot_calls_under_way (\S+)$", re.MULTILINE)
 
 @asynccontextmanager
 async def a_fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet(coordinators=1, max_execs=str(MAX_EXECS), allow_never="true", workspace_store="volume")
+    registry = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    declare(registry, [await coded_document()])
+    settings = {"max_execs": str(MAX_EXECS), "allow_never": "true", "workspace_store": "volume"}
+    fleet = Fleet(coordinators=1, registry_dir=str(registry), **settings)
     try:
         await fleet.start()
         yield fleet
     finally:
         await fleet.clean()
+        shutil.rmtree(registry, ignore_errors=True)
 
 
 def harness(client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
@@ -53,6 +60,7 @@ def harness(client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
         thaw=partial(engine_call, client.service, "unpause"),
         stranger=stranger,
         abilities=StoreAbilities(StoreKind.VOLUME, snapshots=True),
+        coded=CODED,
     )
 
 

@@ -29,7 +29,7 @@ from sandlot.testing.service_suite.commands.policies import POLICY
 from sandlot.wiring import LocalWorker
 from tests.btrfs_storage import btrfs_storage
 from tests.service.served import served
-from tests.service.workers import engine_call, worker
+from tests.service.workers import CODED, engine_call, worker
 
 MAX_EXECS = 12
 KEY = "a-key-for-the-tests-alone"
@@ -93,7 +93,9 @@ def fake_harness(
     )
 
 
-def worker_harness(service: LocalWorker, client: AsyncClient, stranger: AsyncClient) -> ServiceHarness:
+def worker_harness(
+    service: LocalWorker, client: AsyncClient, stranger: AsyncClient, coded: str | None = CODED
+) -> ServiceHarness:
     async def lose(session_id: str) -> None:
         await engine_call(service, "rm", session_id, "--force")
 
@@ -111,6 +113,7 @@ def worker_harness(service: LocalWorker, client: AsyncClient, stranger: AsyncCli
         policed=POLICED,
         give_policy=partial(given.__setitem__, OWNER.tenant),
         abilities=service._provider.workspaces.abilities,
+        coded=coded,
     )
 
 
@@ -154,7 +157,7 @@ class TestWorker(ServiceSuite):
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         async with (
-            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY)) as service,
+            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY), coded=True) as service,
             AsyncClient(service=service) as client,
         ):
             yield worker_harness(service, client, AsyncClient(service=service.acting_for(STRANGER)))
@@ -170,7 +173,7 @@ class TestWorkerOverHttp(ServiceSuite):
     @classmethod
     async def service_harness(cls) -> AsyncIterator[ServiceHarness]:
         async with (
-            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY)) as service,
+            worker(max_execs=MAX_EXECS, policed=(POLICED, POLICY), coded=True) as service,
             served(service, tokens=Callers()) as url,
             AsyncClient(url, api_key=KEY) as client,
             AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
@@ -180,7 +183,10 @@ class TestWorkerOverHttp(ServiceSuite):
 
 @pytest.mark.docker
 class TestWorkerOnBtrfs(ServiceSuite):
-    """Workspaces are on btrfs, with quotas and cheap snapshots. The other workers have Docker volumes."""
+    """Workspaces are on btrfs, with quotas and cheap snapshots. The other workers have Docker volumes.
+
+    And no environment has kernels: what its sessions read then.
+    """
 
     @pytest_asyncio.fixture(loop_scope="session", scope="class")
     @classmethod
@@ -192,4 +198,4 @@ class TestWorkerOnBtrfs(ServiceSuite):
                 AsyncClient(url, api_key=KEY) as client,
                 AsyncClient(url, api_key=STRANGERS_KEY) as stranger,
             ):
-                yield worker_harness(service, client, stranger)
+                yield worker_harness(service, client, stranger, coded=None)

@@ -8,26 +8,37 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sandlot.domain.service import SandboxService
 from sandlot.wiring import LocalWorker, local_service
+from tests.code.conftest import KERNELS, kernel_image
 from tests.docker.conftest import docker
+
+# The environment of ``worker(coded=True)``, whose image has kernels.
+CODED: str = KERNELS["name"]
 
 
 @contextlib.asynccontextmanager
 async def worker(
-    *, max_execs: int, policed: tuple[str, dict[str, Any]] | None = None, storage: Path | None = None
+    *,
+    max_execs: int,
+    policed: tuple[str, dict[str, Any]] | None = None,
+    coded: bool = False,
+    storage: Path | None = None,
 ) -> AsyncIterator[LocalWorker]:
-    """``policed``: an environment with a command policy, by its name and the policy's document. ``storage``: a
-    folder on btrfs for workspaces; without one they are Docker volumes.
+    """``policed``: an environment with a command policy, by its name and the policy's document. ``coded``: there is
+    the environment ``CODED`` too. ``storage``: a folder on btrfs for workspaces; without one they are Docker volumes.
     """
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
+    documents = [] if policed is None else policed_documents(*policed)
+    if coded:
+        documents.append(await coded_document())
     try:
         service = await local_service(
-            registry_dir=None if policed is None else declare(data_dir / "registry", *policed),
+            registry_dir=declare(data_dir / "registry", documents) if documents else None,
             worker_id=f"test-service-{secrets.token_hex(4)}",
             data_dir=data_dir,
             max_execs=max_execs,
@@ -53,17 +64,24 @@ def _workspaces(storage: Path | None) -> dict[str, Any]:
     return {"workspace_store": "btrfs", "storage_dir": storage, "workspace_quota": 1024**3}
 
 
-def declare(registry: Path, environment: str, policy: dict[str, Any]) -> Path:
-    """A registry with this environment and its policy. JSON is YAML."""
-    documents = {
-        "environments": {
-            "name": environment, "description": "x", "image": "sandlot/base", "policy": policy["name"],
-        },
-        "policies": policy,
-    }  # fmt: skip
-    for kind, document in documents.items():
-        (registry / kind).mkdir(parents=True)
-        (registry / kind / "file.yaml").write_text(json.dumps(document))
+Document = tuple[str, dict[str, Any]]
+
+
+def policed_documents(environment: str, policy: dict[str, Any]) -> list[Document]:
+    declared = {"name": environment, "description": "x", "image": "sandlot/base", "policy": policy["name"]}
+    return [("environments", declared), ("policies", policy)]
+
+
+async def coded_document() -> Document:
+    await asyncio.to_thread(kernel_image)
+    return "environments", KERNELS
+
+
+def declare(registry: Path, documents: Sequence[Document]) -> Path:
+    """A registry of these documents, each with its folder. JSON is YAML."""
+    for kind, document in documents:
+        (registry / kind).mkdir(parents=True, exist_ok=True)
+        (registry / kind / f"{document['name']}.yaml").write_text(json.dumps(document))
     return registry
 
 

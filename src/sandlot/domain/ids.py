@@ -30,10 +30,6 @@ def new_exec_id() -> str:
     return "exec_" + secrets.token_hex(16)
 
 
-def new_context_id() -> str:
-    return "ctx_" + secrets.token_hex(16)
-
-
 def new_session_id() -> str:
     return "ses_" + secrets.token_hex(16)
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sandlot.domain.code.contexts import Cell, Context, CreateContext, Language
+from sandlot.domain.code.contexts import Cell, Context, CreateContext, Language, new_context_id
 from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import NotFound, SandlotError, Unsupported
 from sandlot.domain.execution import ExecRequest
-from sandlot.domain.ids import new_context_id
 from sandlot.providers.base import Sandbox
 from sandlot.worker.contexts.bridges import Bridge, Bridges, NoKernels, context_of
 from sandlot.worker.contexts.cells import exec_of
@@ -64,7 +63,7 @@ class Contexts:
     async def create(self, sandbox: Sandbox, request: CreateContext) -> Context:
         bridge = await self._ready(sandbox)
         self._check_speaks(bridge, request.language)
-        name = request.context_id or new_context_id()
+        name = request.context_id or new_context_id(request.language)
         body = {"op": "create", "context": name, "language": request.language, "cwd": request.cwd}
         return self._taken(bridge, await bridge.ask(sandbox, body))
 
