@@ -35,7 +35,7 @@ def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
         display.print_json(environments)
         return
     display.print_table(
-        ("NAME", "TIER", "IMAGE", "MEMORY", "CPUS", "DESCRIPTION"),
+        ("NAME", "TIER", "IMAGE", "MEMORY", "CPUS", "CONTEXTS", "DESCRIPTION"),
         [
             (
                 e.name,
@@ -43,6 +43,7 @@ def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
                 e.image,
                 display.size(e.limits.memory_bytes),
                 f"{e.limits.cpus:g}",
+                ", ".join(e.contexts) or "-",
                 e.description,
             )
             for e in environments
@@ -71,6 +72,7 @@ def show_environment(
             ("image", found.image),
             ("tier", found.tier),
             ("languages", ", ".join(found.languages) or "-"),
+            ("contexts", ", ".join(found.contexts) or "-"),
             ("memory", display.size(limits.memory_bytes)),
             ("cpus", f"{limits.cpus:g}"),
             ("processes", str(limits.pids)),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from sandlot.domain.code.contexts import Cell, Context, CreateContext, Language, new_context_id
-from sandlot.domain.environment import Recipe
+from sandlot.domain.environment import Recipe, Tier
 from sandlot.domain.errors import NotFound, SandlotError, Unsupported
 from sandlot.domain.execution import ExecRequest
 from sandlot.providers.base import Sandbox
@@ -89,6 +89,11 @@ class Contexts:
         bridge.by_context.pop(name, None)
 
     async def _ready(self, sandbox: Sandbox) -> Bridge:
+        if sandbox.tier is Tier.MICROVM:  # a cell's program has another path there
+            raise Unsupported(
+                "Code contexts need kernels, which do not run in sandboxes at E2B yet. Use an environment of "
+                "the provider docker."
+            )
         bridge = self._bridges.of(sandbox)
         try:
             await bridge.ready(sandbox)
