@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from sandlot.domain.code.contexts import Cell
 from sandlot.domain.code.events import CellData
-from sandlot.domain.execution import ExecRequest, Output
+from sandlot.domain.execution import ExecRequest
 from sandlot.wiring import LocalWorker
 from tests.code.conftest import environment, new_session, run, value, worker_with
 from tests.docker.shipped import build_image
@@ -114,17 +114,21 @@ async def test_variables_of_a_cell_in_every_language(code_service: LocalWorker, 
 
 
 @pytest.mark.parametrize(
-    ("context", "endless"), [("r", "cat('begun\\n'); while (TRUE) {}"), ("bash", "echo begun; sleep 600")]
+    ("context", "endless", "kept", "read"),
+    [
+        ("javascript", "while (true) {}", "let kept = 7", "console.log(kept)"),
+        ("r", "while (TRUE) {}", "kept <- 7", "cat(kept, '\\n', sep='')"),
+        ("bash", "while :; do :; done", "kept=7", "echo $kept"),
+    ],
 )
 async def test_an_endless_cell_is_interrupted(
-    code_service: LocalWorker, code: str, context: str, endless: str
+    code_service: LocalWorker, code: str, context: str, endless: str, kept: str, read: str
 ) -> None:
-    await run(code_service, code, "kept=1", context)
+    await run(code_service, code, kept, context)
     execution = await code_service.start_exec(code, ExecRequest(cell=Cell(endless, context)))
-    async for event in execution.events():
-        if isinstance(event, Output) and b"begun" in event.data:
-            break
+    await asyncio.sleep(1)  # none of them can say that it has begun before it is interrupted
     began = time.monotonic()
     await code_service.interrupt_context(code, context)
     assert (await execution.result()).exit_code == 1
     assert time.monotonic() - began < 2
+    assert (await run(code_service, code, read, context)).text == "7\n"
