@@ -15,7 +15,7 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager
 
 from sandlot.worker.contexts.bridge import late
-from sandlot.worker.contexts.bridge.languages import SPECIFICATIONS, TCP_ONLY, adopting
+from sandlot.worker.contexts.bridge.languages import SPECIFICATIONS, TCP_ONLY, adopting, loading
 
 READY_WITHIN_S = 60.0
 # Between two looks whether the kernel still lives, while something runs in it.
@@ -134,6 +134,10 @@ class Kernel:
         self._readers = [asyncio.create_task(self._read_iopub()), asyncio.create_task(self._read_shell())]
         try:
             await self._become_ready()
+            await self.run_silently(loading(self.language))
+        except (TimeoutError, KernelEnded):
+            await self.stop()
+            raise KernelFailed(f"The kernel for {self.language} ended while it started.") from None
         except BaseException:
             await self.stop()
             raise

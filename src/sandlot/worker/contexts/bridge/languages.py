@@ -23,6 +23,13 @@ TCP_ONLY = {"deno"}
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def loading(language: str) -> str:
+    """Code that loads what a kernel's first cell would load. Nobody should wait for that with a cell."""
+    if language == "python":
+        return "get_ipython().display_formatter.format(None)"
+    return adopting(language, {}, (), None)
+
+
 def adopting(language: str, new: Mapping[str, str], gone: Sequence[str], cwd: str | None) -> str:
     """Code that gives a kernel other variables, and a folder unless that is None."""
     if language == "python":
