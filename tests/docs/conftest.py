@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.test_tutorial import PYTHON
 from tests.faults.rig import free_port
 from tests.integrations.conftest import agent_server
 
@@ -28,7 +28,7 @@ def workplace() -> Iterator[tuple[Path, dict[str, str]]]:
     port = free_port()
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}",
         "SANDLOT_PORT": str(port),
         "SANDLOT_URL": f"http://127.0.0.1:{port}",
         "SANDLOT_WORKER_ID": f"test-{secrets.token_hex(4)}",

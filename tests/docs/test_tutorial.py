@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# scripts/release follows the tutorial with what an installation of the wheel has.
+PYTHON = os.environ.get("TUTORIAL_PYTHON", sys.executable)
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-steps.md"
 BLOCK = re.compile(r"^```(\w+)( \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -55,7 +58,7 @@ def run_block(block: Block, folder: Path, environ: dict[str, str]) -> None:
     variables = folder / "variables"
     variables.touch()
     if block.language == "python":
-        command = [sys.executable, "-c", block.text]
+        command = [PYTHON, "-c", block.text]
     else:
         # One shell for the reader, several for the test: what a block sets is there for the next.
         script = f"set -eo pipefail; . {variables}; {block.text}\ndeclare -p SESSION >{variables} 2>&1 || :>{variables}"
