@@ -39,6 +39,7 @@ MOVED = {
     "docs/cookbook/README.md": "cookbook/index.md",
     "docs/comparison.md": "explanation/comparison.md",
     "docs/howto/develop.md": "project/develop.md",
+    "docs/howto/release.md": "project/release.md",
     "docs/reference/findings.md": "project/findings.md",
 }
 

@@ -93,6 +93,22 @@ def test_recipe(page: str, kitchen: Kitchen, tmp_path: Path) -> None:
                 session.delete()
 
 
+# Pages whose Python goes on with a client and a session.
+FRAGMENTS = ["howto/artifacts.md", "howto/previews.md", "howto/recordings.md"]
+BEGIN = "from sandlot import Client\nmine = Client()\nclient, begun = mine, mine.create()\nsession = begun\n"
+END = "\nbegun.delete()\nmine.close()\n"
+
+
+@pytest.mark.parametrize("page", FRAGMENTS)
+def test_fragments(page: str, kitchen: Kitchen, tmp_path: Path) -> None:
+    found = [block for block in blocks(ROOT / "docs" / page) if block.language == "python"]
+    assert found
+    for block in found:
+        run_block(
+            replace(block, text=BEGIN + block.text + END, expected=None), tmp_path, kitchen.environ(tmp_path)
+        )
+
+
 def test_the_index_has_every_recipe() -> None:
     index = (COOKBOOK / "README.md").read_text()
     found = {path.name for path in COOKBOOK.glob("*.md")} - {"README.md"}

@@ -50,6 +50,7 @@ WITHOUT_SUITES = (
 # Source → the suites that prove it. The longest matching path counts.
 SUITES: dict[str, tuple[str, ...]] = {
     ".ci": ("tests/deploy",),
+    ".github": ("tests/docs",),
     "ARCHITECTURE.md": ("tests/docs",),
     "CHANGELOG.md": ("tests/docs",),
     "CONTRIBUTING.md": ("tests/docs",),

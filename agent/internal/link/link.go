@@ -28,7 +28,7 @@ const (
 	RoleNet          = "net"
 )
 
-// Version is set by the build.
+// Version is that of the package; a test compares them.
 var Version = "0.2.0"
 
 // Setup is what the worker decides once, at first contact.
