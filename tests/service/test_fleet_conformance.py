@@ -37,7 +37,8 @@ async def a_fleet() -> AsyncIterator[Fleet]:
     registry = Path(tempfile.mkdtemp(prefix="sandlot-test-"))
     declare(registry, [await coded_document()])
     settings = {"max_execs": str(MAX_EXECS), "allow_never": "true", "workspace_store": "volume"}
-    fleet = Fleet(coordinators=1, registry_dir=str(registry), **settings)
+    fleet = Fleet(coordinators=0, registry_dir=str(registry), **settings)
+    fleet.coordinators = [fleet.new_coordinator(registry_dir=str(registry))]
     try:
         await fleet.start()
         yield fleet

@@ -68,7 +68,7 @@ class CellCases(CodeCases):
             await coded.code.run("runs", exec_id=exec_id)
 
     async def test_events_come_while_code_runs(self, coded: AsyncSession) -> None:
-        code = "import time\nprint('one')\ntime.sleep(0.5)\nprint('two')\n3"
+        code = "import time\nprint('one')\ntime.sleep(1.5)\nprint('two')\n3"
         came = [(event, time.monotonic()) async for event in coded.code.stream(code)]
         texts = [(event.text, at) for event, at in came if isinstance(event, CellText)]
         assert "".join(text for text, _ in texts) == "one\ntwo\n"
