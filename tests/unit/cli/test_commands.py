@@ -293,10 +293,10 @@ def test_a_place_needs_a_session_and_a_path(served: Served, remote: str) -> None
 def test_environments_and_registry(served: Served) -> None:
     assert {e["name"] for e in json.loads(served.sandlot("env", "list", "--json"))} == {
         *("base", "slim", "gvisor"),
-        *("python", "data-science", "node"),
+        *("python", "data-science", "code", "node"),
     }
     assert "runsc" in served.sandlot("env", "show", "gvisor").decode()
-    assert "Available: base, data-science, gvisor, node, python, slim" in failed(
+    assert "Available: base, code, data-science, gvisor, node, python, slim" in failed(
         served, "env", "show", "windows"
     )
     assert "environment\tbase" in served.sandlot("registry", "list").decode()

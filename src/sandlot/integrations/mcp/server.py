@@ -26,6 +26,7 @@ import sandlot
 from sandlot.client.async_session import AsyncSession
 from sandlot.domain.errors import SandlotError, SessionEnded
 from sandlot.domain.service import Catalogue
+from sandlot.domain.session import DEFAULT_ENVIRONMENT
 from sandlot.integrations import toolbox
 from sandlot.integrations.mcp import outputs
 from sandlot.integrations.mcp.outputs import tool_result, tool_result_as
@@ -53,7 +54,10 @@ Glob = Annotated[str | None, Field(description="only names that match, such as *
 Job = Annotated[str, Field(description="the job's id, from execute")]
 
 
-def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[Any]:
+def build_mcp(
+    thread_binding: ThreadBinding, catalogue: Catalogue, environment: str | None = None
+) -> MCPServer[Any]:
+    """``environment``: what new sandboxes are made from. If it has kernels, there is a Python tool."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     server: MCPServer[Any] = MCPServer(
@@ -80,7 +84,8 @@ def build_mcp(thread_binding: ThreadBinding, catalogue: Catalogue) -> MCPServer[
         (tools.reset, "Start over", DESTRUCTIVE),
     ):
         server.add_tool(tool, title=title, description=getdoc(tool), annotations=hints)
-    if any(environment.contexts for environment in catalogue.environments):
+    used = environment or DEFAULT_ENVIRONMENT
+    if any(each.contexts for each in catalogue.environments if each.name == used):
         python = tools.python
         server.add_tool(python, title="Run Python code", description=getdoc(python), annotations=DESTRUCTIVE)
     return server

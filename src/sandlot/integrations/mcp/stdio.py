@@ -28,7 +28,7 @@ async def serve_stdio(
 ) -> None:
     """Serve until stdin ends or a signal arrives. A named ``thread``'s sandbox is used and kept."""
     sandbox = ProcessBinding(client, thread=thread, environment=environment)
-    server = build_mcp(sandbox, await client.catalogue())
+    server = build_mcp(sandbox, await client.catalogue(), environment)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     end_input = _interruptible_stdin(lambda: loop.call_soon_threadsafe(stopping.set))

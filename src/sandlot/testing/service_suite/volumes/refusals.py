@@ -98,10 +98,13 @@ class NoVolumeCases(Cases):
             pytest.skip("this service keeps volumes")
         for call in (
             lambda: client.volumes.create("data"),
-            lambda: client.volumes.get("data"),
             lambda: client.create(volumes={"data": "rw"}),
         ):
             with pytest.raises(Unsupported) as caught:
                 await call()
             assert "cannot keep volumes" in caught.value.message
+        with pytest.raises(
+            (Unsupported, NotFound)
+        ):  # a coordinator knows the names of volumes, not the stores
+            await client.volumes.get("data")
         assert [volume async for volume in client.volumes.list()] == []
