@@ -27,6 +27,7 @@ from sandlot.cli.doctor import command as doctor
 from sandlot.cli.operators import fleet, keys, members, secrets, storage, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
+from sandlot.cli.top import command as top
 from sandlot.cli.volumes import volumes
 from sandlot.cli.workspaces import snapshots
 from sandlot.domain import errors
@@ -113,7 +114,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, code, history, recording, previews, port_forward, serve, mcp, doctor, bench):
+for module in (run, code, history, top, recording, previews, port_forward, serve, mcp, doctor, bench):
     module.register(app)
 app.command()(members.coordinator)
 for name, group in (
