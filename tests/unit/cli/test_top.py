@@ -44,6 +44,10 @@ def screen_text(pilot: Pilot[Any]) -> str:
     return "\n".join(parts)
 
 
+def told(pilot: Pilot[Any]) -> str:
+    return "\n".join(notification.message for notification in pilot.app._notifications)
+
+
 async def test_sessions_and_their_activity_are_shown() -> None:
     fake = FakeSandlot()
     async with fake.client() as client:
@@ -84,7 +88,7 @@ async def test_a_session_shows_commands_and_kills_one() -> None:
         session = await client.create()
         await session.run("echo first-output")
         running = await session.start("sleep 600")
-        async with opened(fake).run_test(size=SIZE, notifications=True) as pilot:
+        async with opened(fake).run_test(size=SIZE) as pilot:
             await becomes(pilot, lambda: session.id in screen_text(pilot))
             await pilot.press("enter")
             await becomes(pilot, lambda: len(pilot.app.screen_stack) == 2)
@@ -95,7 +99,7 @@ async def test_a_session_shows_commands_and_kills_one() -> None:
             await pilot.press("up", "k")
             await becomes(pilot, lambda: re.search(r"sleep 600 exit \d+", screen_text(pilot)))
             await pilot.press("k")
-            await becomes(pilot, lambda: "does not run any more" in screen_text(pilot))
+            await becomes(pilot, lambda: "does not run any more" in told(pilot))
             await pilot.press("escape")
             await becomes(pilot, lambda: "Sessions: 1" in screen_text(pilot))
         assert not (await running.status()).running
