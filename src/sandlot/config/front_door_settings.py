@@ -40,6 +40,13 @@ class FrontDoorSettings(BaseSettings):
             "gives them nothing else than Sandlot's API does. In a fleet, set it on the coordinators."
         ),
     )
+    e2b_builds: bool = Field(
+        False,
+        description=(
+            "Whether clients with the scope `fleet:operate` may build templates with E2B's SDK. A build runs "
+            "their commands in containers of this machine's engine, with its network. Not in a fleet."
+        ),
+    )
     console: bool = Field(
         True,
         description=(

@@ -12,6 +12,7 @@ from sandlot.api.e2b.options import E2bOptions
 from sandlot.api.previews.options import PreviewOptions
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.network.preview_links import LinkTokens, PreviewDomain
+from sandlot.domain.templates.build import TemplateBuilds
 from sandlot.wiring.http import allowed_hosts
 
 SECRET_FILE: Final = "preview-links.key"
@@ -34,13 +35,15 @@ def preview_options(settings: ServerSettings, secret: bytes) -> PreviewOptions |
     )
 
 
-def e2b_options(settings: ServerSettings, secret: bytes) -> E2bOptions | None:
+def e2b_options(
+    settings: ServerSettings, secret: bytes, builds: TemplateBuilds | None = None
+) -> E2bOptions | None:
     """None if E2B's API is switched off. ``secret``: of this server or its fleet, for any purpose."""
     if not settings.e2b:
         return None
     domain = None if settings.preview_domain is None else PreviewDomain.parse(settings.preview_domain)
     return E2bOptions(
-        hmac.digest(secret, TOKENS_PURPOSE, "sha256"), None if domain is None else domain.authority
+        hmac.digest(secret, TOKENS_PURPOSE, "sha256"), None if domain is None else domain.authority, builds
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
+from sandlot.config.registry.built import BuiltEnvironments, built_folder
 from sandlot.config.registry.loading import Registry, load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.environment import EnvironmentChanges, Reload, ServerReload
@@ -33,7 +34,10 @@ class Reloader:
         """Raises ``InvalidRequest`` if the registry has an error. Nothing has changed then."""
         async with self._turn:
             registry = await asyncio.to_thread(
-                load_registry, self._settings.registry_dir, defaults=self._settings.recipe_defaults
+                load_registry,
+                self._settings.registry_dir,
+                defaults=self._settings.recipe_defaults,
+                built=built_folder(self._settings.data_dir.absolute()),
             )
             reload = await self._apply(registry)
         for server in reload.servers:
@@ -75,8 +79,12 @@ class Reloader:
             log.exception("registry not reloaded; the server keeps what it has")
 
 
-def worker_reloader(settings: ServerSettings, worker: WorkerHost) -> Reloader:
+def worker_reloader(
+    settings: ServerSettings, worker: WorkerHost, built: BuiltEnvironments | None = None
+) -> Reloader:
     async def apply(registry: Registry) -> Reload:
+        if built is not None:
+            built.use(registry)
         changes = await worker.reload(registry.recipes, registry.catalogue, registry.policies)
         return Reload((ServerReload(settings.worker_id, changes),))
 

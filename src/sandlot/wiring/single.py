@@ -17,6 +17,7 @@ from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import e2b_options, preview_options, secret_in
 from sandlot.wiring.reloading import worker_reloader
 from sandlot.wiring.telemetry.traces import configure_traces
+from sandlot.wiring.templates import built_environments, template_builds
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
@@ -47,7 +48,9 @@ async def serve(settings: ServerSettings) -> None:
     )
     catalogue = await worker.acting_for(OWNER).catalogue()
     mcp = mcp_endpoint(worker, catalogue)
-    reloader = worker_reloader(settings, worker)
+    built = await built_environments(settings)
+    reloader = worker_reloader(settings, worker, built)
+    builds = template_builds(settings, built, reloader)
     secret = secret_in(settings.data_dir.absolute())
     app = create_app(
         worker,
@@ -62,7 +65,7 @@ async def serve(settings: ServerSettings) -> None:
         webhooks=worker.webhooks,
         policies=worker.policy_names,
         previews=preview_options(settings, secret),
-        e2b=e2b_options(settings, secret),
+        e2b=e2b_options(settings, secret, builds),
         console=settings.console,
         mounted={} if mcp is None else {MCP_PATH: mcp},
         reload=reloader,
@@ -71,6 +74,8 @@ async def serve(settings: ServerSettings) -> None:
     try:
         with starting(settings):
             await worker.open()
+            if builds is not None:
+                builds.open()
             if callers.ring is not None:
                 await keys.open()
             await callers.open()
@@ -97,6 +102,8 @@ async def serve(settings: ServerSettings) -> None:
         if mcp is not None:
             await mcp.aclose()
         listener.close()
+        if builds is not None:
+            await builds.close()
         await worker.close()
         await callers.close()
         await keys.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sandlot.config.data_folder import provider_dir
+from sandlot.config.registry.built import built_folder
 from sandlot.config.registry.loading import load_registry
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.capacity.machine import Overcommit
@@ -80,8 +81,10 @@ async def worker_parts(
     settings: ServerSettings, policy_of: PolicyOf = no_policy, figures: Figures | None = None
 ) -> dict[str, Any]:
     figures = figures or Figures()
-    registry = load_registry(settings.registry_dir, defaults=settings.recipe_defaults)
     data_dir = settings.data_dir.absolute()
+    registry = load_registry(
+        settings.registry_dir, defaults=settings.recipe_defaults, built=built_folder(data_dir)
+    )
     engine = Engine(settings.docker_host)
     users = None if settings.sandbox_users is None else UserRange.parse(settings.sandbox_users)
     vault = build_vault(settings)

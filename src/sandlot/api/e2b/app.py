@@ -8,7 +8,7 @@ rates, limits, audit and metrics are the same; only errors are written in E2B's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from sandlot.api.context import principal_of
 from sandlot.api.e2b.admission import FILES_PATH, SANDBOX_HEADER, SandboxAdmission
-from sandlot.api.e2b.control import templates
+from sandlot.api.e2b.control import builds, templates
+from sandlot.api.e2b.control.builds import UploadAdmission, UploadLimits, receive_upload
 from sandlot.api.e2b.control.calls import ControlCall
 from sandlot.api.e2b.control.routes import ROUTES
 from sandlot.api.e2b.envd import RPC_PREFIXES, Envd, EnvdLimits
@@ -69,7 +70,16 @@ class E2bApi:
         )
         limits = EnvdLimits(body_limits.max_upload_bytes, body_limits.timeout_s)
         self._control = EdgeMiddleware(
-            _Control(host, holders, links, options.domain), **{**edge, "error_form": error_response}
+            _Control(host, holders, links, options), **{**edge, "error_form": error_response}
+        )
+        self._uploads = EdgeMiddleware(
+            _Uploads(options),
+            **{
+                **edge,
+                "admission": UploadAdmission(admission, holders),
+                "body_limits": UploadLimits(body_limits.max_upload_bytes, body_limits.timeout_s),
+                "error_form": error_response,
+            },
         )
         self._envd = EdgeMiddleware(
             Envd(host, limits),
@@ -88,8 +98,14 @@ class E2bApi:
         return _is_inside(scope, path) or path.startswith(_CONTROL_PREFIXES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        inside = _is_inside(scope, scope["path"])
-        await (self._envd if inside else self._control)(scope, receive, send)
+        await self._part_for(scope)(scope, receive, send)
+
+    def _part_for(self, scope: Scope) -> EdgeMiddleware:
+        if _is_inside(scope, scope["path"]):
+            return self._envd
+        if scope["method"] == "PUT" and builds.UPLOAD_PATH.fullmatch(scope["path"]):
+            return self._uploads
+        return self._control
 
 
 def _is_inside(scope: Scope, path: str) -> bool:
@@ -102,23 +118,15 @@ def _is_inside(scope: Scope, path: str) -> bool:
 
 class _Control:
     def __init__(
-        self, host: SandboxHost, holders: TokenHolders, links: LinkedSessions, domain: str | None
+        self, host: SandboxHost, holders: TokenHolders, links: LinkedSessions, options: E2bOptions
     ) -> None:
         self._host = host
         self._holders = holders
         self._links = links
-        self._domain = domain
+        self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            answer = await self._answer(request)
-        except SandlotError as error:
-            answer = error_response(error)
-        except HTTPException as error:
-            known = http_error(error.status_code, error.detail)
-            answer = error_response(known, status=error.status_code)
-        await answer(scope, receive, send)
+        await (await _answered(self._answer(Request(scope, receive))))(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         path: str = request.scope["path"]
@@ -130,10 +138,18 @@ class _Control:
                 caller = principal_of(request)
                 service = self._host.acting_for(caller)
                 return await route.handler(
-                    ControlCall(request, service, caller, self._holders, self._links, self._domain)
+                    ControlCall(
+                        request,
+                        service,
+                        caller,
+                        self._holders,
+                        self._links,
+                        self._options.domain,
+                        self._options.builds,
+                    )
                 )
         if path.startswith(templates.PREFIXES):
-            raise templates.not_built_here()
+            raise builds.not_built_here()
         if path.startswith("/secrets"):
             raise Unsupported(
                 "Secrets are the operator's here: `sandlot secrets` and gateways add them to requests "
@@ -143,3 +159,31 @@ class _Control:
             f"{request.method[:16]} {path[:200]!r} is not a part of E2B's API that Sandlot has. "
             "docs/howto/e2b-sdk.md lists what it has."
         )
+
+
+class _Uploads:
+    """The files of builds."""
+
+    path = "/templates/{template_id}/files/{hash}"
+
+    def __init__(self, options: E2bOptions) -> None:
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # its label in metrics
+        await (await _answered(self._answer(Request(scope, receive))))(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if self._options.builds is None:
+            raise builds.not_built_here()
+        return await receive_upload(request, self._options.builds)
+
+
+async def _answered(answer: Awaitable[Response]) -> Response:
+    """The answer, or its error in E2B's form."""
+    try:
+        return await answer
+    except SandlotError as error:
+        return error_response(error)
+    except HTTPException as error:
+        return error_response(http_error(error.status_code, error.detail), status=error.status_code)

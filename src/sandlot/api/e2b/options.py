@@ -8,6 +8,7 @@ from typing import Final
 
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.e2b.tokens import SandboxTokens, TokenKind
+from sandlot.domain.templates.build import TemplateBuilds
 
 # What E2B's SDKs ask for before they use a feature. All features up to this version are there; those of the
 # next one are not: metadata of files needs extended attributes.
@@ -21,10 +22,12 @@ class E2bOptions:
     """``secret``: at least 32 random bytes, from which the tokens of sandboxes are derived.
 
     ``domain``: the hosts of previews, after the port and the id; None if previews have no hosts.
+    ``builds``: None if clients build no templates here.
     """
 
     secret: bytes = field(repr=False)
     domain: str | None = None
+    builds: TemplateBuilds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class Registry:
     recipes: Mapping[str, Recipe]
     catalogue: Catalogue
     policies: Mapping[str, CommandPolicy]
+    # The environments as their files declare them.
+    environments: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,14 @@ class _Kind:
     entries: dict[str, _Entry] = field(default_factory=dict)
 
 
-def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Registry:
+def load_registry(
+    extra: Path | None = None, *, defaults: RecipeDefaults, built: Path | None = None
+) -> Registry:
+    """``built``: a folder with environments that clients have built. All others of a name come first."""
     shipped = packaged_folder("registry")
     kinds = {kind: _Kind(_validator(shipped / "schema" / f"{kind}.json")) for kind in KINDS}
+    if built is not None:
+        _read_folder(built, {"environments": kinds["environments"]})
     _read_folder(shipped, kinds)
     if extra is not None:
         if not extra.is_dir():
@@ -73,7 +80,8 @@ def load_registry(extra: Path | None = None, *, defaults: RecipeDefaults) -> Reg
         name: _recipe(entry, defaults, policies)
         for name, entry in sorted(kinds["environments"].entries.items())
     }
-    return Registry(recipes, _catalogue(recipes, kinds), policies)
+    declared = {name: entry.document for name, entry in kinds["environments"].entries.items()}
+    return Registry(recipes, _catalogue(recipes, kinds), policies, declared)
 
 
 def _folders() -> str:

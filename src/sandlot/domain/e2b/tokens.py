@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-_TOKEN: Final = re.compile(r"(sbt|sbp)_([a-z2-7]{12}|owner)_([0-9a-f]{64})")
+_TOKEN: Final = re.compile(r"(sbt|sbp|sbu)_([a-z2-7]{12}|owner)_([0-9a-f]{64})")
 # Stands for the server's own key, which has no id.
 _OWNER: Final = "owner"
 _SIGNATURE_PREFIX: Final = "v1_"
@@ -26,10 +26,14 @@ Operation = Literal["read", "write"]
 
 
 class TokenKind(StrEnum):
-    """What a token opens: all of a sandbox, or the code interpreter's port of one."""
+    """What a token opens: all of a sandbox, the code interpreter's port of one, or one upload for a build.
+
+    An upload's token is issued for the upload in the place of a session.
+    """
 
     SANDBOX = "sbt"
     PORT = "sbp"
+    UPLOAD = "sbu"
 
 
 class SandboxTokens:

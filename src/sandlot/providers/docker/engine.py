@@ -192,6 +192,27 @@ class Engine:
             async for _ in self._docker.images.pull(reference, stream=True):
                 pass
 
+    async def build(
+        self, context: IO[bytes], parameters: Mapping[str, str], *, seconds: float
+    ) -> AsyncGenerator[Json, None]:
+        """Builds an image from a tar, and yields what the engine says. A closed generator ends the build."""
+        async with (
+            _engine_call("build image", seconds),
+            self._request("POST", "build", parameters, _read_chunks(context), TAR_TYPE) as response,
+        ):
+            pending = b""
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                if len(pending) > MAX_EVENT_BYTES:
+                    raise EngineProblem("build image: Docker sent a message that is too long.")
+                for line in lines:
+                    if line.strip():
+                        yield dict(json.loads(line))
+
+    async def remove_image(self, reference: str) -> None:
+        async with _engine_call(f"remove image {reference}", REMOVE_SECONDS):
+            await self._docker.images.delete(reference)
+
     async def commit(self, name: str, *, repository: str, tag: str, config: Mapping[str, Any]) -> str:
         async with _engine_call(f"commit container {name}", COPY_SECONDS):
             container = self._docker.containers.container(name)

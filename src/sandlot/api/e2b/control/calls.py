@@ -22,6 +22,7 @@ from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.paging import MAX_PAGE
 from sandlot.domain.service import SandboxService
 from sandlot.domain.session import OnIdle, Session
+from sandlot.domain.templates.build import TemplateBuilds
 from sandlot.domain.text.suggestions import did_you_mean
 from sandlot.domain.workspaces.snapshots import Snapshot
 
@@ -32,7 +33,10 @@ _CLIENT = "sandlot"
 
 @dataclass(frozen=True, slots=True)
 class ControlCall:
-    """``domain``: the hosts of ports, after the port and the id; None if the server has none."""
+    """``domain``: the hosts of ports, after the port and the id; None if the server has none.
+
+    ``builds``: None if clients build no templates here.
+    """
 
     request: Request
     service: SandboxService
@@ -40,6 +44,7 @@ class ControlCall:
     holders: TokenHolders
     links: LinkedSessions
     domain: str | None = None
+    builds: TemplateBuilds | None = None
 
     @property
     def session_id(self) -> str:

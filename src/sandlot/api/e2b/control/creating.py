@@ -114,17 +114,17 @@ async def _source(call: ControlCall, template: str) -> tuple[str | None, str | N
 
 def environment_in(template: str) -> str:
     """The environment that a template names, whether there is one or not."""
-    name = _without_tag(template)
+    name = without_tag(template)
     return CODE_ENVIRONMENT if name == CODE_TEMPLATE else name
 
 
 def snapshot_in(template: str) -> str | None:
     """The snapshot's id; None if the template is none."""
-    name = _without_tag(template)
+    name = without_tag(template)
     return name if is_snapshot_id(name) else None
 
 
-def _without_tag(template: str) -> str:
+def without_tag(template: str) -> str:
     """Without the default tag after ``:``. There are no others."""
     name, colon, tag = template.rpartition(":")
     return name if colon and tag in ("default", "latest") else template

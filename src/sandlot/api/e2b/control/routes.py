@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sandlot.api.e2b.control import listing, sandboxes, snapshots, templates, volumes
+from sandlot.api.e2b.control import builds, listing, sandboxes, snapshots, templates, volumes
 from sandlot.api.e2b.control.calls import Handler
 
 
@@ -43,6 +43,10 @@ ROUTES: Final = (
     ControlRoute("GET", "/snapshots", snapshots.list_snapshots),
     ControlRoute("DELETE", "/templates/{template_id}", templates.delete),
     ControlRoute("GET", "/templates/aliases/{alias}", templates.by_alias),
+    ControlRoute("POST", "/v3/templates", builds.request),
+    ControlRoute("GET", "/templates/{template_id}/files/{hash}", builds.upload_link),
+    ControlRoute("POST", "/v2/templates/{template_id}/builds/{build_id}", builds.start),
+    ControlRoute("GET", "/templates/{template_id}/builds/{build_id}/status", builds.status),
     ControlRoute("POST", "/volumes", volumes.create_volume),
     ControlRoute("GET", "/volumes", volumes.list_volumes),
     ControlRoute("GET", "/volumes/{volume_id}", volumes.get_volume),

@@ -1,4 +1,4 @@
-"""Templates: they are the server's environments, and snapshots. Nothing is built on a client's request."""
+"""Templates: they are the server's environments, with those that clients built, and snapshots."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sandlot.api.e2b.control.builds import builds_of
 from sandlot.api.e2b.control.calls import ControlCall
 from sandlot.api.e2b.control.creating import environment_in, snapshot_in
 from sandlot.api.responses.json import json_response
-from sandlot.domain.errors import NotFound, Unsupported
+from sandlot.domain.errors import NotFound
 from sandlot.domain.workspaces.snapshots import no_snapshot_error
 
 # Paths below these are about templates, if no route has them.
@@ -27,20 +28,14 @@ async def by_alias(call: ControlCall) -> Response:
 
 
 async def delete(call: ControlCall) -> Response:
-    """Delete a snapshot, which E2B counts among the templates."""
+    """Delete a snapshot, which E2B counts among the templates, or a template that was built."""
     template: str = call.request.path_params["template_id"]
     snapshot_id = snapshot_in(template)
     if snapshot_id is None:
-        raise not_built_here()
+        if not await builds_of(call).remove(environment_in(template)):
+            raise NotFound(f"No client built the template {template[:80]!r}, so clients cannot remove it.")
+        return Response(status_code=204)
     if await call.find_snapshot(snapshot_id) is None:
         raise no_snapshot_error(snapshot_id)
     await call.service.delete_snapshot(snapshot_id)
     return Response(status_code=204)
-
-
-def not_built_here() -> Unsupported:
-    return Unsupported(
-        "This server builds, changes and removes no templates for clients: they are its environments, and a "
-        "build would be code on the operator's engine. Ask the operator to add an environment "
-        "(docs/howto/custom-image.md), or keep files in a snapshot."
-    )

@@ -1,0 +1,1 @@
+"""Templates that clients have built: what is asked for, and what becomes of it."""

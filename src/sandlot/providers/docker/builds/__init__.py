@@ -1,0 +1,1 @@
+"""Builds images by steps, with the engine."""

@@ -1,0 +1,1 @@
+"""Builds of templates, without an engine."""
