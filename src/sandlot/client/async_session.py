@@ -22,6 +22,7 @@ from sandlot.client.result import Result
 from sandlot.client.session_ports import AsyncSessionPorts
 from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
 from sandlot.client.workspaces.session_forks import AsyncSessionForks
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import ExecSummary, Execution, ShellSummary
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecEvent, ExecRequest, PtySize
@@ -272,6 +273,10 @@ class AsyncSession(AsyncSessionPorts, AsyncSessionForks):
         """Fetch ``info`` from the server again."""
         self.info = await self._service.get_session(self._id)
         return self
+
+    async def usage(self) -> SandboxUsage:
+        """Measure what the sandbox uses now: processor time, memory, processes and disk."""
+        return await self._service.get_usage(self._id)
 
     async def update(
         self,

@@ -25,6 +25,7 @@ from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.code.contexts import ContextService, Language
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import ProviderName, Recipe, Tier
@@ -252,6 +253,13 @@ class SandboxService(SnapshotService, ArtifactService, VolumeService, ContextSer
         """When this returns, no process of the session is left.
 
         Idempotent; ``NotFound`` if unknown.
+        """
+        ...
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        """Measure what the session's sandbox uses. It is no use of the session.
+
+        ``Unsupported`` if what makes the sandbox does not measure it.
         """
         ...
 

@@ -36,6 +36,7 @@ from sandlot.worker.sessions.lifecycle import SessionLifecycle
 from sandlot.worker.sessions.opening import Opening
 from sandlot.worker.sessions.provisioning import Provisioning
 from sandlot.worker.sessions.starting import Starting
+from sandlot.worker.sessions.usage import Usage
 from sandlot.worker.store.database import Store
 from sandlot.worker.store.sandboxes import Sandboxes
 from sandlot.worker.store.transitions import Transitions
@@ -68,6 +69,7 @@ class WorkerParts:
     one_off: OneOffSandboxes
     sessions: SessionLifecycle
     opening: Opening
+    usage: Usage
     moves: FleetMoves
     creates: Creates
     disk: Disk
@@ -214,6 +216,7 @@ def assemble(
         one_off=one_off,
         sessions=sessions,
         opening=opening,
+        usage=Usage(provider),
         moves=FleetMoves(sessions.table, store, removals, transitions, options, history),
         creates=Creates(opening, registrar, options.queue_timeout_s),
         disk=disk,

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from functools import partial
 
 from sandlot.domain.callers.principal import Principal
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
@@ -72,6 +73,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
         self._history = parts.history
         self._recordings = parts.history.recordings
         self._ports = SessionPorts(parts.sessions, principal)
+        self._usage = parts.usage
         self._snapshots = parts.snapshots
         self._artifacts = parts.artifacts
         self._volumes = parts.volumes
@@ -115,6 +117,9 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
             return
         with called_by(self._principal):
             await self._sessions.end(live_session, EndReason.DELETED)
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        return await self._usage.of(self._sessions.table.get(self._tenant, session_id))
 
     # --- execs --------------------------------------------------------------------------------
 

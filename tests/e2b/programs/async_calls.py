@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 URL, KEY = sys.argv[1:3]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
@@ -82,7 +83,16 @@ async def check_pause_and_resume() -> None:
 
 
 async def check_metrics() -> None:
-    assert isinstance(await Made.sandbox.get_metrics(), list)
+    command = await Made.sandbox.commands.run("while true; do :; done", background=True)
+    (now,) = await Made.sandbox.get_metrics()
+    await command.kill()
+    info = await Made.sandbox.get_info()
+    assert (now.cpu_count, now.mem_total) == (info.cpu_count, info.memory_mb * 1024 * 1024)
+    assert now.cpu_used_pct > 20, now
+    assert 0 < now.mem_used < now.mem_total
+    an_hour = timedelta(hours=1)
+    assert await Made.sandbox.get_metrics(end=datetime.now(UTC) - an_hour) == []
+    assert len(await Made.sandbox.get_metrics(start=datetime.now(UTC) - an_hour)) == 1
 
 
 async def check_snapshot_and_fork() -> None:

@@ -84,7 +84,9 @@ run({
     await closed.kill()
   },
   async metrics() {
-    assert.ok(Array.isArray(await sandbox.getMetrics()))
+    const [now] = await sandbox.getMetrics()
+    assert.ok(now.memUsed > 0 && now.memUsed < now.memTotal)
+    assert.ok(now.cpuUsedPct >= 0 && now.cpuUsedPct <= 100)
   },
   async get_host() {
     assert.ok(sandbox.getHost(8000).startsWith(`8000-${sandbox.sandboxId}.`))

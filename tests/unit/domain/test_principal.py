@@ -42,6 +42,7 @@ NEEDED = {
     "list_shells": {Scope.EXEC},
     "close_shell": {Scope.EXEC},
     "files": {Scope.FILES},
+    "get_usage": {Scope.SESSIONS_READ},
     "get_network": {Scope.SESSIONS_READ},
     "change_network": {Scope.NETWORK},
     "connect": {Scope.NETWORK},

@@ -13,6 +13,7 @@ from sandlot.api.context import IdempotencyKey, Service, access_to
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.session import Session
 from sandlot.wire.http_bodies import CreateSessionBody, SessionBody, SessionChangeBody, SessionPageBody
 
@@ -53,6 +54,15 @@ async def list_sessions(
 async def get_session(service: Service, request: Request, session_id: str) -> Response:
     """Return a session."""
     return _session_response(request, await service.get_session(session_id))
+
+
+@router.get("/{session_id}/usage", response_model=SandboxUsage)
+async def get_usage(service: Service, session_id: str) -> Response:
+    """Measure what the session's sandbox uses: processor time, memory, processes and disk.
+
+    It is no use of the session, and wakes none.
+    """
+    return json_response(await service.get_usage(session_id))
 
 
 @router.patch("/{session_id}", response_model=SessionBody)

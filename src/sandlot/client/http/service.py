@@ -17,6 +17,7 @@ from sandlot.client.http.transport.connection import READ_TIMEOUT_S
 from sandlot.client.http.transport.request import segment
 from sandlot.client.http.volumes import VolumeOperations
 from sandlot.client.http.workspaces import WorkspaceOperations
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import Files, ShellSummary
 from sandlot.domain.errors import NotFound, Unsupported
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -24,6 +25,7 @@ from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.wire.exec_bodies import ShellListBody
 
 _SHELLS: Final = msgspec.json.Decoder(ShellListBody)
+_USAGE: Final = msgspec.json.Decoder(SandboxUsage)
 _EVENTS: Final = msgspec.json.Decoder(EventPage)
 _CATALOGUE: Final = msgspec.json.Decoder(Catalogue)
 _HEALTH: Final = msgspec.json.Decoder(ServiceHealth)
@@ -52,6 +54,10 @@ class HttpService(
 
     def files(self, session_id: str) -> Files:
         return HttpFiles(self._calls_to(session_id), session_path(session_id) + "/files")
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        usage: SandboxUsage = await self._read(session_id, _USAGE, session_path(session_id) + "/usage")
+        return usage
 
     # history
 

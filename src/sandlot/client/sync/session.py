@@ -232,6 +232,7 @@ class Session(Facade[AsyncSession]):
     exec = blocking_as(Exec, AsyncSession.exec)
     execs = blocking(AsyncSession.execs)
     shells = blocking(AsyncSession.shells)
+    usage = blocking(AsyncSession.usage)
     close_shell = blocking(AsyncSession.close_shell)
     expose = blocking(AsyncSession.expose)
     unexpose = blocking(AsyncSession.unexpose)

@@ -13,6 +13,7 @@ from sandlot.domain.callers.principal import USER_SCOPES, Principal, Scope
 from sandlot.domain.callers.scoped_artifacts import ScopedArtifacts
 from sandlot.domain.callers.scoped_contexts import ScopedContexts
 from sandlot.domain.callers.scoped_volumes import ScopedVolumes
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -171,6 +172,10 @@ class ScopedService(ScopedArtifacts, ScopedVolumes, ScopedContexts):
     async def restore_snapshot(self, session_id: str, request: RestoreSnapshot) -> Restored:
         self._require(Scope.SESSIONS_WRITE)
         return await self._service.restore_snapshot(session_id, request)
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        self._require(Scope.SESSIONS_READ)
+        return await self._service.get_usage(session_id)
 
     # network
 

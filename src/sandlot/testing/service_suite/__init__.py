@@ -41,6 +41,7 @@ from sandlot.testing.service_suite.sessions import IdempotencyCases, SessionCase
 from sandlot.testing.service_suite.tenants import TenantCases
 from sandlot.testing.service_suite.threads import ThreadCases
 from sandlot.testing.service_suite.transfers import TransferCases, WatchCases
+from sandlot.testing.service_suite.usage import UsageCases
 from sandlot.testing.service_suite.volumes.refusals import (
     ForeignVolumeCases,
     NoVolumeCases,
@@ -78,6 +79,7 @@ class ServiceSuite(
     ForeignContextCases,
     NoContextCases,
     NetworkCases,
+    UsageCases,
     FileCases,
     FileProblemCases,
     TransferCases,

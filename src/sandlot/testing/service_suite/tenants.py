@@ -70,6 +70,7 @@ CALLS: dict[str, Call] = {
     "resize_exec": lambda service, id: service.resize_exec(id, EXEC_ID, rows=9, cols=9),
     "list_shells": lambda service, id: service.list_shells(id),
     "close_shell": lambda service, id: service.close_shell(id, "main"),
+    "get_usage": lambda service, id: service.get_usage(id),
     "get_workspace": lambda service, id: service.get_workspace(id),
     "hibernate_session": lambda service, id: service.hibernate_session(id),
     "connect": lambda service, id: service.connect(id, 8000),

@@ -134,3 +134,15 @@ class VolumeBody(msgspec.Struct, frozen=True):
     volume_id: str = msgspec.field(name="volumeID")
     name: str
     token: str
+
+
+class MetricBody(msgspec.Struct, rename="camel", frozen=True):
+    timestamp: str
+    timestamp_unix: int
+    cpu_count: int
+    cpu_used_pct: float
+    mem_used: int
+    mem_total: int
+    mem_cache: int
+    disk_used: int
+    disk_total: int

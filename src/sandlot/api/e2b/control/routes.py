@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sandlot.api.e2b.control import builds, listing, sandboxes, snapshots, templates, volumes
+from sandlot.api.e2b.control import builds, listing, metrics, sandboxes, snapshots, templates, volumes
 from sandlot.api.e2b.control.calls import Handler
 
 
@@ -37,7 +37,7 @@ ROUTES: Final = (
     ControlRoute("POST", "/sandboxes/{sandbox_id}/timeout", sandboxes.set_timeout),
     ControlRoute("POST", "/sandboxes/{sandbox_id}/pause", sandboxes.pause),
     ControlRoute("PUT", "/sandboxes/{sandbox_id}/network", sandboxes.change_network),
-    ControlRoute("GET", "/sandboxes/{sandbox_id}/metrics", sandboxes.metrics),
+    ControlRoute("GET", "/sandboxes/{sandbox_id}/metrics", metrics.sandbox_metrics),
     ControlRoute("POST", "/sandboxes/{sandbox_id}/snapshots", snapshots.take_snapshot),
     ControlRoute("POST", "/sandboxes/{sandbox_id}/fork", snapshots.fork),
     ControlRoute("GET", "/snapshots", snapshots.list_snapshots),

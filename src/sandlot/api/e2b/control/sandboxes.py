@@ -106,9 +106,3 @@ async def change_network(call: ControlCall) -> Response:
         asked = await _policy_of(call, replace(session, network=None))
     await call.service.change_network(call.session_id, NetworkChange(policy=asked))
     return Response(status_code=204)
-
-
-async def metrics(call: ControlCall) -> Response:
-    call.query("start", "end")
-    await call.service.get_session(call.session_id)
-    return json_response([])

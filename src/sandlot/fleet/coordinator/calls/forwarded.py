@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from sandlot.domain.callers.principal import Principal
+from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.execution import ExecRequest, ExecResult
@@ -88,6 +89,10 @@ class ForwardedCalls:
         # Streams run unwatched: the client bounds the wait for each piece, and a watch would cancel
         # the task that started the stream.
         return FilesWithin(use, open_stream=partial(use, unwatched))
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        async with self._worker_for(session_id, within_s=self._options.call_timeout_s) as worker:
+            return await worker.get_usage(session_id)
 
     # --- network ------------------------------------------------------------------------------
 

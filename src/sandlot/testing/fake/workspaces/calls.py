@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandlot.domain import session_states as states
+from sandlot.domain.capacity.usage import SandboxUsage
+from sandlot.domain.session import SessionState
 from sandlot.domain.workspaces.lines import (
     Line,
     begun,
@@ -32,6 +35,8 @@ from sandlot.testing.fake.workspaces.folders import bytes_in, compare, written
 class WorkspaceCalls(Computers):
     """The workspaces of ``FakeService``. Nothing awaits between reading a line and moving it."""
 
+    _clock: Callable[[], float]
+
     def _touch(self, record: Record) -> None:
         raise NotImplementedError
 
@@ -44,6 +49,24 @@ class WorkspaceCalls(Computers):
             bytes_in(record.files),
             self._snapshots.count(session_id),
             abilities.note,
+        )
+
+    async def get_usage(self, session_id: str) -> SandboxUsage:
+        """Files and processes are counted. A fake sandbox has no memory and takes no processor time."""
+        record = self._record(session_id)
+        limits, workspace = record.session.limits, record.session.workspace
+        computer = record.computer if record.session.state is SessionState.ACTIVE else None
+        return SandboxUsage(
+            measured_at=self._clock(),
+            cpu_s=0.0,
+            cpus=limits.cpus,
+            memory_bytes=0,
+            memory_limit_bytes=limits.memory_bytes,
+            # The agent is one.
+            processes=0 if computer is None else 1 + computer.running,
+            processes_limit=limits.pids,
+            disk_bytes=None if workspace is None else bytes_in(record.files),
+            disk_limit_bytes=None if workspace is None else workspace.quota_bytes,
         )
 
     # --- taking -----------------------------------------------------------------------------------
