@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sandlot import AsyncClient, Lifecycle
 from sandlot.domain.capacity.limits import MIB, LimitChange
-from sandlot.domain.errors import SandboxLost, SandlotError, Unsupported
+from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, Unsupported
 from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
 from tests.e2b_provider.conftest import E2B_KEY, SERVER_KEY, cloud_client, worker_at
@@ -184,6 +184,17 @@ async def test_an_unreachable_e2b_ends_no_session_and_stops_no_docker(
             await eventually(back, 90, "the session is adopted")
     finally:
         await clean(server, e2b_cloud)
+
+
+async def test_a_session_says_what_makes_its_sandbox(client: AsyncClient) -> None:
+    async with client.create(provider="e2b") as session:
+        assert session.info.environment == "cloud"
+    async with client.create(provider="docker") as session:
+        assert session.info.environment == "base"
+    with pytest.raises(InvalidRequest, match="Those of e2b are: cloud"):
+        await client.create("base", provider="e2b")
+    with pytest.raises(InvalidRequest, match="docker"):
+        await client.create(provider="dokcer")  # type: ignore[arg-type]
 
 
 async def test_lifecycle_of_the_third_specification(worker: ServerProcess) -> None:

@@ -48,6 +48,13 @@ Environment = Annotated[
         "server.",
     ),
 ]
+Provider = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PROVIDER",
+        help="What makes the new session's sandbox: docker or e2b. The environment must be one of its.",
+    ),
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option(
@@ -110,6 +117,7 @@ def run(
     ctx: typer.Context,
     command: Command,
     environment: Environment = None,
+    provider: Provider = None,
     env: Variables = None,
     thread: Thread = None,
     stdin: Input = False,
@@ -142,7 +150,9 @@ def run(
     quiet = quiet or as_json
 
     async def work(client: AsyncClient) -> int:
-        opening = _open(client, environment, thread, network, volumes, record=record, keep=keep, quiet=quiet)
+        opening = _open(
+            client, environment, provider, thread, network, volumes, record=record, keep=keep, quiet=quiet
+        )
         async with opening as session:
             if as_json:
                 return await _print_result(session, words, stdin=stdin, options=options)
@@ -200,6 +210,7 @@ def shell(
         str | None, typer.Option("--session", metavar="SESSION", help="Use this existing session.")
     ] = None,
     environment: Environment = None,
+    provider: Provider = None,
     env: Variables = None,
     thread: Thread = None,
     timeout: Timeout = None,
@@ -218,17 +229,22 @@ def shell(
     from sandlot.cli.terminal import attach
 
     volumes = parse_volumes(volume)
-    asked = environment is not None or thread is not None or record or network or volumes
+    asked = (
+        environment is not None or provider is not None or thread is not None or record or network or volumes
+    )
     if session_id is not None and asked:
         raise typer.BadParameter(
-            "--session cannot be combined with --environment, --thread, --record, --network or --volume."
+            "--session cannot be combined with --environment, --provider, --thread, --record, --network "
+            "or --volume."
         )
     options: ExecOptions = {"timeout_s": timeout, "env": parse_variables(env)}
 
     async def work(client: AsyncClient) -> int:
         if session_id is not None:
             return await bash(await client.get(session_id))
-        opening = _open(client, environment, thread, network, volumes, record=record, keep=keep, quiet=quiet)
+        opening = _open(
+            client, environment, provider, thread, network, volumes, record=record, keep=keep, quiet=quiet
+        )
         async with opening as session:
             return await bash(session)
 
@@ -244,6 +260,7 @@ def shell(
 async def _open(
     client: AsyncClient,
     environment: str | None,
+    provider: str | None,
     thread: str | None,
     network: list[str] | None,
     volumes: Mapping[str, VolumeMode],
@@ -254,11 +271,17 @@ async def _open(
 ) -> AsyncIterator[AsyncSession]:
     """Open a session. Leaving it deletes it, unless it is kept or belongs to a thread."""
     from sandlot.cli.terminal.display import note, note_if_slow
+    from sandlot.domain.environment import provider_named
 
     with note_if_slow(
         "Creating a sandbox. The first one from an image takes a few seconds longer.", quiet=quiet
     ):
-        asked: SessionOptions = {"record": record, "network": policy_of(network), "volumes": volumes}
+        asked: SessionOptions = {
+            "record": record,
+            "network": policy_of(network),
+            "volumes": volumes,
+            "provider": None if provider is None else provider_named(provider),
+        }
         if thread is None:
             session = await client.create(environment, **asked)
         else:

@@ -12,6 +12,7 @@ from sandlot.client.volumes.async_volumes import VolumeModes, volume_uses
 from sandlot.client.workspaces.async_workspace import SnapshotOrId, snapshot_id
 from sandlot.domain.artifacts.patterns import check_patterns
 from sandlot.domain.capacity.limits import LimitChange
+from sandlot.domain.environment import ProviderName, provider_named
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import DEFAULT_OUTPUT_LIMIT_BYTES, ExecRequest, OnLimit, PtySize
 from sandlot.domain.ids import is_thread, new_exec_id
@@ -77,6 +78,8 @@ class SessionOptions(TypedDict, total=False):
         such as "out/*.png"; see ``Session.artifacts``.
     volumes: the volumes that the session gets at /volumes/<name>, such as {"data": "rw"}. "rw" means to
         write, which one session at a time can. "ro" means to read a copy of the files as they are now.
+    provider: what makes the sandbox, "docker" or "e2b". The environment must be one of its. Without an
+        environment, it is the default or the first one of the provider.
     """
 
     env: Mapping[str, str]
@@ -93,6 +96,7 @@ class SessionOptions(TypedDict, total=False):
     snapshot: SnapshotOrId | None
     artifacts: Sequence[str]
     volumes: VolumeModes
+    provider: ProviderName | Literal["docker", "e2b"] | None
 
 
 EXEC_OPTIONS: Final = frozenset(ExecOptions.__annotations__)
@@ -160,6 +164,7 @@ def create_request(
         snapshot=None if (snapshot := options.get("snapshot")) is None else snapshot_id(snapshot),
         artifacts=check_patterns(options.get("artifacts") or ()),
         volumes=volume_uses(options.get("volumes")),
+        provider=None if (provider := options.get("provider")) is None else provider_named(provider),
     )
 
 

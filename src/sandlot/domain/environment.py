@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sandlot.domain.capacity.limits import DEFAULT_CEILINGS, Limits
@@ -14,8 +14,13 @@ from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.variables import PROXY_PORT, REMOTE_PROXY_PORT
 from sandlot.domain.policy.policy import CommandPolicy
 from sandlot.domain.secrets.gateways import Gateway
-from sandlot.domain.session import DEFAULT_IDLE_TIMEOUT_S, DEFAULT_LIFETIME_S
-from sandlot.domain.text.suggestions import closest_match
+from sandlot.domain.session import (
+    DEFAULT_ENVIRONMENT,
+    DEFAULT_IDLE_TIMEOUT_S,
+    DEFAULT_LIFETIME_S,
+    CreateSession,
+)
+from sandlot.domain.text.suggestions import closest_match, did_you_mean
 from sandlot.domain.workspaces.setup import Setup
 from sandlot.domain.workspaces.workspace import check_snapshot_id
 
@@ -166,6 +171,37 @@ def environment_changes(
         changed=tuple(sorted(name for name in after.keys() & before.keys() if differs(name))),
         removed=tuple(sorted(before.keys() - after.keys())),
     )
+
+
+def provider_named(name: str) -> ProviderName:
+    if name not in ProviderName.__members__.values():
+        hint = did_you_mean(name[:80], ProviderName)
+        raise InvalidRequest(
+            f"Unknown provider {name!r:.80}.{hint} Providers are: {', '.join(ProviderName)}."
+        )
+    return ProviderName(name)
+
+
+def with_provider(request: CreateSession, known: Mapping[str, ProviderName]) -> CreateSession:
+    """The request with the environment that its provider means. ``known``: the server's environments.
+
+    Without a name, that is the default environment if the provider is right, and else its first one. A name
+    of another provider is an error: where a sandbox runs is not for the server to choose.
+    """
+    wanted, name = request.provider, request.environment
+    if wanted is None or (name is not None and name not in known):
+        return request  # an unknown environment has an error of its own
+    provider_named(wanted)
+    fitting = sorted(found for found, provider in known.items() if provider == wanted)
+    if name is None and fitting:
+        name = DEFAULT_ENVIRONMENT if DEFAULT_ENVIRONMENT in fitting else fitting[0]
+    if name not in fitting:
+        what = f"Environment {name} has another provider than {wanted}. " if name else ""
+        there = f"Those of {wanted} are: {', '.join(fitting)}."
+        if not fitting:
+            there = f"This server has no environment of {wanted}. `sandlot env list` shows what it has."
+        raise InvalidRequest(f"{what}{there}")
+    return replace(request, environment=name, provider=None)
 
 
 def unknown_environment_error(name: str, known: Mapping[str, Tier]) -> InvalidRequest:

@@ -258,6 +258,7 @@ class CreateSession:
     that the environment names.
     ``on_idle``: whether the session ends or hibernates when it is idle; None means as the server is set up.
     ``volumes``: the volumes that the session gets, and whether it writes to them.
+    ``provider``: what makes the sandbox, if that matters; the environment must be one of its.
     """
 
     environment: str | None = None
@@ -275,6 +276,7 @@ class CreateSession:
     on_idle: OnIdle | None = None
     artifacts: tuple[str, ...] = ()
     volumes: tuple[VolumeUse, ...] = ()
+    provider: str | None = None
     # Not part of the session's options: the same idempotency key may come with either value.
     if_different: IfDifferent = field(default="error", compare=False)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from sandlot.domain.capacity.limits import LimitChange, Limits
+from sandlot.domain.environment import ProviderName, provider_named
 from sandlot.domain.network.policy import EgressPolicy
 from sandlot.domain.network.status import parse_network
 from sandlot.domain.service import Access, SessionPage
@@ -99,6 +100,8 @@ class CreateSessionBody:
     volumes: the volumes that the session gets at ``/volumes/<name>``. By name or id: ``"rw"`` to write, which
         one session at a time may, or ``"ro"`` to read a copy of the files as they are now. Needs the scope
         ``files``.
+    provider: what makes the sandbox, ``"docker"`` or ``"e2b"``. The environment must be one of its; without
+        one, it is the default or the first one of the provider.
     """
 
     __pydantic_config__: ClassVar[Any] = STRICT
@@ -118,6 +121,7 @@ class CreateSessionBody:
     on_idle: OnIdle | None = None
     artifacts: tuple[str, ...] = ()
     volumes: dict[str, VolumeMode] | None = None
+    provider: ProviderName | None = None
 
     def to_domain(self, *, thread: str | None = None, idempotency_key: str | None = None) -> CreateSession:
         return CreateSession(
@@ -137,6 +141,7 @@ class CreateSessionBody:
             on_idle=self.on_idle,
             artifacts=self.artifacts,
             volumes=tuple(VolumeUse(name, mode) for name, mode in (self.volumes or {}).items()),
+            provider=self.provider,
         )
 
     @classmethod
@@ -158,11 +163,20 @@ class CreateSessionBody:
             on_idle=request.on_idle,
             artifacts=tuple(request.artifacts),
             volumes={use.volume: use.mode for use in request.volumes} or None,
+            provider=None if request.provider is None else provider_named(request.provider),
         )
 
     def to_wire(self) -> dict[str, Any]:
         return wire_fields(
-            self, "if_different", "record", "network", "snapshot", "on_idle", "artifacts", "volumes"
+            self,
+            "if_different",
+            "record",
+            "network",
+            "snapshot",
+            "on_idle",
+            "artifacts",
+            "volumes",
+            "provider",
         )
 
 

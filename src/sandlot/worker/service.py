@@ -11,6 +11,7 @@ from functools import partial
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
+from sandlot.domain.environment import with_provider
 from sandlot.domain.errors import InvalidRequest, NotFound, SandboxLost, SandlotError, SessionEnded
 from sandlot.domain.execution import ExecRequest, ExecResult, PtySize, Started
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -83,6 +84,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
 
     async def create_session(self, request: CreateSession, assignment: Assignment = NO_ASSIGNMENT) -> Opened:
         """``assignment``: what a fleet adds to the request."""
+        request = with_provider(request, {each.name: each.provider for each in self._catalogue.environments})
         refusal = await self._status.check_creates()
         with called_by(self._principal):
             return await self._creates.get_or_create(self._principal, request, assignment, refusal)

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from sandlot.domain.environment import with_provider
 from sandlot.domain.errors import (
     InvalidRequest,
     LinkInterrupted,
@@ -76,6 +77,7 @@ class CoordinatorService(WorkspaceCalls, ArtifactCalls, VolumeCalls, ContextCall
     # --- sessions -----------------------------------------------------------------------------
 
     async def create_session(self, request: CreateSession) -> Opened:
+        request = with_provider(request, {each.name: each.provider for each in self._catalogue.environments})
         # Without a key from the client, use a random one. Whatever fails on the way to the worker,
         # a repeated request then makes no second session.
         keyed = replace(request, idempotency_key=request.idempotency_key or secrets.token_hex(16))

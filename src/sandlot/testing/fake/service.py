@@ -17,7 +17,7 @@ from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allo
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
-from sandlot.domain.environment import Environment, Recipe, unknown_environment_error
+from sandlot.domain.environment import Environment, Recipe, unknown_environment_error, with_provider
 from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.history.query import EventPage, EventQuery
@@ -105,6 +105,8 @@ class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls, Cont
         # No await until the session is recorded: this guarantees one session per thread and key.
         if self._closed:
             raise Unavailable("This service is closed.")
+        providers = {name: recipe.environment.provider for name, recipe in self._recipes.items()}
+        request = with_provider(request, providers)
         if request.idempotency_key is not None:
             known = self._keys.get((self._principal.tenant, request.idempotency_key))
             if known is not None:
