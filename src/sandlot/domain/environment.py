@@ -175,7 +175,7 @@ def environment_changes(
 
 def provider_named(name: str) -> ProviderName:
     if name not in ProviderName.__members__.values():
-        hint = did_you_mean(name[:80], ProviderName)
+        hint = did_you_mean(name[:80], [provider.value for provider in ProviderName])
         raise InvalidRequest(
             f"Unknown provider {name!r:.80}.{hint} Providers are: {', '.join(ProviderName)}."
         )
