@@ -17,7 +17,7 @@ from sandlot.wiring.logs import configure_server_logs
 from sandlot.wiring.previews import e2b_options, preview_options, secret_in
 from sandlot.wiring.reloading import worker_reloader
 from sandlot.wiring.telemetry.traces import configure_traces
-from sandlot.wiring.templates import built_environments, template_builds
+from sandlot.wiring.templates.builds import built_environments, template_builds
 from sandlot.wiring.watchdog import watchdog
 from sandlot.wiring.worker import build_worker, named_by_folder, starting
 from sandlot.worker.store.keys import SqliteKeys
