@@ -29,7 +29,7 @@ const (
 )
 
 // Version is that of the package; a test compares them.
-var Version = "0.2.0"
+var Version = "0.3.0"
 
 // Setup is what the worker decides once, at first contact.
 type Setup struct {
