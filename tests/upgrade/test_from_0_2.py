@@ -83,9 +83,11 @@ async def upgraded(engine: Engine, folder: Path, **options: Any) -> AsyncIterato
 
 
 def lasting(session: Session) -> dict[str, Any]:
-    """What an upgrade must not change. A start resets when a session was last used."""
+    """What an upgrade must not change. A start resets when a session was last used, and names its workspace, which
+    had no id in 0.2.
+    """
     fields: dict[str, Any] = msgspec.to_builtins(session)
-    for name in ("last_active_at", "state", "sandbox_id", "loss"):
+    for name in ("last_active_at", "state", "sandbox_id", "loss", "workspace"):
         del fields[name]
     return fields
 

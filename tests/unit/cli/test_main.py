@@ -259,7 +259,7 @@ def test_images_build() -> None:
 
 
 def test_an_image_that_is_not_shipped() -> None:
-    assert "base, data-science, node" in run("images", "build", "windows", code=2).stderr
+    assert "base, code, data-science, node" in run("images", "build", "windows", code=2).stderr
 
 
 # --- display ----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def code(
         bool, typer.Option("--json", help="Print what the code gave as JSON when it ends.")
     ] = False,
 ) -> None:
-    """Run code in a session whose environment has kernels, such as code.
+    """Run code in a session with kernels.
 
     Variables stay for the next run. Prints what the code writes, and then its value. Exits with 1 if the
     code fails.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandlot.domain.code.contexts import Context
 
 app = typer.Typer(
-    help="List and control code contexts, which keep the variables of code.",
+    help="List and control the contexts of code.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
