@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def top(ctx: typer.Context) -> None:
-    """Watch a server or a fleet: sessions, pools, workers and commands, live.
+    """Watch a server or a fleet, live.
 
     Needs the extra `top`. Enter opens a session, k kills a command, d deletes a session, q quits.
     """
