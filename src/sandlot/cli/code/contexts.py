@@ -72,7 +72,7 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a context with variables of its own, and print its id."""
+    """Create a context, and print its id."""
     from sandlot.cli.terminal import display
 
     async def work(client: AsyncClient) -> AsyncCodeContext:
