@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ async def test_much_output_leaves_the_page_responsive(console: Console) -> None:
         await console.page.get_by_label("For screen readers").check()
         await _screen_shows(console, "flood-5")
         assert await console.page.evaluate("window.__longest") < RESPONSIVE_S * 1000
+
+
+async def test_what_a_session_uses_is_plotted(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await console.go(f"/sessions/{session.id}")
+        await page.get_by_role("img", name=re.compile(r"^Processor, of .*: used \d+ %$")).wait_for()
+        await session.start("while :; do :; done")
+        # Nothing else in an idle sandbox uses a fifth of what it may.
+        await page.get_by_role("img", name=re.compile(r"^Processor, of .*: used ([2-9]\d|1\d\d) %$")).wait_for()
+        await page.get_by_role("img", name=re.compile(r"^Memory, of .*: used \d.* [KM]iB$")).wait_for()
+        await page.get_by_role("img", name=re.compile(r"^Processes, of .*: running [1-9]\d*$")).wait_for()
 
 
 async def test_files_go_up_are_edited_and_come_down(console: Console, tmp_path: Path) -> None:

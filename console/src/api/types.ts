@@ -158,6 +158,18 @@ export interface WorkspaceStatus {
   note: string;
 }
 
+export interface Usage {
+  measured_at: number;
+  cpu_s: number;
+  cpus: number;
+  memory_bytes: number;
+  memory_limit_bytes: number;
+  processes: number;
+  processes_limit: number;
+  disk_bytes: number | null;
+  disk_limit_bytes: number | null;
+}
+
 export interface Denied {
   target: string;
   rule: string;

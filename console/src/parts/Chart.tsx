@@ -15,9 +15,11 @@ interface Props {
   data: number[][];
   value: (value: number) => string;
   height?: number;
+  /** The least that the height of the chart stands for. */
+  top?: number;
 }
 
-export function Chart({ title, lines, data, value, height = 150 }: Props) {
+export function Chart({ title, lines, data, value, height = 150, top = 1 }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { dark } = useTheme();
@@ -40,7 +42,7 @@ export function Chart({ title, lines, data, value, height = 150 }: Props) {
         height,
         cursor: { y: false },
         legend: { show: false },
-        scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.15, 1)] } },
+        scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.15, top)] } },
         axes: [axis, { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
         series: [
           {},
@@ -64,7 +66,7 @@ export function Chart({ title, lines, data, value, height = 150 }: Props) {
       plot.current = null;
     };
     // The data comes by the effect below; a new plot for each figure would flicker.
-  }, [labels, height, dark]);
+  }, [labels, height, top, dark]);
 
   useEffect(() => plot.current?.setData(data as uPlot.AlignedData), [data]);
 

@@ -1,18 +1,14 @@
-import { useQuery } from "@tanstack/react-query";
-import { get, segment } from "../../api/client";
-import type { Network, Session, WorkspaceStatus } from "../../api/types";
+import type { Session } from "../../api/types";
 import { bytes, count, moment, until, visible } from "../../format";
-import { Chart } from "../../parts/Chart";
-import { Loaded } from "../../parts/Loaded";
 import { Name } from "../../parts/Name";
-import { Empty, Figure, Panel } from "../../parts/Panel";
+import { Empty, Panel } from "../../parts/Panel";
 import { Link } from "../../router";
-import { useRates } from "./useRates";
+import { Use } from "./use/Use";
 
 export function About({ info }: { info: Session }) {
   return (
     <>
-      <Use info={info} />
+      {info.state === "active" && <Use info={info} />}
       <div className="two">
         <Panel title="Limits">
           <dl className="pairs">
@@ -74,59 +70,5 @@ export function About({ info }: { info: Session }) {
         )}
       </Panel>
     </>
-  );
-}
-
-function Use({ info }: { info: Session }) {
-  const path = `/v1/sessions/${segment(info.id)}`;
-  const enabled = info.state === "active";
-  const workspace = useQuery({
-    queryKey: ["workspace", info.id],
-    queryFn: ({ signal }) => get<WorkspaceStatus>(`${path}/workspace`, {}, signal),
-    refetchInterval: 5_000,
-    enabled,
-  });
-  const network = useQuery({
-    queryKey: ["network", info.id],
-    queryFn: ({ signal }) => get<Network>(`${path}/network`, {}, signal),
-    refetchInterval: 2_000,
-    enabled,
-  });
-  const traffic = network.data?.traffic;
-  const rates = useRates(traffic ? [traffic.received_bytes, traffic.sent_bytes] : null, network.dataUpdatedAt);
-  if (!enabled) return null;
-  return (
-    <Panel title="Use">
-      <dl className="figures">
-        <Figure
-          label="Files"
-          value={bytes(workspace.data?.used_bytes)}
-          note={workspace.data && `stored on ${workspace.data.store === "volume" ? "Docker volumes" : workspace.data.store}`}
-        />
-        <Figure label="Received" value={bytes(traffic?.received_bytes)} note="from hosts outside" />
-        <Figure label="Sent" value={bytes(traffic?.sent_bytes)} note={`${traffic?.requests ?? 0} requests`} />
-        <Figure label="Denied" value={count(traffic?.denied ?? 0)} note="connections" />
-      </dl>
-      {workspace.data?.note && (
-        <details>
-          <summary>What this store cannot do</summary>
-          <p className="hint">{visible(workspace.data.note)}</p>
-        </details>
-      )}
-      <Loaded query={network}>
-        {() => (
-          <Chart
-            title="Network, bytes per second"
-            lines={[
-              { label: "received", tone: "first" },
-              { label: "sent", tone: "second" },
-            ]}
-            data={rates}
-            value={bytes}
-            height={110}
-          />
-        )}
-      </Loaded>
-    </Panel>
   );
 }
