@@ -129,7 +129,9 @@ async def test_what_a_session_uses_is_plotted(console: Console) -> None:
         await page.get_by_role("img", name=re.compile(r"^Processor, of .*: used \d+ %$")).wait_for()
         await session.start("while :; do :; done")
         # Nothing else in an idle sandbox uses a fifth of what it may.
-        await page.get_by_role("img", name=re.compile(r"^Processor, of .*: used ([2-9]\d|1\d\d) %$")).wait_for()
+        await page.get_by_role(
+            "img", name=re.compile(r"^Processor, of .*: used ([2-9]\d|1\d\d) %$")
+        ).wait_for()
         await page.get_by_role("img", name=re.compile(r"^Memory, of .*: used \d.* [KM]iB$")).wait_for()
         await page.get_by_role("img", name=re.compile(r"^Processes, of .*: running [1-9]\d*$")).wait_for()
 

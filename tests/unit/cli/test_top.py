@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import termios
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.cli.conftest import SANDLOT, SECONDS, Served
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
@@ -185,3 +193,34 @@ def test_long_output_shows_its_last_lines() -> None:
     text = output_text("\n".join(map(str, range(10_000)))).plain
     assert text.startswith("9500\n")
     assert text.endswith("9999")
+
+
+def test_the_command_opens_the_view_of_a_server(served: Served) -> None:
+    session_id = served.create()
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [*SANDLOT, "top"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=served.environment(TERM="xterm-256color"),
+    )
+    os.close(theirs)
+    shown = b""
+    while session_id.encode() not in shown:
+        shown += os.read(ours, 65536)  # the time limit of the test bounds it
+    os.write(ours, b"q")
+    with contextlib.suppress(OSError):  # how a terminal tells its end
+        while os.read(ours, 65536):
+            pass
+    assert process.wait(SECONDS) == 0
+    os.close(ours)
+
+
+def test_without_a_terminal_it_names_other_commands(served: Served) -> None:
+    process = served.start("top")
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert b"sandlot top needs a terminal" in err
+    assert b"sandlot sessions list" in err
