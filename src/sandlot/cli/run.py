@@ -51,7 +51,7 @@ Environment = Annotated[
 Provider = Annotated[
     str | None,
     typer.Option(
-        metavar="PROVIDER",
+        metavar="NAME",
         help="What makes the new session's sandbox: docker or e2b. The environment must be one of its.",
     ),
 ]
