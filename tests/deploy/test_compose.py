@@ -80,6 +80,7 @@ OF_PROJECT = {
     "SANDLOT_API_KEY_FILE",
     "SANDLOT_DATA_DIR",
     "SANDLOT_DOCKER_HOST",
+    "SANDLOT_E2B_BUILDS",  # not in a fleet
     "SANDLOT_DRAIN_TIMEOUT_S",  # shorter than stop_grace_period
     "SANDLOT_EXPECTED_WORKERS",
     "SANDLOT_FLEET_PRIVATE_KEY",
