@@ -23,6 +23,8 @@ export function Chart({ title, lines, data, value, height = 150, top = 1 }: Prop
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { dark } = useTheme();
+  // The axis of one point alone would span years.
+  const drawn = (data[0]?.length ?? 0) < 2 ? data.map(() => []) : data;
   const labels = lines.map((line) => line.label).join("\n");
 
   useEffect(() => {
@@ -54,7 +56,7 @@ export function Chart({ title, lines, data, value, height = 150, top = 1 }: Prop
           })),
         ],
       },
-      data as uPlot.AlignedData,
+      drawn as uPlot.AlignedData,
       place,
     );
     plot.current = made;
@@ -68,7 +70,7 @@ export function Chart({ title, lines, data, value, height = 150, top = 1 }: Prop
     // The data comes by the effect below; a new plot for each figure would flicker.
   }, [labels, height, top, dark]);
 
-  useEffect(() => plot.current?.setData(data as uPlot.AlignedData), [data]);
+  useEffect(() => plot.current?.setData(drawn as uPlot.AlignedData), [data]);
 
   const last = (index: number) => data[index + 1]?.at(-1) ?? 0;
   return (
