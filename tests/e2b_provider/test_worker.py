@@ -21,7 +21,8 @@ from tests.e2b_provider.conftest import E2B_KEY, SERVER_KEY, cloud_client, worke
 from tests.faults.rig import ServerProcess
 
 COUNTING = "echo run >>n; for i in $(seq 60); do echo $i; sleep 0.1; done"
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+# Two servers, and an agent that is sent through one of them to each sandbox: beside other tests it takes minutes.
+pytestmark = [pytest.mark.docker, pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

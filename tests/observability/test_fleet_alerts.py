@@ -16,6 +16,7 @@ from tests.observability.prometheus import PROMETHEUS, Prometheus, alerts_of
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(PROMETHEUS is None, reason="needs Prometheus: scripts/engine packages installs it"),
 ]
 
