@@ -15,6 +15,7 @@ from sandlot.domain.errors import InvalidRequest
 from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.spec import HostPaths, container_name, container_spec, resource_limits
 
+TIERS = (Tier.RUNC, Tier.RUNSC)  # of Docker
 GOLDEN = Path(__file__).parents[2] / "golden"
 ID = "sbx_" + "0123456789abcdef" * 2
 
@@ -36,7 +37,7 @@ def build(tier: Tier = Tier.RUNC, limits: Limits | None = None, **changes: Any) 
     return container_spec(arguments.pop("spec"), **arguments)
 
 
-@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("tier", TIERS)
 def test_spec_equals_the_golden_file(tier: Tier) -> None:
     golden = json.loads((GOLDEN / f"container-{tier}.json").read_text())
     assert build(tier) == golden
@@ -52,7 +53,7 @@ def test_a_callers_label_cannot_pass_for_ours() -> None:
 
 
 def test_nothing_weakens_the_wall() -> None:
-    for tier in Tier:
+    for tier in TIERS:
         body = build(tier)
         host = body["HostConfig"]
         assert host["CapDrop"] == ["ALL"]
