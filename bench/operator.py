@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.fleet_rig import Fleet, Member, fleet
+from bench.fleet.rig import Fleet, Member, fleet
 from bench.rig import Bar, ProcessorTime, docker, p50, p99, progress, report_bars
 from bench.server import serving
 from sandlot import AsyncClient, AsyncSession

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from bench.chaos.checker import HEALED_WITHIN_S
 from bench.chaos.history import Event, Recorder
-from bench.fleet_rig import Fleet, Member, docker_lenient
+from bench.fleet.rig import Fleet, Member, docker_lenient
 from bench.rig import progress
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import DEFAULT_TENANT

@@ -16,7 +16,7 @@ from bench.chaos.clients import ChaosClient, KnownSession
 from bench.chaos.faults import Faults
 from bench.chaos.history import Event, Recorder
 from bench.chaos.settling import settle
-from bench.fleet_rig import Fleet, fleet
+from bench.fleet.rig import Fleet, fleet
 from bench.rig import progress, rss_bytes
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.service import SandboxService

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bench.chaos.answers import to_listed
 from bench.chaos.history import LOG, Ending, Event, Listed, Recorder
 from bench.chaos.sessions import disagreements
-from bench.fleet_rig import Fleet
+from bench.fleet.rig import Fleet
 from bench.rig import docker, progress
 from sandlot.domain.errors import SandlotError
 from sandlot.domain.session import DEFAULT_TENANT

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from bench.fleet_rig import Fleet, fleet
+from bench.fleet.rig import Fleet, fleet
 from bench.rig import ProcessorTime, p50, progress
 from bench.server import serving
 from sandlot import AsyncClient, AsyncSession

@@ -1,0 +1,1 @@
+"""A fleet beside one server, and the fleet that other benchmarks run on (``rig``)."""
