@@ -10,7 +10,7 @@ import (
 
 const (
 	fullBytes = 64 << 10
-	lastWords = 16 << 10 // of a command's output: where it says why it failed
+	lastWords = 16 << 10 // of each channel of a command's output: where it says why it failed
 )
 
 // noRoom is how programs report ENOSPC and EDQUOT, in lower case. Not the bare "enospc": that is also what Node reports when
@@ -45,7 +45,7 @@ func (r *Registry) lookAtDisks() disksBefore {
 // metFullDisk says whether a full disk is why the command failed. In doubt it is not: another failure must not look like
 // a full disk to a caller who then deletes files.
 func (r *Registry) metFullDisk(e *Exec) bool {
-	if mentionsNoRoom(e.ring.last(lastWords)) {
+	if mentionsNoRoom(e.ring.last(1, lastWords)) || mentionsNoRoom(e.ring.last(2, lastWords)) {
 		return true
 	}
 	r.mu.Lock()

@@ -26,7 +26,8 @@ func onSmallDisk(t *testing.T) *Registry {
 const fillsSilently = "head -c 2000000 /dev/zero 2>/dev/null >fill"
 
 func shellCommand(id, command string) Request {
-	return Request{ExecID: id, Argv: []string{"sh", "-c", command}, OutputLimit: 100_000}
+	// Half of the limit is more than a pipe holds, so the last words of one channel outlast what is still in the other.
+	return Request{ExecID: id, Argv: []string{"sh", "-c", command}, OutputLimit: 400_000}
 }
 
 func TestOnlyTheCommandThatMeetsAFullDiskSaysSo(t *testing.T) {
@@ -109,6 +110,7 @@ func TestAnOldMessageFarAboveTheEndIsNoReason(t *testing.T) {
 		{"cat log; exit 0", false},
 		{"head -c 50000 /dev/zero; cat log; exit 1", true},
 		{"head -c 500000 /dev/zero; cat log >&2; exit 1", true},
+		{"cat log >&2; head -c 50000 /dev/zero; exit 1", true}, // the last words on stderr
 	} {
 		if got := run(t, r, shellCommand(string(rune('a'+i)), step.command)); got.DiskFull != step.full {
 			t.Errorf("%s: disk_full is %v", step.command, got.DiskFull)

@@ -121,24 +121,6 @@ func (r *ring) append(channel byte, p []byte) {
 	r.changed.Broadcast()
 }
 
-// last is a copy of the last bytes of the output: size of them, or as many as are held in one piece.
-func (r *ring) last(size int) []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.full || r.tailRoom() == 0 {
-		return append([]byte(nil), r.data[max(0, len(r.data)-size):]...)
-	}
-	offset := max(r.tail.from, r.tail.end-min(uint64(size), r.tail.end))
-	var last []byte
-	for offset < r.tail.end {
-		piece := r.data[r.place(offset):]
-		piece = piece[:min(uint64(len(piece)), r.tail.end-offset)]
-		last = append(last, piece...)
-		offset += uint64(len(piece))
-	}
-	return last
-}
-
 // count settles with the budget what the ring takes now.
 func (r *ring) count() {
 	held := cap(r.data) + 16*cap(r.segments) + 16*cap(r.tail.segments)

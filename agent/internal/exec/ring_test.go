@@ -192,13 +192,13 @@ func TestLastBytesAreReadWhereverTheTailGoesRound(t *testing.T) {
 			for shift := range 120 {
 				r := newRing(limit, roomy())
 				all := bytes.Repeat([]byte("x"), shift)
-				r.write(1, all)
+				r.write(2, all)
 				for i := range 20 {
 					word := []byte{byte('a' + i), '.'}
 					r.write(2, word)
 					all = append(all, word...)
 				}
-				got := r.last(size)
+				got := r.last(2, size)
 				held := size
 				if limit > 0 && len(all) > limit {
 					held = min(size, limit/2)
@@ -206,6 +206,29 @@ func TestLastBytesAreReadWhereverTheTailGoesRound(t *testing.T) {
 				if want := all[max(0, len(all)-held):]; limit != 1 && !bytes.Equal(got, want) {
 					t.Fatalf("limit %d, size %d, shift %d: %q is not %q", limit, size, shift, got, want)
 				}
+			}
+		}
+	}
+}
+
+func TestLastBytesAreThoseOfOneChannel(t *testing.T) {
+	for _, limit := range []int{0, 100, 1000} {
+		for _, size := range []int{1, 4, 7, 1000} {
+			r := newRing(limit, roomy())
+			var all, errors []byte
+			for i := range 40 {
+				word := []byte{byte('a' + i), '.'}
+				r.write(2, word)
+				r.write(1, []byte("out"))
+				all, errors = append(append(all, word...), "out"...), append(errors, word...)
+			}
+			dropped := 0 // of the output: what is no longer held in one piece with its end
+			if limit > 0 && len(all) > limit {
+				dropped = len(all) - limit/2
+			}
+			held := errors[len(errors)-bytes.Count(all[dropped:], []byte("."))*2:]
+			if got, want := r.last(2, size), held[max(0, len(held)-size):]; !bytes.Equal(got, want) {
+				t.Fatalf("limit %d, size %d: %q is not %q", limit, size, got, want)
 			}
 		}
 	}
