@@ -359,7 +359,7 @@ async def test_a_workspace_without_a_container_is_in_its_store_and_destroyed(
     sandbox = await provider.create(spec())
     await engine.remove(container_name(sandbox.id))
     await sandbox.wait_lost()
-    provider._sandboxes.clear()
+    provider._in_use.by_id.clear()
     assert not await provider.list()
     assert (await provider.workspaces.list()).workspaces == {first_workspace_of(sandbox.id)}
     await provider.destroy(sandbox.id)

@@ -97,3 +97,12 @@ def worker_at(cloud: ServerProcess, registry: Path, **settings: str) -> ServerPr
 def cloud_client(cloud: ServerProcess) -> AsyncClient:
     """The other server's own API, to look at its sandboxes and to end them."""
     return AsyncClient(cloud.url, api_key=SERVER_KEY)
+
+
+async def clean_worker(worker: ServerProcess, cloud: ServerProcess) -> None:
+    """Removes what the worker has, at the other server too."""
+    await worker.clean()
+    async with cloud_client(cloud) as client:
+        async for session in client.sessions():
+            if worker.owner in str(session.info.metadata):
+                await session.delete()

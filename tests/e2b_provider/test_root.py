@@ -99,7 +99,7 @@ async def sandbox(machine: Any, tmp_path_factory: pytest.TempPathFactory) -> Asy
     inside = start.new_folder()
     place = await start.prepare(machine, inside, "root")
     link = AgentLink(folder, secret=bytes(32), epoch=1, setup=place.setup(), first_contact=True)
-    sandbox = E2BSandbox("sbx_" + "0" * 32, machine, link)
+    sandbox = E2BSandbox("sbx_" + "0" * 32, machine, link, start.agent_program(inside))
     await link.open()
     sandbox.carry_with(Carrier(machine, start.relay_command(inside), folder / SOCKET_NAME, sandbox.mark_lost))
     await start.start_agent(machine, inside)

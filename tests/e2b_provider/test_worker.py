@@ -17,7 +17,7 @@ from sandlot.domain.capacity.limits import MIB, LimitChange
 from sandlot.domain.errors import InvalidRequest, SandboxLost, SandlotError, Unsupported
 from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
-from tests.e2b_provider.conftest import E2B_KEY, SERVER_KEY, cloud_client, worker_at
+from tests.e2b_provider.conftest import E2B_KEY, SERVER_KEY, clean_worker, cloud_client, worker_at
 from tests.faults.rig import ServerProcess
 
 COUNTING = "echo run >>n; for i in $(seq 60); do echo $i; sleep 0.1; done"
@@ -34,15 +34,7 @@ async def worker(
         await server.start()
         yield server
     finally:
-        await clean(server, e2b_cloud)
-
-
-async def clean(server: ServerProcess, cloud: ServerProcess) -> None:
-    await server.clean()
-    async with cloud_client(cloud) as client:
-        async for session in client.sessions():
-            if server.owner in str(session.info.metadata):
-                await session.delete()
+        await clean_worker(server, e2b_cloud)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -184,7 +176,7 @@ async def test_an_unreachable_e2b_ends_no_session_and_stops_no_docker(
 
             await eventually(back, 90, "the session is adopted")
     finally:
-        await clean(server, e2b_cloud)
+        await clean_worker(server, e2b_cloud)
 
 
 async def test_a_session_says_what_makes_its_sandbox(client: AsyncClient) -> None:

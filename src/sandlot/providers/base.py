@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.computer import ByteStream as ByteStream
@@ -16,9 +16,6 @@ from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Tier
 from sandlot.domain.execution import ExecRequest, ExecResult, Output, Started
 from sandlot.providers.workspaces import WorkspaceStore
-
-# Where every sandbox has the agent's program, which its user may run.
-AGENT_PROGRAM: Final = "/.sandlot/agent"
 
 
 class PortListener(Protocol):
@@ -70,6 +67,11 @@ class Sandbox(Protocol):
 
     @property
     def tier(self) -> Tier: ...
+
+    @property
+    def agent_program(self) -> str:
+        """The path of the agent's program inside. Commands may run it."""
+        ...
 
     @property
     def files(self) -> Files: ...

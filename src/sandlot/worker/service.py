@@ -259,7 +259,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
     async def list_execs(self, session_id: str) -> Sequence[ExecSummary]:
         async with self._sandbox_call(session_id) as (_, sandbox):
             execs = await sandbox.list_execs()
-        return [shown(known) for known in execs if known.exec_id != BRIDGE_EXEC_ID]
+        return [shown(known, sandbox.agent_program) for known in execs if known.exec_id != BRIDGE_EXEC_ID]
 
     async def signal_exec(self, session_id: str, exec_id: str, signal: int) -> int:
         check_id_of_known(exec_id)

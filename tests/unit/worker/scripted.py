@@ -177,6 +177,7 @@ class ScriptedSandbox:
     """What is in it stays over lives of the worker; ``die`` is the end of it."""
 
     tier = Tier.RUNC
+    agent_program = "/agent"
 
     def __init__(self, engine: Engine, sandbox_id: str, limits: Limits) -> None:
         self._engine = engine

@@ -17,6 +17,7 @@ from sandlot.worker.contexts.bridge import events, languages
 from sandlot.worker.contexts.bridge.late import Fence
 from sandlot.worker.contexts.cells import exec_of
 
+PROGRAM = "/agent"
 HOSTILE = {"PLAIN": "1", "QUOTED": "a 'b' \"c\" $(false) `false` \\", "LINES": "x\ny", "EMPTY": ""}
 
 
@@ -112,13 +113,13 @@ async def test_what_comes_too_late_is_the_cells_and_the_mark_is_nobodys() -> Non
 def test_the_same_cell_is_the_same_exec_and_its_code_is_cut_between_characters() -> None:
     code = "é" * 100_000
     request = ExecRequest(cell=Cell(code, "mine"), env={"A": "1"})
-    asked, stdin = exec_of(request, Language.PYTHON)
-    assert (asked, stdin) == exec_of(request, Language.PYTHON)
+    asked, stdin = exec_of(request, Language.PYTHON, PROGRAM)
+    assert (asked, stdin) == exec_of(request, Language.PYTHON, PROGRAM)
     assert asked.argv is not None
-    assert (asked.cell, stdin, asked.argv[1:4]) == (None, None, ("cell", "mine", "python"))
+    assert (asked.cell, stdin, asked.argv[:4]) == (None, None, (PROGRAM, "cell", "mine", "python"))
     assert ("".join(asked.argv[4:]), len(asked.argv) > 5) == (code, True)
     for other in ("x" * 300_000, "nul \0"):
-        asked, stdin = exec_of(ExecRequest(cell=Cell(other)), Language.PYTHON)
+        asked, stdin = exec_of(ExecRequest(cell=Cell(other)), Language.PYTHON, PROGRAM)
         assert (asked.stdin, stdin) == (True, other.encode())
     with pytest.raises(InvalidRequest, match="comma"):
-        exec_of(ExecRequest(cell=Cell("1"), env={"A,B": "1"}), Language.PYTHON)
+        exec_of(ExecRequest(cell=Cell("1"), env={"A,B": "1"}), Language.PYTHON, PROGRAM)

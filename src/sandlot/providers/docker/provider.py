@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Container, Coroutine, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment, Tier
-from sandlot.domain.errors import Conflict, EngineProblem, ImageMissing, NotFound, SandboxLost, SandlotError
+from sandlot.domain.errors import Conflict, EngineProblem, ImageMissing, NotFound, SandboxLost
 from sandlot.providers.base import FoundSandbox, SandboxSpec, Stats
 from sandlot.providers.docker import engine_requirements
 from sandlot.providers.docker.agent_setup import agent_setup, packaged_agent, wait_for_agent
@@ -41,8 +41,8 @@ from sandlot.providers.docker.workspaces.contract import DockerWorkspaceStore, I
 from sandlot.providers.docker.workspaces.volumes.store import VolumeStore
 from sandlot.providers.host_errors import host_errors
 from sandlot.providers.link.link import AgentLink
-from sandlot.providers.removals import Removals
-from sandlot.providers.waiting import run_to_completion, wait_shared
+from sandlot.providers.sandboxes_in_use import SandboxesInUse
+from sandlot.providers.waiting import run_to_completion
 
 # Seconds from a container's start to its agent's handshake. 0.02 when idle, more when many start.
 AGENT_START_SECONDS = 30.0
@@ -80,12 +80,8 @@ class DockerProvider:
         )
         self._preparer = ImagePreparer(self._engine, pull=pull_images)
         self._images: dict[str, PreparedImage] = {}
-        self._sandboxes: dict[str, DockerSandbox] = {}
-        self._end_watcher = EndWatcher(self._engine, owner, self._sandboxes)
-        self._pending_creates: set[asyncio.Future[None]] = set()
-        self._adoptions: dict[str, asyncio.Task[DockerSandbox]] = {}
-        self._being_created: set[str] = set()
-        self._removals = Removals(self._release, self._remove, self._being_created)
+        self._in_use: SandboxesInUse[DockerSandbox] = SandboxesInUse(self._remove)
+        self._end_watcher = EndWatcher(self._engine, owner, self._in_use.by_id)
         self._opening = asyncio.Lock()
         self._epoch = 0
         self._watch_task: asyncio.Task[None] | None = None
@@ -132,18 +128,7 @@ class DockerProvider:
         Sandboxes keep running: the next start of the worker may adopt them.
         """
         await self._preparer.close()
-        for adoption in self._adoptions.values():
-            adoption.cancel()
-        while True:
-            for sandbox in list(self._sandboxes.values()):
-                await sandbox.close()
-            # Wait while everything else is still open: a create that fails removes what it made.
-            under_way: set[asyncio.Future[Any]] = {*self._pending_creates, *self._adoptions.values()}
-            under_way |= self._removals.under_way
-            if not under_way:
-                break
-            await asyncio.wait(under_way)
-        self._sandboxes.clear()
+        await self._in_use.close()
         if self._watch_task is not None:
             self._watch_task.cancel()
             await asyncio.gather(self._watch_task, return_exceptions=True)
@@ -181,71 +166,42 @@ class DockerProvider:
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         await self.open()
         image = await self._image(spec.environment)
-        finished = asyncio.get_running_loop().create_future()
-        self._pending_creates.add(finished)
-        self._being_created.add(spec.id)
-        try:
-            with host_errors(f"make sandbox {spec.id}"):
-                folder = await self._make_folder(spec, image)
+        keep = () if spec.workspace is None else (spec.workspace,)
+        async with self._in_use.creating(spec.id):
+            folder = await self._make_folder(spec, image)
+            async with self._in_use.removed_on_failure(spec.id, keep):
                 try:
                     return await self._create(spec, image, folder)
-                except BaseException as error:
+                except ImageMissing:
                     # The prepared image was removed meanwhile. The next create prepares it again.
-                    if isinstance(error, ImageMissing):
-                        self._images.pop(spec.environment.image, None)
-                    self._being_created.discard(spec.id)  # this create makes nothing more
-                    await _clean_up(self._undo(spec))
+                    self._images.pop(spec.environment.image, None)
                     raise
-        finally:
-            self._being_created.discard(spec.id)
-            self._pending_creates.discard(finished)
-            finished.set_result(None)
 
     async def adopt(self, sandbox_id: str) -> DockerSandbox:
         await self.open()
-        task = self._adoptions.get(sandbox_id)
-        if task is None:
-            if (existing := self._sandboxes.get(sandbox_id)) is not None:
-                return existing
-            task = asyncio.create_task(self._adopt(sandbox_id), name=f"adopt {sandbox_id}")
-            self._adoptions[sandbox_id] = task
-            task.add_done_callback(lambda _: self._adoptions.pop(sandbox_id, None))
-        # Shared and shielded: two listeners on one socket would compete for the agent.
-        return await wait_shared(task)
-
-    async def _adopt(self, sandbox_id: str) -> DockerSandbox:
-        with host_errors(f"take over sandbox {sandbox_id}"):
-            return await self._take_over(sandbox_id)
+        return await self._in_use.adopt(sandbox_id, self._take_over)
 
     async def _take_over(self, sandbox_id: str) -> DockerSandbox:
         folder = await asyncio.to_thread(self._host.find, sandbox_id)
         container = await self._inspect(sandbox_id)
         if container["State"]["Status"] not in LIVE_STATES:
             raise SandboxLost(end_reason(container["State"]))
-        if (existing := self._sandboxes.get(sandbox_id)) is not None:
+        if (existing := self._in_use.by_id.get(sandbox_id)) is not None:
             return existing
-        if sandbox_id in self._removals:
-            raise SandboxLost("the sandbox is being destroyed")
         link = self._link(folder.link, secret=folder.secret, epoch=self._epoch, setup={}, first_contact=False)
         tier = Tier(container["Config"]["Labels"][LABEL_TIER])
         sandbox = DockerSandbox(sandbox_id, tier, link)
         sandbox.container_id, sandbox.started = container["Id"], True
-        self._sandboxes[sandbox_id] = sandbox
-        try:
+        async with self._in_use.entering(sandbox):
             await link.open()
             # The agent of a paused container redials once the container is unpaused.
             if container["State"]["Status"] == "running":
                 await wait_for_agent(link, AGENT_REDIAL_SECONDS)
-        except BaseException:
-            if self._sandboxes.get(sandbox_id) is sandbox:
-                del self._sandboxes[sandbox_id]
-            await _clean_up(sandbox.close())
-            raise
         return sandbox
 
     async def destroy(self, sandbox_id: str, *, keep: Container[str] = ()) -> None:
         await self.open()
-        await self._removals.destroy(sandbox_id, keep)
+        await self._in_use.destroy(sandbox_id, keep)
 
     async def list(self) -> Sequence[FoundSandbox]:
         await self.open()
@@ -297,7 +253,7 @@ class DockerProvider:
             first_contact=True,
         )
         sandbox = DockerSandbox(spec.id, tier, link)
-        self._sandboxes[spec.id] = sandbox
+        self._in_use.by_id[spec.id] = sandbox
         await link.open()
         files = ImageFiles(image.id, partial(self._preparer.read_sandbox_folder, image.id))
         workspace = await self.workspaces.prepare(spec.id, folder.uid, files, spec.workspace)
@@ -336,14 +292,6 @@ class DockerProvider:
         uid = None if spec.workspace is None else await self.workspaces.user_of(spec.workspace)
         return await make_folder(self._host, spec.id, self._users, readable, uid)
 
-    async def _undo(self, spec: SandboxSpec) -> None:
-        """Removes what a failed create made.
-
-        A removal that began during the create may have missed some parts, so this starts a new one.
-        """
-        await self._removals.wait(spec.id)
-        await self.destroy(spec.id, keep=() if spec.workspace is None else (spec.workspace,))
-
     async def _remove_stale_container(self, sandbox_id: str) -> None:
         """Removes a leftover container that has this sandbox's name.
 
@@ -358,12 +306,6 @@ class DockerProvider:
                 retryable=True,
             ) from error
         await self._engine.remove(container_name(sandbox_id))
-
-    async def _release(self, sandbox_id: str) -> None:
-        sandbox = self._sandboxes.pop(sandbox_id, None)
-        if sandbox is not None:
-            sandbox.mark_lost("the sandbox was destroyed")
-            await sandbox.close()
 
     async def _remove(self, sandbox_id: str, keep: Container[str]) -> None:
         with contextlib.suppress(NotFound):
@@ -386,15 +328,6 @@ class DockerProvider:
 
         For sandboxes in use, this does not ask the engine.
         """
-        if sandbox_id not in self._sandboxes:
+        if sandbox_id not in self._in_use.by_id:
             await self._inspect(sandbox_id)
         return container_name(sandbox_id)
-
-
-async def _clean_up(work: Coroutine[Any, Any, None]) -> None:
-    """Runs cleanup work to its end, even if the caller is cancelled again.
-
-    Suppresses the cleanup's own errors, so that they do not hide the original error.
-    """
-    with contextlib.suppress(SandlotError):
-        await run_to_completion(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandlot.domain.environment import Tier
+from sandlot.providers.docker.spec import AGENT_TARGET
 from sandlot.providers.link.link import AgentLink
 from sandlot.providers.link.sandbox_agent import SandboxAgent
 
@@ -30,6 +31,10 @@ class DockerSandbox(SandboxAgent):
     @property
     def tier(self) -> Tier:
         return self._tier
+
+    @property
+    def agent_program(self) -> str:
+        return AGENT_TARGET
 
     def mark_lost(self, reason: str) -> None:
         """Fails all pending and later calls with ``SandboxLost``. ``wait_lost`` returns."""

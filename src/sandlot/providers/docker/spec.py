@@ -26,10 +26,10 @@ from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.environment import Tier
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import is_sandbox_id
-from sandlot.providers.base import AGENT_PROGRAM, SandboxSpec
+from sandlot.providers.base import SandboxSpec
 from sandlot.providers.docker.seccomp import seccomp_json
 
-AGENT_TARGET = AGENT_PROGRAM
+AGENT_TARGET = "/.sandlot/agent"
 LINK_TARGET = "/.sandlot/link/host"
 RUN_TARGET = "/.sandlot/run"
 VOLUME_TARGET = "/sandbox"

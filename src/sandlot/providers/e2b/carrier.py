@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import structlog
 from sandlot.domain.errors import SandboxLost, SandlotError
 from sandlot.providers.e2b.pieces import PIECE_BYTES, BrokenRelay, Kind, Lines, Piece
 from sandlot.providers.e2b.service import RemoteProcess, RemoteSandbox
+from sandlot.providers.waiting import run_to_completion
 
 log = structlog.get_logger("sandlot.e2b")
 
@@ -26,7 +27,9 @@ MAX_WAITING_BYTES: Final = 512 * 1024
 MAX_SENT_BYTES: Final = 256 * 1024  # in one request
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 10.0
+CANCEL_AGAIN_AFTER_S: Final = 0.5
 LEAVE_WITHIN_S: Final = 5.0  # what the SDK does not give up by then ends with its connection
+CLOSE_WITHIN_S: Final = 20.0  # a relay's end, and the SDK's calls around it
 STEADY_S: Final = 30.0  # a relay that lived so long was good: the next one starts at once
 
 
@@ -47,8 +50,9 @@ class Carrier:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await _end((self._task,), CLOSE_WITHIN_S)
+            if not self._task.done():
+                log.error("a sandbox's relay did not end", sandbox=self._remote.id)
 
     async def _run(self) -> None:
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_S
@@ -61,6 +65,9 @@ class Carrier:
                 self._on_gone(error.message)
                 return
             except (SandlotError, BrokenRelay, OSError) as error:
+                why = str(error)
+            except Exception as error:
+                log.exception("a sandbox's relay failed in an unknown way", sandbox=self._remote.id)
                 why = str(error)
             if await self._remote.is_gone():
                 self._on_gone("E2B has ended the sandbox")
@@ -80,6 +87,7 @@ class _Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = bytearray()
         self._changed = asyncio.Condition()
+        self._over = False
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -91,27 +99,29 @@ class _Relay:
             self._spawn(self._say_alive())
             ended = asyncio.ensure_future(process.wait())
             self._tasks.add(ended)
+            ended.add_done_callback(self._tasks.discard)
             await asyncio.wait((ended, self._failure), return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
                 self._failure.result()
             await ended
         finally:
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=LEAVE_WITHIN_S)
-            for writer in self._writers.values():
-                writer.transport.abort()
-            if self._failure.done():
-                self._failure.exception()
-            if process is not None:
-                await process.leave()
+            await run_to_completion(self._leave(process))
+
+    async def _leave(self, process: RemoteProcess | None) -> None:
+        self._over = True  # the SDK may still deliver what it had in hand
+        await _end(self._tasks, LEAVE_WITHIN_S)
+        for writer in self._writers.values():
+            writer.transport.abort()
+        if self._failure.done():
+            self._failure.exception()
+        if process is not None:
+            await process.leave()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         async def watched() -> None:
             try:
                 await work
-            except (SandlotError, BrokenRelay, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # _run logs those that it does not expect
                 if not self._failure.done():
                     self._failure.set_exception(error)
 
@@ -123,6 +133,8 @@ class _Relay:
 
     async def _receive(self, text: str) -> None:
         """Called by the SDK with what the relay wrote. It reads no more until this returns."""
+        if self._over:
+            return
         try:
             for piece in self._lines.receive(text):
                 await self._deliver(piece)
@@ -138,6 +150,9 @@ class _Relay:
                 reader, writer = await asyncio.open_unix_connection(str(self._socket))
             except OSError:  # the link is closed for good, or will listen again
                 await self._queue(Piece(piece.number, Kind.CLOSED))
+                return
+            if self._over:
+                writer.transport.abort()
                 return
             self._writers[piece.number] = writer
             self._spawn(self._pump(piece.number, reader))
@@ -189,3 +204,13 @@ class _Relay:
         while True:
             await asyncio.sleep(ALIVE_EVERY_S)
             await self._queue(Piece(0, Kind.ALIVE))
+
+
+async def _end(tasks: Collection[asyncio.Future[Any]], within_s: float) -> None:
+    """Cancels until all have ended: a call of the SDK can swallow a cancellation."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while (left := [task for task in tasks if not task.done()]) and loop.time() < deadline:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=CANCEL_AGAIN_AFTER_S)

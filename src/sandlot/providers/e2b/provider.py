@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Container, Coroutine, Sequence
+from collections.abc import Collection, Container, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.environment import Environment, Tier
@@ -29,8 +29,8 @@ from sandlot.providers.e2b.sandbox import E2BSandbox
 from sandlot.providers.e2b.service import E2BService, RemoteSandbox
 from sandlot.providers.host_errors import host_errors
 from sandlot.providers.link.link import SOCKET_NAME, AgentLink
-from sandlot.providers.removals import Removals
-from sandlot.providers.waiting import run_to_completion, wait_shared
+from sandlot.providers.sandboxes_in_use import SandboxesInUse
+from sandlot.providers.waiting import run_to_completion
 from sandlot.providers.workspaces import WorkspaceStore
 
 # Seconds from the agent's start to its handshake, over a relay that starts meanwhile.
@@ -47,13 +47,9 @@ class E2BProvider:
         self._account = account
         self._folders = WorkerFolder(data_dir)
         self._service = E2BService(account)
-        self._sandboxes: dict[str, E2BSandbox] = {}
-        self._being_created: set[str] = set()
-        self._adoptions: dict[str, asyncio.Task[E2BSandbox]] = {}
-        self._pending_creates: set[asyncio.Future[None]] = set()
-        self._removals = Removals(self._release, self._remove, self._being_created)
+        self._in_use: SandboxesInUse[E2BSandbox] = SandboxesInUse(self._remove)
         self._listing = Listing(self._service, owner)
-        self._keeper = Keeper(self._service, self._sandboxes, self._listing.remote_ids)
+        self._keeper = Keeper(self._service, self._in_use.by_id, self._listing.remote_ids)
         self._keeping: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._epoch = 0
@@ -69,17 +65,7 @@ class E2BProvider:
 
     async def close(self) -> None:
         """Releases all resources. Sandboxes keep running until their timeout at E2B."""
-        for adoption in self._adoptions.values():
-            adoption.cancel()
-        while True:
-            for sandbox in list(self._sandboxes.values()):
-                await sandbox.close()
-            under_way: set[asyncio.Future[Any]] = {*self._pending_creates, *self._adoptions.values()}
-            under_way |= self._removals.under_way
-            if not under_way:
-                break
-            await asyncio.wait(under_way)
-        self._sandboxes.clear()
+        await self._in_use.close()
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -123,37 +109,18 @@ class E2BProvider:
         await self.prepare(spec.environment)
         if spec.workspace is not None:
             raise Unsupported("A sandbox at E2B cannot get an existing workspace.")
-        finished = asyncio.get_running_loop().create_future()
-        self._pending_creates.add(finished)
-        self._being_created.add(spec.id)
-        try:
-            with host_errors(f"make sandbox {spec.id}"):
-                folder = self._folders.make(spec.id, spec.environment.name)
-                try:
-                    return await self._create(spec, folder)
-                except BaseException:
-                    self._being_created.discard(spec.id)
-                    await _clean_up(self._undo(spec.id))
-                    raise
-        finally:
-            self._being_created.discard(spec.id)
-            self._pending_creates.discard(finished)
-            finished.set_result(None)
+        async with self._in_use.creating(spec.id):
+            folder = self._folders.make(spec.id, spec.environment.name)
+            async with self._in_use.removed_on_failure(spec.id):
+                return await self._create(spec, folder)
 
     async def adopt(self, sandbox_id: str) -> E2BSandbox:
         await self.open()
-        task = self._adoptions.get(sandbox_id)
-        if task is None:
-            if (existing := self._sandboxes.get(sandbox_id)) is not None:
-                return existing
-            task = asyncio.create_task(self._adopt(sandbox_id), name=f"adopt {sandbox_id}")
-            self._adoptions[sandbox_id] = task
-            task.add_done_callback(lambda _: self._adoptions.pop(sandbox_id, None))
-        return await wait_shared(task)  # two carriers of one sandbox would end each other's relay
+        return await self._in_use.adopt(sandbox_id, self._take_over)
 
     async def destroy(self, sandbox_id: str, *, keep: Container[str] = ()) -> None:
         await self.open()
-        await self._removals.destroy(sandbox_id, keep)
+        await self._in_use.destroy(sandbox_id, keep)
 
     async def list(self) -> Sequence[FoundSandbox]:
         await self.open()
@@ -186,8 +153,8 @@ class E2BProvider:
         link = AgentLink(
             folder.link, secret=folder.secret, epoch=self._epoch, setup=place.setup(), first_contact=True
         )
-        sandbox = E2BSandbox(spec.id, remote, link)
-        self._sandboxes[spec.id] = sandbox
+        sandbox = E2BSandbox(spec.id, remote, link, start.agent_program(inside))
+        self._in_use.by_id[spec.id] = sandbox
         await link.open()
         self._carry(sandbox, remote, folder, inside)
         await start.start_agent(remote, inside)
@@ -204,9 +171,8 @@ class E2BProvider:
             Carrier(remote, start.relay_command(inside), folder.link / SOCKET_NAME, sandbox.mark_lost)
         )
 
-    async def _adopt(self, sandbox_id: str) -> E2BSandbox:
-        with host_errors(f"take over sandbox {sandbox_id}"):
-            folder = await asyncio.to_thread(self._folders.find, sandbox_id)
+    async def _take_over(self, sandbox_id: str) -> E2BSandbox:
+        folder = await asyncio.to_thread(self._folders.find, sandbox_id)
         known = await self._listing.records(sandbox_id)
         if not known:
             raise SandboxLost("E2B has ended the sandbox")
@@ -214,36 +180,19 @@ class E2BProvider:
         if not start.is_folder(inside):
             raise SandboxLost("E2B's record of the sandbox does not name its agent")
         remote = await self._service.connect(known[0].id)
-        if sandbox_id in self._removals:
-            raise SandboxLost("the sandbox is being destroyed")
         link = AgentLink(folder.link, secret=folder.secret, epoch=self._epoch, setup={}, first_contact=False)
-        sandbox = E2BSandbox(sandbox_id, remote, link)
-        self._sandboxes[sandbox_id] = sandbox
-        try:
+        sandbox = E2BSandbox(sandbox_id, remote, link, start.agent_program(inside))
+        async with self._in_use.entering(sandbox):
             await link.open()
             self._carry(sandbox, remote, folder, inside)
             await _wait_for_agent(link, AGENT_REDIAL_S)
-        except BaseException:
-            if self._sandboxes.get(sandbox_id) is sandbox:
-                del self._sandboxes[sandbox_id]
-            await _clean_up(sandbox.close())
-            raise
         return sandbox
-
-    async def _undo(self, sandbox_id: str) -> None:
-        await self._removals.wait(sandbox_id)
-        await self.destroy(sandbox_id)
-
-    async def _release(self, sandbox_id: str) -> None:
-        if (sandbox := self._sandboxes.pop(sandbox_id, None)) is not None:
-            sandbox.mark_lost("the sandbox was destroyed")
-            await sandbox.close()
 
     async def _remove(self, sandbox_id: str, keep: Container[str]) -> None:
         """The folder goes last: while it exists, a repeated destroy knows that parts may be left."""
-        for remote_id in await self._remote_ids_of(sandbox_id):
-            await self._service.kill(remote_id)
-        with host_errors(f"remove the folder of sandbox {sandbox_id}"):
+        with host_errors(f"remove sandbox {sandbox_id}"):
+            for remote_id in await self._remote_ids_of(sandbox_id):
+                await self._service.kill(remote_id)
             await asyncio.to_thread(self._folders.remove, sandbox_id)
 
     async def _remote_ids_of(self, sandbox_id: str) -> Collection[str]:
@@ -262,9 +211,3 @@ async def _wait_for_agent(link: AgentLink, seconds: float) -> None:
             f"The sandbox is running at E2B, but its agent did not answer within {seconds:g} s.",
             retryable=True,
         ) from error
-
-
-async def _clean_up(work: Coroutine[Any, Any, None]) -> None:
-    """Runs cleanup work to its end. Its own errors do not hide the original error; the sweep retries."""
-    with contextlib.suppress(Exception):
-        await run_to_completion(work)

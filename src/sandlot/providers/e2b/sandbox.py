@@ -12,9 +12,10 @@ from sandlot.providers.link.sandbox_agent import SandboxAgent
 class E2BSandbox(SandboxAgent):
     """It is lost if E2B has ended it, if its agent breaks the protocol, or if it was destroyed."""
 
-    def __init__(self, sandbox_id: str, remote: RemoteSandbox, link: AgentLink) -> None:
+    def __init__(self, sandbox_id: str, remote: RemoteSandbox, link: AgentLink, agent_program: str) -> None:
         super().__init__(link)
         self._id = sandbox_id
+        self._agent_program = agent_program
         self.remote_id = remote.id
         self._carrier: Carrier | None = None
 
@@ -25,6 +26,10 @@ class E2BSandbox(SandboxAgent):
     @property
     def tier(self) -> Tier:
         return Tier.MICROVM
+
+    @property
+    def agent_program(self) -> str:
+        return self._agent_program
 
     def carry_with(self, carrier: Carrier) -> None:
         self._carrier = carrier

@@ -44,8 +44,12 @@ class Place:
         }
 
 
+def agent_program(folder: str) -> str:
+    return f"{folder}/agent"
+
+
 def relay_command(folder: str) -> str:
-    return f"exec {folder}/agent relay {folder}"
+    return f"exec {agent_program(folder)} relay {folder}"
 
 
 def new_folder() -> str:
@@ -70,14 +74,14 @@ async def prepare(remote: RemoteSandbox, folder: str, agent_user: str) -> Place:
     uid, gid, user, machine = lines
     if machine not in _ARCHITECTURES:
         raise EngineProblem(f"The sandbox's machine is {machine[:40]!r}, for which there is no agent.")
-    await remote.write(f"{folder}/agent", packaged_agent(_ARCHITECTURES[machine]))
-    await remote.run(f"chmod 0711 {folder}/agent")
+    await remote.write(agent_program(folder), packaged_agent(_ARCHITECTURES[machine]))
+    await remote.run(f"chmod 0711 {agent_program(folder)}")
     return Place(folder, int(uid), int(gid), user)
 
 
 async def start_agent(remote: RemoteSandbox, folder: str) -> None:
     """The agent dials until a relay listens, so it may start before the relay or after it."""
-    command = f"{folder}/agent remote {folder}"
+    command = f"{agent_program(folder)} remote {folder}"
     await remote.run(f"cd / && (setsid nohup {command} </dev/null >/dev/null 2>&1 &)")
 
 

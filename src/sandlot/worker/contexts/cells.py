@@ -10,17 +10,18 @@ from sandlot.domain.code.contexts import Language
 from sandlot.domain.computer import ExecSummary
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.execution import ExecRequest
-from sandlot.providers.base import AGENT_PROGRAM
 
 # The kernel takes no argument of 128 KiB or more, and gVisor takes less in all than Linux does.
 _ARGUMENT_BYTES: Final = 96 * 1024
 _ARGUMENTS_BYTES: Final = 256 * 1024
 _VARIABLES: Final = "SANDLOT_CELL_VARIABLES"  # agent/internal/cells reads it
-_SHOWN_PREFIX: Final = f"{AGENT_PROGRAM} cell "
 
 
-def exec_of(request: ExecRequest, language: Language) -> tuple[ExecRequest, bytes | None]:
-    """The exec that runs a cell, and its input. The same cell is always the same exec."""
+def exec_of(request: ExecRequest, language: Language, program: str) -> tuple[ExecRequest, bytes | None]:
+    """The exec that runs a cell with the agent's ``program``, and its input.
+
+    The same cell is always the same exec.
+    """
     cell = request.cell
     assert cell is not None, "the request is for a cell"
     env = dict(request.env)
@@ -28,7 +29,7 @@ def exec_of(request: ExecRequest, language: Language) -> tuple[ExecRequest, byte
         raise InvalidRequest("The name of a cell's variable cannot have a comma.")
     if env:
         env[_VARIABLES] = ",".join(env)
-    argv: tuple[str, ...] = (AGENT_PROGRAM, "cell", cell.context, language)
+    argv: tuple[str, ...] = (program, "cell", cell.context, language)
     code = cell.code.encode()
     if len(code) > _ARGUMENTS_BYTES or b"\0" in code:
         return replace(request, cell=None, argv=argv, env=env, stdin=True), code
@@ -46,9 +47,10 @@ def _pieces(code: bytes) -> Iterator[str]:
         start = max(end, 1)
 
 
-def shown(summary: ExecSummary) -> ExecSummary:
+def shown(summary: ExecSummary, program: str) -> ExecSummary:
     """An exec of a list. Of a cell it shows the context and the code."""
-    if not summary.command.startswith(_SHOWN_PREFIX):
+    prefix = f"{program} cell "
+    if not summary.command.startswith(prefix):
         return summary
-    context, _, rest = summary.command.removeprefix(_SHOWN_PREFIX).partition(" ")
+    context, _, rest = summary.command.removeprefix(prefix).partition(" ")
     return replace(summary, command=f"{context}: {rest.partition(' ')[2]}")

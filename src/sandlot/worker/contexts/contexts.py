@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from sandlot.domain.code.contexts import Cell, Context, CreateContext, Language, new_context_id
-from sandlot.domain.environment import Recipe, Tier
+from sandlot.domain.environment import Recipe
 from sandlot.domain.errors import NotFound, SandlotError, Unsupported
 from sandlot.domain.execution import ExecRequest
 from sandlot.providers.base import Sandbox
@@ -43,7 +43,7 @@ class Contexts:
         if bridge.state_lost and not await _is_known(sandbox, request.exec_id):
             bridge.state_lost = False
             return _lost_cell(request), None
-        return exec_of(request, language)
+        return exec_of(request, language, sandbox.agent_program)
 
     async def language_of(self, sandbox: Sandbox, cell: Cell) -> Language:
         """What the cell's context speaks. ``NotFound`` if there is no such context."""
@@ -89,11 +89,6 @@ class Contexts:
         bridge.by_context.pop(name, None)
 
     async def _ready(self, sandbox: Sandbox) -> Bridge:
-        if sandbox.tier is Tier.MICROVM:  # a cell's program has another path there
-            raise Unsupported(
-                "Code contexts need kernels, which do not run in sandboxes at E2B yet. Use an environment of "
-                "the provider docker."
-            )
         bridge = self._bridges.of(sandbox)
         try:
             await bridge.ready(sandbox)

@@ -13,7 +13,7 @@ from sandlot.domain.execution import ExecRequest
 # Clients cannot name it: it is hidden from them. It never ends by itself, and keeps no session alive.
 BRIDGE_EXEC_ID: Final = "sandlot-kernels"
 # ``agent/internal/cells`` connects to the socket in it. In /tmp: it must not be part of the workspace.
-FOLDER: Final = "/tmp/.sandlot-kernels"  # noqa: S108  # its mode is 0700, and no other user is in a sandbox
+FOLDER: Final = "/tmp/.sandlot-kernels"  # noqa: S108  # mode 0700, and a sandbox has one user besides root
 SOCKET: Final = f"{FOLDER}/socket"
 WORKSPACE: Final = "/workspace"
 # It writes one line. More would be a kernel's own, and is nobody's.

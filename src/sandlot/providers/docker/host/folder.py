@@ -1,9 +1,6 @@
-"""The worker's own folder on the host: its lock, its epoch, and one folder for each sandbox.
+"""The worker's own folder on the host. It has what ``DataFolder`` says, and for Docker:
 
-    <data_dir>/lock             held while a provider is open: two must never answer the same agents
-    <data_dir>/epoch            grows with every start; agents refuse a worker with a lower epoch
     <data_dir>/agent-<hash>-<tier>  the agent's program, mounted into every sandbox
-    <data_dir>/s/<id>/secret    the secret that this sandbox's agent must prove it holds
     <data_dir>/s/<id>/uid       the id of the user and group that only this sandbox has
     <data_dir>/s/<id>/etc/      passwd and group, which name that user; each mounted read-only
     <data_dir>/s/<id>/link/     holds the socket that the agent dials; mounted read-only
@@ -15,27 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from sandlot.domain.environment import Tier
-from sandlot.domain.errors import Conflict, InvalidRequest, NotFound
-from sandlot.domain.ids import is_sandbox_id
+from sandlot.domain.errors import InvalidRequest
+from sandlot.providers.data_folder import DataFolder, sync_folder, write_durably
 from sandlot.providers.docker.host.users import DEFAULT_USERS, IMAGE_UID, UserRange, renumber_accounts
 from sandlot.providers.link.handshake import SECRET_BYTES
 from sandlot.providers.link.link import SOCKET_NAME
 
 # A Unix socket's path has 108 bytes, the last of them NUL.
 MAX_SOCKET_PATH_BYTES = 107
-# 64 random bits of the sandbox's id fit into the socket's path. ``make`` detects a collision.
-_SHORT_ID_LENGTH = 16
 # On runc the agent's program can be executed but not read. So from the first instruction of the
 # agent's helper, which runs as the sandbox's user, the kernel lets no other process into its
 # memory. And no sandbox can lock or watch the file that all of them share. gVisor loads only
@@ -59,10 +52,10 @@ class SandboxFolder:
         return self.path / "etc"
 
 
-class HostFolder:
+class HostFolder(DataFolder):
     def __init__(self, data_dir: Path) -> None:
-        self.path = data_dir.absolute()
-        longest = self._folder("sbx_" + "0" * 32) / "link" / SOCKET_NAME
+        super().__init__(data_dir)
+        longest = self.folder_of("sbx_" + "0" * 32) / "link" / SOCKET_NAME
         excess = len(os.fsencode(longest)) - MAX_SOCKET_PATH_BYTES
         if excess > 0:
             raise InvalidRequest(
@@ -70,35 +63,13 @@ class HostFolder:
                 f"below it are limited to {MAX_SOCKET_PATH_BYTES} bytes. Choose a shorter path with "
                 "SANDLOT_DATA_DIR."
             )
-        self._lock: int | None = None
         self._uids: dict[str, int] = {}  # by the name of the sandbox's folder
         self._uid_lock = Lock()  # sandboxes are created in threads
 
     def open(self) -> int:
-        """Takes the lock and returns the new epoch.
-
-        Raises ``Conflict`` if another worker has the lock.
-        """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        (self.path / "s").mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise Conflict(
-                f"Another worker is using the data folder {self.path}. Stop it, or choose another folder "
-                "with SANDLOT_DATA_DIR."
-            ) from error
-        self._lock = lock
-        self._uids = {folder.name: _read_uid(folder) for folder in (self.path / "s").iterdir()}
-        return self._next_epoch()
-
-    def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        epoch = super().open()
+        self._uids = {folder.name: _read_uid(folder) for folder in self.sandboxes.iterdir()}
+        return epoch
 
     def install_agent(self, program: Path) -> dict[Tier, Path]:
         """Copies the agent's program into the data folder, once per tier, and returns the paths.
@@ -112,7 +83,7 @@ class HostFolder:
         copies = {tier: self.path / f"{name}-{tier}" for tier in AGENT_MODES}
         for tier, copy in copies.items():
             if not copy.exists():
-                _write_durably(copy, content, AGENT_MODES[tier])
+                write_durably(copy, content, AGENT_MODES[tier])
         return copies
 
     def make(
@@ -128,11 +99,7 @@ class HostFolder:
         sandbox. ``accounts``: the image's files in /etc that name users. ``uid``: the sandbox's user;
         None for a new one.
         """
-        folder = self._folder(sandbox_id)
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise Conflict(f"Sandbox {sandbox_id} already exists.") from error
+        folder = self.new_folder(sandbox_id)
         secret = secrets.token_bytes(SECRET_BYTES)
         with self._uid_lock:
             uid = self._uids[folder.name] = users.choose(self._uids.values()) if uid is None else uid
@@ -145,40 +112,17 @@ class HostFolder:
             (created.etc / name).chmod(0o644)
         # Need not be durable: no sandbox survives a power cut.
         (folder / "uid").write_text(str(uid), "ascii")
-        _write_durably(folder / "secret", secret.hex().encode())
-        _sync_folder(folder.parent)
+        write_durably(folder / "secret", secret.hex().encode())
+        sync_folder(folder.parent)
         return created
 
     def find(self, sandbox_id: str) -> SandboxFolder:
-        folder = self._folder(sandbox_id)
-        try:
-            secret = bytes.fromhex((folder / "secret").read_text("ascii"))
-        except (FileNotFoundError, ValueError) as error:
-            raise NotFound(f"Sandbox {sandbox_id} has no secret on this worker.") from error
-        if len(secret) != SECRET_BYTES:
-            raise NotFound(f"The secret of sandbox {sandbox_id} is incomplete.")
-        return SandboxFolder(folder, secret, _read_uid(folder))
+        folder = self.folder_of(sandbox_id)
+        return SandboxFolder(folder, self.secret_of(sandbox_id), _read_uid(folder))
 
     def remove(self, sandbox_id: str) -> None:
-        folder = self._folder(sandbox_id)
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():  # e.g. no free file descriptor; raise, so that the caller tries again
-            raise OSError(f"Cannot remove {folder}.")
-        self._uids.pop(folder.name, None)
-
-    def _folder(self, sandbox_id: str) -> Path:
-        if not is_sandbox_id(sandbox_id):
-            raise InvalidRequest("Not a sandbox id.")
-        return self.path / "s" / sandbox_id.removeprefix("sbx_")[:_SHORT_ID_LENGTH]
-
-    def _next_epoch(self) -> int:
-        path = self.path / "epoch"
-        try:
-            epoch = int(path.read_text("ascii")) + 1
-        except FileNotFoundError:
-            epoch = 1
-        _write_durably(path, str(epoch).encode())
-        return epoch
+        super().remove(sandbox_id)
+        self._uids.pop(self.folder_of(sandbox_id).name, None)
 
 
 def _read_uid(folder: Path) -> int:
@@ -187,27 +131,6 @@ def _read_uid(folder: Path) -> int:
         return int((folder / "uid").read_text("ascii"))
     except (OSError, ValueError):
         return IMAGE_UID
-
-
-def _write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces a file's content atomically: after a power cut it has the old content or the new."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fchmod(file.fileno(), mode)
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 async def make_folder(
