@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from pathlib import Path
 
 from bench.rig import Bar, ProcessorTime, p50, print_table, report_bars
@@ -110,8 +109,8 @@ def main() -> None:
         draw(figures, arguments.plot)
     held = bars(figures)
     if arguments.json:
-        print(json.dumps(figures.summary() | {"peers_ms": figures.peers, "stolen": stolen}))
-        raise SystemExit(0 if all(bar.held for bar in held) else 1)
+        more = {"peers_ms": figures.peers, "stolen": stolen}
+        raise SystemExit(report_bars(held, as_json=True, **figures.summary(), **more))
     print_table(rows(figures))
     print()
     status = report_bars(held)

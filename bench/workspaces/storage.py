@@ -25,10 +25,13 @@ class Storage:
     folder: Path
     copies: Path
 
-    def used_bytes(self) -> int:
-        """Of the disk, once everything is written, and what was deleted is freed."""
+    def settle(self) -> None:
+        """Wait until everything is written, and what was deleted is freed."""
         subprocess.run(["btrfs", "subvolume", "sync", str(self.folder)], check=True, capture_output=True)
         subprocess.run(["sync", "-f", str(self.folder)], check=True)
+
+    def used_bytes(self) -> int:
+        self.settle()
         return shutil.disk_usage(self.folder).used
 
 

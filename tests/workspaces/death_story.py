@@ -31,7 +31,7 @@ OTHER_WORKER = "0" * 8
 class Story:
     """What may be true. ``values``: which value all files of the session may have; more than one only while a
     call has not answered. ``snapshots``: what each has. ``named``: of these, the ones that are saved in object
-    storage. ``elsewhere``: those that may only be there.
+    storage. ``elsewhere``: those that may only be there. ``steps_left``: where the server dies in the next rounds.
     """
 
     random: random.Random
@@ -40,6 +40,7 @@ class Story:
     snapshots: dict[str, set[int]] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)
+    steps_left: list[str] = field(default_factory=list)
     died_at: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
 

@@ -58,6 +58,8 @@ AT_A_STEP = 0.85
 DURING_START = 0.25
 MAX_COUNT = 3  # it dies when the step is reached for the first time, or up to this time
 CALLS = 30  # in one round, after which the server is killed in any case
+# Rounds after which it has died at every step. A round may end before its step is reached as often as it says.
+ROUNDS_FOR_ALL = 5 * len(STEPS)
 SNAPSHOTS_CHECKED = 3
 KILLED_WITHIN_S = 5.0
 DIES_WITHIN_S = 10.0
@@ -108,7 +110,7 @@ async def _opened(folder: Path) -> AsyncIterator[ObjectStorage]:
 async def _round(server: ForkedServer, objects: ObjectStorage, story: Story) -> str:
     """Returns where the server died."""
     chance = story.random.random
-    step = story.random.choice(STEPS) if chance() < AT_A_STEP else KILLED
+    step = _next_step(story) if chance() < AT_A_STEP else KILLED
     command = None if step == KILLED else [step, str(story.random.randint(1, MAX_COUNT))]
     if chance() < DURING_START:
         await server.start(command, ready=False)
@@ -121,6 +123,13 @@ async def _round(server: ForkedServer, objects: ObjectStorage, story: Story) -> 
     died_at = step if await _until_dead(server, objects, story, killed_after) else KILLED
     story.died_at[died_at] += 1
     return died_at
+
+
+def _next_step(story: Story) -> str:
+    """Each step once, in any order, and then again."""
+    if not story.steps_left:
+        story.steps_left = story.random.sample(STEPS, len(STEPS))
+    return story.steps_left.pop()
 
 
 async def _until_dead(
@@ -255,6 +264,7 @@ def main() -> None:
     began = time.monotonic()
     with mounted_btrfs() as storage:
         story = asyncio.run(run(arguments.rounds, arguments.seed, storage))
+    assert arguments.rounds < ROUNDS_FOR_ALL or not (missed := set(STEPS) - story.died_at.keys()), missed
     for what, counts in (("died at", story.died_at), ("calls", story.calls)):
         print(f"{what}: {', '.join(f'{name} {count}' for name, count in counts.most_common())}")
     print(

@@ -23,13 +23,21 @@ SIZE = "512M"
 QUOTA = "300m"
 # With two of them the storage is full, and each is below its quota.
 WITH_DATA = "head -c 280M /dev/zero >big"
-# Attributes of files are kept with what the file system knows of the files, not with their data.
+# Attributes of files are kept with what the file system knows of the files, not with their data. A commit frees
+# some of what was reserved for them, so the storage is full when they do not fit after several.
 WITH_ATTRIBUTES = """head -c 100M /dev/zero >big; python3 - <<'END'
 import os
 for number in range(100_000):
     name = f"file{number // 1000}"
-    with open(name, "w"):
-        os.setxattr(name, f"user.{number}", os.urandom(15_000))
+    for is_last in (False, False, False, True):
+        try:
+            with open(name, "w"):
+                os.setxattr(name, f"user.{number}", os.urandom(15_000))
+            break
+        except OSError:
+            if is_last:
+                raise
+            os.sync()
 END"""
 FREED_WITHIN_S = 20.0
 

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 
 from sandlot.domain.capacity.limits import MIB
-from sandlot.domain.errors import Unsupported
 from sandlot.domain.execution import ExecRequest, ExecResult
 from sandlot.domain.session import KEPT_FILES, CreateSession, Session, SessionState
 from sandlot.domain.workspaces.snapshots import RestoreSnapshot, TakeSnapshot
@@ -50,14 +49,6 @@ async def session(request: pytest.FixtureRequest, service: LocalWorker) -> Async
     await service.delete_session(opened.session.id)
 
 
-async def snapshots_or_skip(service: LocalWorker, session: Session) -> None:
-    status = await service.get_workspace(session.id)
-    if status.store is StoreKind.VOLUME:
-        with pytest.raises(Unsupported, match="snapshots"):
-            await service.take_snapshot(session.id, TakeSnapshot())
-        pytest.skip(status.note)
-
-
 async def test_files_survive_a_removed_container(service: LocalWorker, session: Session) -> None:
     """Twice: the second sandbox was made, or got, the files."""
     await ok(service, session, MAKE_FILES)
@@ -82,7 +73,6 @@ async def test_files_survive_a_removed_container(service: LocalWorker, session: 
 
 
 async def test_a_restore_replaces_the_files(service: LocalWorker, session: Session) -> None:
-    await snapshots_or_skip(service, session)
     await ok(service, session, MAKE_FILES)
     before = await ok(service, session, DESCRIBE)
     snapshot = await service.take_snapshot(session.id, TakeSnapshot("first"))
@@ -99,7 +89,6 @@ async def test_a_restore_replaces_the_files(service: LocalWorker, session: Sessi
 
 
 async def test_a_new_session_begins_with_a_snapshot(service: LocalWorker, session: Session) -> None:
-    await snapshots_or_skip(service, session)
     await ok(service, session, "echo 1 >a")
     snapshot = await service.take_snapshot(session.id, TakeSnapshot())
     forks = [

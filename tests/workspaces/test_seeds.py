@@ -154,9 +154,12 @@ async def test_a_failed_script_says_why(
                 await client.create(name)
             assert raised.value.details["reason"] == "environment_broken"
             assert "never" not in raised.value.message
-        stored = await worker._provider.workspaces.list()
-        assert not stored.workspaces
-        assert not stored.snapshots
+
+        async def nothing_is_stored() -> bool:
+            stored = await worker._provider.workspaces.list()
+            return not stored.workspaces and not stored.snapshots
+
+        await eventually(nothing_is_stored, 20, "what the failed scripts left is removed")
 
 
 async def test_on_volumes_each_workspace_gets_a_copy(short_tmp: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from sandlot.domain.capacity.limits import MIB
+from sandlot.domain.execution import Verdict
 from sandlot.domain.ids import first_workspace_of
 from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
@@ -38,9 +39,11 @@ class QuotaCases(WorkspaceCases):
         full, neighbour = await rig.create(), await rig.create()
         # Each file has an inode and three entries with its name, of more than 512 bytes together.
         names = f"seq -f {'n' * 200}%g {quota // 512}"
-        script = f"mkdir d; cd d; {names} | xargs -n 500 sh -c 'touch \"$@\" || exit 255' _ 2>&1 | tail -n 2"
+        script = f"mkdir d; cd d; {names} | xargs -n 500 sh -c 'touch \"$@\" || exit 255' _"
         result = await run(full, script, timeout_s=170)
-        assert b"quota exceeded" in result.output or b"No space left" in result.output, result
+        assert b"quota exceeded" in result.stderr or b"No space left" in result.stderr, result
+        assert result.verdict is Verdict.DISK_FULL, result
+        assert (await run(full, "false")).verdict is Verdict.NONZERO
         assert await ok(neighbour, "touch a; ls") == "a\n"
 
     async def test_usage(self, rig: WorkspaceHarness) -> None:

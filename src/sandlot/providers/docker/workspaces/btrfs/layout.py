@@ -26,6 +26,7 @@ import errno
 import os
 import secrets
 import stat
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,7 @@ class Layout:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sandbox_of: dict[str, str] = {}
+        self.old_files: deque[str] = deque()  # names in the trash, of what attached workspaces replaced
 
     def open(self) -> None:
         """Make the folders, and finish or undo what a dead process left half done."""
@@ -64,6 +66,7 @@ class Layout:
         for sandbox_id in self.sandboxes():
             with unless_full("finish what a dead worker began"):
                 self.finish_attach(sandbox_id)
+                self.delete_old_files()
             workspace_id = self.workspace_of(sandbox_id)
             # Without files it is one whose release was killed after they were kept.
             if workspace_id is not None and self._attached(sandbox_id).is_dir():
@@ -174,16 +177,19 @@ class Layout:
         self.finish_attach(sandbox_id)
 
     def finish_attach(self, sandbox_id: str) -> None:
-        """Do what is missing until the sandbox has the workspace that it was about to get."""
+        """Do what is missing until the sandbox has the workspace that it was about to get.
+
+        ``delete_old_files`` must follow, not necessarily at once.
+        """
         folder = self.sandbox(sandbox_id)
         try:
             workspace_id = os.readlink(folder / "gets")
         except FileNotFoundError:
             return
         before = self.workspace_of(sandbox_id)
-        old_files = None
         if self.detached(workspace_id).is_dir():
-            old_files = self._discard(self._attached(sandbox_id))
+            if (old_files := self._discard(self._attached(sandbox_id))) is not None:
+                self.old_files.append(old_files)
             reached(StoreStep.OLD_FILES_AWAY)
             move(self.detached(workspace_id), self._attached(sandbox_id))
             reached(StoreStep.NEW_FILES_IN_PLACE)
@@ -191,7 +197,12 @@ class Layout:
         self.sandbox_of.pop(before or "", None)
         self.sandbox_of[workspace_id] = sandbox_id
         reached(StoreStep.ATTACHED)
-        self._empty_trash(old_files)
+
+    def delete_old_files(self) -> None:
+        """Delete what attached workspaces have replaced. Safe for threads."""
+        while self.old_files:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                self._empty_trash(self.old_files.popleft())
 
     def release(self, sandbox_id: str, *, keep: bool) -> None:
         """Remove a sandbox's folder and mount. ``keep``: its workspace stays. Its volumes must be back."""

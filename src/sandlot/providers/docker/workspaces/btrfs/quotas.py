@@ -75,11 +75,15 @@ def enable(filesystem: int) -> bool:
     return True
 
 
-def limit(subvolume: int, quota: int | None, credit: int) -> None:
-    """Limit what the workspace may use. ``None``: without limit."""
+def limit(folder: int, subvolume_id: int, quota: int | None, credit: int) -> None:
+    """Limit what a workspace may use. ``None``: without limit.
+
+    ``folder``: one on the same file system that is outside the workspace. The change takes a moment's room
+    of the subvolume that the folder is in, and a full workspace has none.
+    """
     maximum = limit_of(quota, credit)
     flags = _RESERVED_REFERENCED | (0 if maximum is None else _MAX_REFERENCED)
-    call(subvolume, _QGROUP_LIMIT, struct.pack("=QQQQqQ", 0, flags, maximum or 0, 0, credit, 0))
+    call(folder, _QGROUP_LIMIT, struct.pack("=QQQQqQ", subvolume_id, flags, maximum or 0, 0, credit, 0))
 
 
 def limit_of(quota: int | None, credit: int) -> int | None:

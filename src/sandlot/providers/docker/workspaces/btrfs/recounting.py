@@ -68,6 +68,8 @@ class Recounting:
                     self._count(workspace_id, path)
             except (NotFound, FileNotFoundError):
                 continue  # it was deleted or renamed meanwhile
+            except OSError as error:  # the others are counted all the same
+                log.warning("cannot count a workspace; will retry", workspace=workspace_id, error=str(error))
 
     def _is_due(self, workspace_id: str, charge: Charge) -> bool:
         assert self._sizes.quota is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -45,15 +46,11 @@ class Sizes:
             return quotas.charge(subvolume, subvolumes.info(subvolume).id)
 
     def set_credit(self, path: Path, credit: int) -> None:
-        if self.on:
-            with subvolumes.opened(path) as subvolume:
-                quotas.limit(subvolume, self.quota, credit)
+        self._limit(path, self.quota, credit)
 
     def limit(self, path: Path, quota: int) -> None:
         """Limit a subvolume that has a quota of its own."""
-        if self.on:
-            with subvolumes.opened(path) as subvolume:
-                quotas.limit(subvolume, quota, 0)
+        self._limit(path, quota, 0)
 
     def limit_again(self, path: Path) -> None:
         """Apply the quota, which may have changed."""
@@ -63,25 +60,29 @@ class Sizes:
 
     def note_size(self, snapshot: Path, size: int) -> None:
         """Note how large a snapshot's files are, for the workspaces that inherit them."""
-        if self.on:
-            with subvolumes.opened(snapshot) as subvolume:
-                quotas.limit(subvolume, None, -size)
+        self._limit(snapshot, None, -size)
 
     def inherit(self, snapshot: Path, workspace: Path) -> None:
         """Limit a new workspace with a snapshot's files."""
         if (charge := self.charge(snapshot)) is not None:
             self.set_credit(workspace, charge.credit)
 
+    def _limit(self, path: Path, quota: int | None, credit: int) -> None:
+        if self.on:
+            with subvolumes.opened(path) as subvolume, subvolumes.opened(path.parent) as folder:
+                quotas.limit(folder, subvolumes.info(subvolume).id, quota, credit)
+
 
 class Space:
-    """How much room there is. ``root``: a folder on the file system.
+    """How much room there is. ``root``: a folder on the file system. ``tidy``: deletes what is of no use.
 
     The kernel frees a deleted subvolume after its next commit, which may be 30 s away, and its blocks are of
     use after one more. So where room is short, the store asks for both.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, tidy: Callable[[], None]) -> None:
         self._root = root
+        self._tidy = tidy
         self._freeing = Lock()
         self._again_at = 0.0
 
@@ -112,6 +113,7 @@ class Space:
             began = time.monotonic()
             if began < self._again_at:
                 return False
+            self._tidy()
             with opened(self._root) as descriptor:
                 call(descriptor, _SYNC, b"")  # wakes the kernel's cleaner
                 while _has_deleted(descriptor) and time.monotonic() < began + FREED_WITHIN_S:

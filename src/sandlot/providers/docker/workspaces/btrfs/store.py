@@ -29,6 +29,7 @@ from sandlot.providers.docker.workspaces.btrfs import quotas, removing, subvolum
 from sandlot.providers.docker.workspaces.btrfs.checks import check_btrfs
 from sandlot.providers.docker.workspaces.btrfs.errors import store_errors, unless_full
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
+from sandlot.providers.docker.workspaces.btrfs.old_files import OldFiles
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.recounting import Recounting
 from sandlot.providers.docker.workspaces.btrfs.seeds.images import Seeds, publish_tree, staged_tree
@@ -60,13 +61,14 @@ class BtrfsStore:
     def __init__(self, folder: Path, owner: str, quota_bytes: int | None = None) -> None:
         self._layout = Layout(folder.absolute() / _folder_name(owner))
         self._sizes = Sizes(quota_bytes)
-        self._space = Space(self._layout.root)
+        self._space = Space(self._layout.root, self._layout.delete_old_files)
         self._lock = RLock()  # what changes the layout
         self._reader = Reader(self._layout, self._lock)
         self._seeds = Seeds(self._layout, self._sizes)
         self._volumes = VolumeFolders(self._layout, self._sizes, self._lock)
+        self._old_files = OldFiles(self._layout)
         self._recounting = Recounting(self._layout, self._sizes, self._reader)
-        self.spares = Spares(self._layout, self._reader, self._space.check)
+        self.spares = Spares(self._layout, self._sizes, self._reader, self._space.check)
         self.abilities = StoreAbilities(StoreKind.BTRFS, True, True, True)
 
     async def open(self) -> None:
@@ -98,6 +100,7 @@ class BtrfsStore:
     async def close(self) -> None:
         await self._recounting.stop()
         await self.spares.stop()
+        await self._old_files.stop()
 
     # --- for the provider ---------------------------------------------------------------------
 
@@ -137,6 +140,7 @@ class BtrfsStore:
     async def release(self, sandbox_id: str, keep: Container[str] = ()) -> None:
         with store_errors("remove a workspace"):
             await _finished(lambda: self._release(sandbox_id, keep))
+        self._old_files.delete_soon()
 
     def _release(self, sandbox_id: str, keep: Container[str]) -> None:
         with self._lock:
@@ -154,7 +158,10 @@ class BtrfsStore:
 
     async def attach(self, sandbox_id: str, workspace_id: str) -> None:
         with store_errors("attach a workspace"):
-            await _finished(lambda: self._attach(sandbox_id, workspace_id))
+            try:
+                await _finished(lambda: self._attach(sandbox_id, workspace_id))
+            finally:
+                self._old_files.delete_soon()
 
     def _attach(self, sandbox_id: str, workspace_id: str) -> None:
         with self._lock:
@@ -172,18 +179,21 @@ class BtrfsStore:
         self.spares.make_soon(snapshot_id)
 
     def _clone(self, snapshot_id: str, workspace_id: str) -> None:
-        if self._layout.workspace(workspace_id).is_dir():
+        if not self._is_new(workspace_id):
             return
         source = self._reader.snapshot(snapshot_id)
         self._space.check()
-        with self._layout.staged() as staged:
-            if not self.spares.take(snapshot_id, staged):
+        with self._lock:
+            target = self._layout.detached(workspace_id)
+            taken = self._is_new(workspace_id) and self.spares.take(snapshot_id, target)
+        if not taken:
+            with self._layout.staged() as staged:
                 subvolumes.copy(source, staged, read_only=False)
-            self._sizes.inherit(source, staged)
-            reached(StoreStep.CLONE_MADE)
-            with self._lock:
-                if not self._layout.workspace(workspace_id).is_dir():
-                    staged.rename(self._layout.detached(workspace_id))
+                self._sizes.inherit(source, staged)
+                reached(StoreStep.CLONE_MADE)
+                with self._lock:
+                    if self._is_new(workspace_id):
+                        staged.rename(target)
         reached(StoreStep.CLONE_PUBLISHED)
 
     async def snapshot(self, workspace_id: str, snapshot_id: str) -> None:
@@ -308,6 +318,9 @@ class BtrfsStore:
         async with self.new_snapshot(snapshot_id) as folder:
             with store_errors("unpack the archive"):
                 await unpacked(archive, folder, Limits(max_bytes, check=self._space.check))
+
+    def _is_new(self, workspace_id: str) -> bool:
+        return not self._layout.workspace(workspace_id).is_dir()
 
     def _check_free(self, workspace_id: str) -> None:
         """That the workspace exists, and no sandbox has it."""

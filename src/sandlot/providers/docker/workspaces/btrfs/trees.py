@@ -19,10 +19,19 @@ MAX_ENTRIES: Final = 1_000_000
 MAX_COMPARED_BYTES: Final = 256 * 1024 * 1024
 _READ_BYTES: Final = 1024 * 1024
 _BLOCK_BYTES: Final = 512
+# What btrfs's records of a file take at least, each with the 25 bytes of its place in the leaf. Without
+# them, empty files would cost nothing, and a recount would let a sandbox have any number of them.
+_INODE_BYTES: Final = 25 + 160
+_NAMED: Final = 3  # records have the name: one of the inode's, two of the folder's
+_NAME_BYTES: Final = (25 + 10) + 2 * (25 + 30)
+_ATTRIBUTE_BYTES: Final = 25 + 30
 
 
 def size_of(root: Path) -> int | None:
-    """How much space a tree's files need, each counted once; None if they cannot all be counted."""
+    """How much space a tree's files and their records need, each counted once.
+
+    None if they cannot all be counted: a sandbox could hide files there.
+    """
     total, entries = 0, 0
     linked: set[int] = set()
     try:
@@ -30,17 +39,26 @@ def size_of(root: Path) -> int | None:
             entries += 1
             if entries > MAX_ENTRIES:
                 return None
+            total += _NAME_BYTES + _NAMED * len(entry.name)
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
                 if status.st_ino in linked:
                     continue
                 linked.add(status.st_ino)
-            total += status.st_blocks * _BLOCK_BYTES
+            total += _INODE_BYTES + status.st_blocks * _BLOCK_BYTES + _attribute_bytes(entry.path)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return None  # a sandbox could hide files there
+        if error.errno in (errno.ENAMETOOLONG, errno.E2BIG):
+            return None
         raise
     return total
+
+
+def _attribute_bytes(path: bytes) -> int:
+    """What a file's extended attributes need."""
+    return sum(
+        _ATTRIBUTE_BYTES + len(os.fsencode(name)) + len(os.getxattr(path, name, follow_symlinks=False))
+        for name in os.listxattr(path, follow_symlinks=False)
+    )
 
 
 def compare(old: Path, new: Path) -> Difference:

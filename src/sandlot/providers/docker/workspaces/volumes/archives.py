@@ -28,6 +28,7 @@ from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import EngineProblem, NotFound, StorageFull
 from sandlot.domain.ids import is_snapshot_id, is_workspace_id
 from sandlot.domain.workspaces.snapshots import no_snapshot_error
+from sandlot.providers.data_folder import sync_folder
 from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
 
 LEVEL: Final = 3
@@ -71,7 +72,7 @@ class ArchiveFolder:
         return self.path(snapshot_id)
 
     def snapshots(self) -> frozenset[str]:
-        names = [entry.name.removesuffix(_SUFFIX) for entry in (self._root / "snapshots").iterdir()]
+        names = (name.removesuffix(_SUFFIX) for name in self._entries("snapshots"))
         return frozenset(filter(is_snapshot_id, names))
 
     def delete(self, snapshot_id: str) -> None:
@@ -89,7 +90,7 @@ class ArchiveFolder:
     def publish(self, staged: Path, snapshot_id: str) -> None:
         target = self.path(snapshot_id)
         staged.rename(target)
-        _sync(target.parent)
+        sync_folder(target.parent)
 
     def check_space(self) -> None:
         folder = os.statvfs(self._root)
@@ -123,10 +124,11 @@ class ArchiveFolder:
             staged.rename(path)
 
     def forget_marks(self, workspace_id: str) -> None:
-        self._note("marks", workspace_id).unlink(missing_ok=True)
+        with store_errors("forget a workspace"):
+            self._note("marks", workspace_id).unlink(missing_ok=True)
 
     def marked(self) -> frozenset[str]:
-        return self._noted("marks")
+        return self._entries("marks")
 
     def _marks(self, workspace_id: str) -> Mapping[str, str]:
         try:
@@ -144,7 +146,7 @@ class ArchiveFolder:
         _remove_note(self._note("filling", workspace_id))
 
     def filling(self) -> frozenset[str]:
-        return self._noted("filling")
+        return self._entries("filling")
 
     def note_paused(self, container: str) -> None:
         _write_note(self._root / "paused" / container)
@@ -153,15 +155,16 @@ class ArchiveFolder:
         _remove_note(self._root / "paused" / container)
 
     def paused(self) -> frozenset[str]:
-        return self._noted("paused")
+        return self._entries("paused")
 
     def _note(self, folder: str, workspace_id: str) -> Path:
         if not is_workspace_id(workspace_id):
             raise NotFound("Not a workspace's id.")
         return self._root / folder / workspace_id
 
-    def _noted(self, folder: str) -> frozenset[str]:
-        return frozenset(entry.name for entry in (self._root / folder).iterdir())
+    def _entries(self, folder: str) -> frozenset[str]:
+        with store_errors("list what is stored"):
+            return frozenset(entry.name for entry in (self._root / folder).iterdir())
 
 
 class Writer:
@@ -226,17 +229,9 @@ def _read_piece(tar: IO[bytes]) -> bytes:
 def _write_note(path: Path) -> None:
     with path.open("wb") as file:
         os.fsync(file.fileno())
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
 def _remove_note(path: Path) -> None:
     path.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -21,6 +21,7 @@ from sandlot.providers.docker.workspaces.btrfs import removing, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.errors import store_errors
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
+from sandlot.providers.docker.workspaces.btrfs.sizes import Sizes
 from sandlot.providers.docker.workspaces.btrfs.steps import StoreStep, reached
 from sandlot.providers.waiting import run_to_completion
 
@@ -33,10 +34,11 @@ MAKE_AFTER_S: Final = 0.5
 
 
 class Spares:
-    """``check_space``: raises ``StorageFull`` if there is no room for copies."""
+    """Each has its limit already. ``check_space``: raises ``StorageFull`` if there is no room for copies."""
 
-    def __init__(self, layout: Layout, reader: Reader, check_space: Callable[[], None]) -> None:
+    def __init__(self, layout: Layout, sizes: Sizes, reader: Reader, check_space: Callable[[], None]) -> None:
         self._layout = layout
+        self._sizes = sizes
         self._reader = reader
         self._check_space = check_space
         self._lock = Lock()  # of the folder and of ``_made``
@@ -92,7 +94,9 @@ class Spares:
             return
         self._check_space()
         with self._layout.staged() as staged:
-            subvolumes.copy(self._reader.snapshot(snapshot_id), staged, read_only=False)
+            source = self._reader.snapshot(snapshot_id)
+            subvolumes.copy(source, staged, read_only=False)
+            self._sizes.inherit(source, staged)
             reached(StoreStep.SPARE_COPIED)
             with self._lock:
                 self._reader.snapshot(snapshot_id)  # once it is gone, no one would delete its spare
