@@ -23,7 +23,8 @@ async def test_names_and_losses(objects: Path) -> None:
         (first,) = rig.fleet.workers
         async with rig.fleet.client() as client:
             volume = await client.volumes.create("data", size="64m")
-            session = await created_at_last(client, thread="t", volumes={"data": "rw"}, certain=False)
+            asked = {"thread": "t", "volumes": {"data": "rw"}, "artifacts": ["out/*"]}
+            session = await created_at_last(client, certain=False, **asked)
             await ok(session, "echo one >/volumes/data/a")
             async with rig.fleet.directory() as directory:
                 await directory.calls._redis.flushall()
@@ -44,7 +45,8 @@ async def test_names_and_losses(objects: Path) -> None:
             await rig.lose(first)
             lost = await given_up(client, "t")
             assert lost.info.loss is not None
-            assert "volume data" in lost.info.loss.lost
+            assert {"volume data", "exposed ports"} <= set(lost.info.loss.lost)
+            assert lost.info.artifacts == ("out/*",)
             await lost.recreate()
             assert lost.info.sandbox_id in second.containers()
             assert lost.info.volumes == ()

@@ -87,6 +87,12 @@ class VolumeRecords(SqliteFile):
         """Those that are being made or deleted. If nobody is at it, what is left of them must go."""
         return await self._all("SELECT volume FROM volumes WHERE state != 'kept' ORDER BY place")
 
+    async def unfinished_named(self, tenant: str, name: str) -> Volume | None:
+        found = await self._all(
+            "SELECT volume FROM volumes WHERE tenant = ? AND name = ? AND state != 'kept'", tenant, name
+        )
+        return found[0] if found else None
+
     async def use_of(self, tenant: str) -> tuple[int, int]:
         """How many volumes a tenant has, and how large they may grow together."""
         statement = "SELECT count(*), coalesce(sum(quota), 0) FROM volumes WHERE tenant = ?"

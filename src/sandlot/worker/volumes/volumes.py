@@ -84,6 +84,7 @@ class Volumes:
         self._check_kept()
         quota = request.quota_bytes or self._options.quota_bytes
         volume = Volume(new_volume_id(self._tag), request.name, tenant, quota, self._clock())
+        await self._free_name(tenant, request.name)
         async with self._room:
             count, size = await self._records.use_of(tenant)
             check_room(count, size, quota, self._options.max_count, self._options.max_tenant_bytes)
@@ -257,13 +258,28 @@ class Volumes:
             raise no_volume_error(name)
         return found
 
-    async def _finish_deletion(self, volume: Volume) -> None:
+    async def _free_name(self, tenant: str, name: str) -> None:
+        """Delete what an earlier delete or create of this name left half done, which nobody can see."""
+        left = await self._records.unfinished_named(tenant, name)
+        if left is None or left.id in self._making:
+            return
+        if left.id in self._deleting or not await self._finish_deletion(left):
+            raise Unavailable(
+                f"An earlier volume {name} is still being deleted. Retry.",
+                retry_after_s=1.0,
+                details={"reason": "volume_busy"},
+            )
+
+    async def _finish_deletion(self, volume: Volume) -> bool:
+        """Return False if that fails. The failure is logged, and the sweep tries again."""
         try:
             await self._registrar.forget_volume(volume)
             await self._store.delete(volume.id)
             await self._records.remove(volume.id)
         except SandlotError as error:
             log.warning("cannot delete a volume yet; will retry", volume=volume.id, error=error.message)
+            return False
+        return True
 
     def _check_kept(self) -> None:
         if not self._store.abilities.volumes:
