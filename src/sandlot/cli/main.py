@@ -24,7 +24,7 @@ from sandlot.cli.artifacts import artifacts
 from sandlot.cli.code import code, contexts
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
-from sandlot.cli.operators import fleet, keys, members, secrets, storage, tenants, webhooks
+from sandlot.cli.operators import backup, fleet, keys, members, secrets, storage, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
 from sandlot.cli.top import command as top
@@ -135,6 +135,7 @@ for name, group in (
     ("registry", catalogue.registry_app),
     ("images", images.app),
     ("storage", storage.app),
+    ("backup", backup.app),
 ):
     app.add_typer(group, name=name)
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
+
+# The part of a data folder that has the records of programs in local mode.
+LOCAL_DIR: Final = "local"
 
 
 def default_data_dir() -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from sandlot.config.data_folder import LOCAL_DIR
 from sandlot.config.reading import server_settings
 from sandlot.domain.callers.principal import OWNER
 from sandlot.domain.errors import Conflict
@@ -58,7 +59,7 @@ async def local_service(*, keep_sessions: bool = False, **overrides: Any) -> Loc
         configure_logs("warning", "text")
     settings = server_settings(**overrides)
     if "data_dir" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"data_dir": settings.data_dir / "local"})
+        settings = settings.model_copy(update={"data_dir": settings.data_dir / LOCAL_DIR})
     if "queue_timeout_s" not in settings.model_fields_set:
         settings = settings.model_copy(update={"queue_timeout_s": QUEUE_TIMEOUT_S})
     settings = named_by_folder(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from sandlot.api import create_app
+from sandlot.api.console.pages import PATH as CONSOLE_PATH
 from sandlot.client.async_client import AsyncClient
 from sandlot.config.settings import ServerSettings
 from sandlot.domain.callers.principal import OWNER
@@ -87,6 +88,7 @@ async def serve(settings: ServerSettings) -> None:
             environments=", ".join(known.name for known in catalogue.environments),
             key="required" if settings.key else "not required (loopback only)",
             mcp="not installed" if mcp is None else MCP_PATH,
+            console=CONSOLE_PATH if settings.console else "off",
         )
         with announced(listener, settings) as withdraw:
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandlot.domain.errors import Conflict, EngineProblem, InvalidRequest, StorageFull
+from sandlot.providers.data_folder import sync_folder
 from sandlot.providers.docker.workspaces.storage.file_system import (
     btrfs_id,
     enable_quotas,
@@ -114,7 +115,7 @@ def _make_file(storage: LoopFile, size: int | None, overcommit: bool, say: Say) 
     finally:
         os.close(descriptor)
     storage.part.rename(storage.file)
-    _sync_folder(storage.file.parent)
+    sync_folder(storage.file.parent)
 
 
 def _grow_file(storage: LoopFile, size: int, overcommit: bool, say: Say) -> None:
@@ -238,14 +239,6 @@ def _locked(folder: Path) -> Iterator[None]:
         os.set_inheritable(descriptor, True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
