@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from bench.rig import docker, progress, rss_bytes
 from sandlot import AsyncClient
 
 REMOVERS = 4
+READY_WITHIN_S = 30.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,10 +57,16 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterator[Served]:
+async def serving(
+    *,
+    module: str = "sandlot",
+    environ: Mapping[str, str] | None = None,
+    ready_within_s: float = READY_WITHIN_S,
+    **settings: object,
+) -> AsyncIterator[Served]:
     """Runs ``python -m module serve`` and removes it at the end.
 
-    A benchmark may bring its own module.
+    A benchmark may bring its own module, and variables for it.
     """
     data_dir = Path(tempfile.mkdtemp(prefix="sandlot-bench-"))
     owner = f"bench-{secrets.token_hex(4)}"
@@ -68,6 +75,7 @@ async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterat
         port = free.getsockname()[1]
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SANDLOT_")},
+        **(environ or {}),
         "SANDLOT_PORT": str(port),
         "SANDLOT_WORKER_ID": owner,
         "SANDLOT_DATA_DIR": str(data_dir),
@@ -84,7 +92,7 @@ async def serving(*, module: str = "sandlot", **settings: object) -> AsyncIterat
     api_key = environ.get("SANDLOT_API_KEY")
     served = Served(f"http://127.0.0.1:{port}", process.pid, owner, data_dir, api_key)
     try:
-        await _wait_ready(served, process, data_dir / "log")
+        await _wait_ready(served, process, data_dir / "log", ready_within_s)
         yield served
     finally:
         # Stop the server first. Otherwise its pool would refill while sessions are removed.
@@ -107,8 +115,8 @@ async def _remove(owner: str, listing: tuple[str, ...], removal: tuple[str, ...]
     await asyncio.gather(*(remove(names[begin : begin + 20]) for begin in range(0, len(names), 20)))
 
 
-async def _wait_ready(served: Served, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 30
+async def _wait_ready(served: Served, process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     async with served.client() as client:
         while True:
             assert process.poll() is None, log.read_text()

@@ -1,19 +1,18 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { useEffect, useState } from "react";
 import { get, onUnauthorized } from "./api/client";
 import { messageOf } from "./api/errors";
 import { forgetKey, savedKey } from "./api/key";
 import { ErrorBoundary } from "./parts/ErrorBoundary";
 import { Shell } from "./parts/Shell";
+import Admin from "./pages/admin/Admin";
+import Fleet from "./pages/fleet/Fleet";
 import { Login } from "./pages/login/Login";
 import { Overview } from "./pages/overview/Overview";
+import Session from "./pages/session/Session";
 import { Sessions } from "./pages/sessions/Sessions";
+import Threads from "./pages/threads/Threads";
 import { usePlace } from "./router";
-
-const Session = lazy(() => import("./pages/session/Session"));
-const Threads = lazy(() => import("./pages/threads/Threads"));
-const Fleet = lazy(() => import("./pages/fleet/Fleet"));
-const Admin = lazy(() => import("./pages/admin/Admin"));
 
 type Entrance = "asking" | "in" | "out";
 
@@ -52,9 +51,7 @@ export function App() {
   return (
     <Shell leave={leave}>
       <ErrorBoundary>
-        <Suspense fallback={<p className="hint">Loading…</p>}>
-          <Page />
-        </Suspense>
+        <Page />
       </ErrorBoundary>
     </Shell>
   );

@@ -31,6 +31,10 @@ export function clock(at: number): string {
   return new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
+export function minute(at: number): string {
+  return new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+}
+
 export function moment(at: number): string {
   return new Date(at * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }

@@ -16,6 +16,7 @@ from tests.faults.rig import ServerProcess
 from tests.service.browsing import opened_page, running_chromium
 
 KEY = "a-key-for-the-console-alone"
+SCREEN_SECONDS = 20.0
 # What the page's policy refused, and what a script of somebody else's would do.
 WATCH = """
 window.__violations = [];
@@ -41,6 +42,21 @@ class Console:
     async def log_in(self, key: str = KEY) -> None:
         await self.page.get_by_label("API key").fill(key)
         await self.page.get_by_role("button", name="Log in").click()
+
+    async def open_terminal(self) -> None:
+        """On the tab of terminals. What the screen shows can be read then."""
+        await self.page.get_by_role("button", name="Open a terminal", exact=True).click()
+        await self.page.get_by_text("Connected.").wait_for()
+        await self.page.get_by_label("For screen readers").check()
+        await self.page.locator(".xterm-helper-textarea").focus()
+
+    async def screen_shows(self, text: str, within_s: float = SCREEN_SECONDS) -> None:
+        """What the terminal shows, as it writes it for screen readers."""
+        await self.page.wait_for_function(
+            "text => document.querySelector('.xterm-accessibility')?.innerText.includes(text)",
+            arg=text,
+            timeout=within_s * 1000,
+        )
 
     async def check(self) -> None:
         """Nothing of somebody else's has run, and the policy had nothing to refuse."""

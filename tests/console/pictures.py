@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from sandlot import AsyncSession
-from tests.console.scene import THREAD, conversation, lost
+from tests.console.scene import THREAD, administered, conversation, lost, research
 from tests.faults.rig import ServerProcess
 from tests.service.browsing import running_chromium
 
 KEY = "a-key-for-the-pictures"
 SIZES = {"desktop": (1280, 860), "phone": (390, 844)}
 SETTLE_MS = 1300
+USAGE_MS = 2000
 # Also taken without what is below the window, as readme.png, for README.md.
 README_PAGE = "story"
 README_FORM = "desktop-light"
@@ -27,8 +28,10 @@ async def take(folder: Path, only: str = "") -> None:
         await server.start()
         async with server.client() as client, running_chromium() as chromium:
             session = await conversation(client)
+            await research(client)
             gone = await lost(server, client)
-            for index in range(6):
+            await administered(server)
+            for index in range(4):
                 await client.create(thread=f"conversation-{index}", metadata={"user": f"person-{index}"})
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):
@@ -90,6 +93,8 @@ async def see_pages(
 
 
 async def act(page: Any, name: str) -> None:
+    if name == "session":  # until the charts have lines
+        await page.wait_for_timeout(3 * USAGE_MS)
     if name == "terminal":
         opens = page.get_by_role("button", name="Open a terminal", exact=True)
         await opens.or_(page.get_by_text("Connected.")).first.wait_for()

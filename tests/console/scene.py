@@ -36,6 +36,31 @@ async def conversation(client: AsyncClient) -> AsyncSession:
     return session
 
 
+async def research(client: AsyncClient) -> AsyncSession:
+    """Another agent: it searches, is refused, and goes on with what it has."""
+    session = await client.thread("market-research", metadata={"agent": "researcher"})
+    await session.run("mkdir -p notes && echo '- three suppliers' > notes/plan.md && cat notes/plan.md")
+    await session.run("curl -sS -m 5 https://prices.example.org/steel.json")
+    await session.run("python3 -c \"print('without prices:', 3 * 14)\" | tee notes/estimate.txt")
+    return session
+
+
+async def administered(server: ServerProcess) -> None:
+    """Keys, limits of a tenant and a webhook, as an operator would have made them."""
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers) as http:
+        for name, tenant in (("ci", "acme"), ("notebook", "globex")):
+            answer = await http.post("/v1/keys", json={"name": name, "tenant": tenant})
+            assert answer.is_success, answer.text
+        webhook = {"url": "https://hooks.example.com/sandlot", "events": ["session.lost", "session.ended"]}
+        for method, path, body in (
+            ("PUT", "/v1/tenants/acme/limits", {"sessions": 20, "execs": 40}),
+            ("POST", "/v1/webhooks", webhook),
+        ):
+            answer = await http.request(method, path, json=body)
+            assert answer.is_success, answer.text
+
+
 async def lost(server: ServerProcess, client: AsyncClient) -> AsyncSession:
     session = await client.thread("long-research")
     await session.run("echo notes > notes.txt")

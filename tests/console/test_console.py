@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_sco
 
 SECONDS = 20.0
 FLOOD_BYTES = 10 * 1024 * 1024
-# The longest that a key may wait while a flood is drawn.
-RESPONSIVE_S = 1.0
+# The longest that a page may be busy while a flood is drawn, of the time that this takes. A page that draws it in
+# one piece is busy all the time. How long a key waits is measured by `bench.console`.
+BUSY_SHARE = 0.5
 
 
 async def _types(console: Console, text: str) -> None:
@@ -28,17 +30,7 @@ async def _types(console: Console, text: str) -> None:
 
 async def _open_terminal(console: Console, session: AsyncSession) -> None:
     await console.go(f"/sessions/{session.id}/terminal")
-    await console.page.get_by_role("button", name="Open a terminal", exact=True).click()
-    await console.page.get_by_text("Connected.").wait_for()
-    await console.page.get_by_label("For screen readers").check()
-    await console.page.locator(".xterm-helper-textarea").focus()
-
-
-async def _screen_shows(console: Console, text: str) -> None:
-    """What the terminal shows, as it writes it for screen readers."""
-    await console.page.wait_for_function(
-        "text => document.querySelector('.xterm-accessibility')?.innerText.includes(text)", arg=text
-    )
+    await console.open_terminal()
 
 
 async def test_a_wrong_key_is_told(console: Console, chromium: Any) -> None:
@@ -58,13 +50,13 @@ async def test_a_terminal_types_and_shows(console: Console) -> None:
     async with console.client.create() as session:
         await _open_terminal(console, session)
         await _types(console, "echo $((6 * 7))-and-more | tee seen.txt")
-        await _screen_shows(console, "42-and-more")
+        await console.screen_shows("42-and-more")
         assert await session.files.read_text("seen.txt") == "42-and-more\n"
         await _types(console, "stty size")
         rows = await console.page.evaluate(
             "document.querySelectorAll('.xterm-accessibility-tree > *').length"
         )
-        await _screen_shows(console, f"{rows} ")
+        await console.screen_shows(f"{rows} ")
         await console.check()
 
 
@@ -82,11 +74,11 @@ async def test_a_terminal_goes_on_after_a_broken_connection(console: Console) ->
             page_side, server_side = sockets[-1]
             await server_side.close(code=1001)
             await page_side.close(code=3001)
-        await _screen_shows(console, "all-2")
+        await console.screen_shows("all-2")
         assert len(sockets) >= 4
         await console.page.reload()
         await console.page.get_by_text("Connected.").wait_for()
-        await _screen_shows(console, "all-2")
+        await console.screen_shows("all-2")
         text = await console.page.evaluate("document.querySelector('.xterm-accessibility-tree').innerText")
         lines = [line.strip() for line in text.splitlines() if line.strip().startswith("line-")]
         assert lines == [f"line-{number}" for number in range(61 - len(lines), 61)]
@@ -108,6 +100,7 @@ async def test_much_output_leaves_the_page_responsive(console: Console) -> None:
                 }, 10);
             }"""
         )
+        began = time.monotonic()
         await _types(
             console,
             f"head -c {FLOOD_BYTES} /dev/zero | tr '\\0' 'x' | fold -w 79; echo flood-$((2 + 3)); touch over",
@@ -118,8 +111,27 @@ async def test_much_output_leaves_the_page_responsive(console: Console) -> None:
 
         await eventually(over, 60, "the flood is over")
         await console.page.get_by_label("For screen readers").check()
-        await _screen_shows(console, "flood-5")
-        assert await console.page.evaluate("window.__longest") < RESPONSIVE_S * 1000
+        await console.screen_shows("flood-5", 60)
+        took_ms = 1000 * (time.monotonic() - began)
+        assert await console.page.evaluate("window.__longest") < BUSY_SHARE * took_ms
+
+
+async def test_a_flood_that_the_page_has_left_can_be_interrupted(console: Console) -> None:
+    """It reads no more while it draws what it has. A key is sent all the same."""
+    left = asyncio.Event()
+    console.page.on("websocket", lambda socket: socket.on("close", lambda _: left.set()))
+    async with console.client.create() as session:
+        await _open_terminal(console, session)
+        await console.page.get_by_label("For screen readers").uncheck()
+        await console.page.locator(".xterm-helper-textarea").focus()
+        await _types(console, "yes $(head -c 2000 /dev/zero | tr '\\0' 'x')")
+        await asyncio.wait_for(left.wait(), 60)
+        await console.page.keyboard.press("Control+C")
+
+        async def interrupted() -> bool:
+            return (await session.run("pgrep -x yes")).exit_code != 0
+
+        await eventually(interrupted, 20, "the flood is interrupted")
 
 
 async def test_what_a_session_uses_is_plotted(console: Console) -> None:
@@ -162,7 +174,7 @@ async def test_a_command_is_watched_and_killed(console: Console) -> None:
         await console.go(f"/sessions/{session.id}/execs")
         await page.get_by_role("button", name="echo begun").click()
         await page.get_by_label("For screen readers").check()
-        await _screen_shows(console, "begun")
+        await console.screen_shows("begun")
         await page.get_by_role("button", name="Kill", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
         await running.wait()

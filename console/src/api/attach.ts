@@ -4,6 +4,15 @@ import { subprotocols } from "./key";
 /** What has arrived and is not on the screen yet. Above it, we stop listening until the screen has caught up. */
 const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 const LOW_WATER_BYTES = 1024 * 1024;
+/** What was typed while there is no connection. More than a person types in the meantime is dropped. */
+const MAX_TYPED_BYTES = 4 * 1024;
+/** How long one piece of a flood may take to be read by the terminal. */
+const PIECE_MS = 12;
+const SMALLEST_PIECE_BYTES = 32 * 1024;
+const LARGEST_PIECE_BYTES = 512 * 1024;
+/** A tab that nobody sees draws no frames, so a piece waits for its own no longer than this. */
+const LONGEST_FRAME_MS = 100;
+const LONGEST_REST_MS = 100;
 const FIRST_WAIT_MS = 300;
 const LONGEST_WAIT_MS = 5_000;
 const HEADER_BYTES = 9;
@@ -30,10 +39,13 @@ export class Attachment {
   private next = 0;
   private readonly queue: Uint8Array[] = [];
   private queued = 0;
+  private piece = SMALLEST_PIECE_BYTES;
   private showing = false;
   private paused = false;
   private over = false;
+  private left = false;
   private exit: (() => void) | null = null;
+  private typed: Uint8Array<ArrayBuffer>[] = [];
 
   constructor(
     private readonly sessionId: string,
@@ -44,7 +56,15 @@ export class Attachment {
   }
 
   write(data: Uint8Array<ArrayBuffer>): void {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(data);
+    if (this.socket?.readyState === WebSocket.OPEN) {
+      this.socket.send(data);
+      return;
+    }
+    const waiting = this.typed.reduce((sum, each) => sum + each.length, 0);
+    if (this.over || waiting + data.length > MAX_TYPED_BYTES) return;
+    this.typed.push(data);
+    // A Ctrl-C must reach a flood that was left because the screen had not caught up.
+    if (this.paused) this.resume();
   }
 
   resize(rows: number, cols: number): void {
@@ -54,6 +74,8 @@ export class Attachment {
   /** Leave; the exec runs on. */
   close(): void {
     this.over = true;
+    this.left = true;
+    this.queue.length = 0;
     clearTimeout(this.timer);
     this.socket?.close();
   }
@@ -68,6 +90,8 @@ export class Attachment {
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       this.wait = FIRST_WAIT_MS;
+      if (socket !== this.socket) return;
+      for (const data of this.typed.splice(0)) socket.send(data);
       this.events.state("open", "");
     };
     socket.onmessage = (message: MessageEvent<ArrayBuffer | string>) => {
@@ -115,24 +139,63 @@ export class Attachment {
     socket?.close();
   }
 
+  private resume(): void {
+    this.paused = false;
+    this.connect();
+  }
+
+  /** What comes alone is shown at once. A flood comes in pieces, with rests in which keys get their turn. */
   private show(): void {
-    if (this.showing) return;
-    const bytes = this.queue.shift();
+    if (this.showing || this.left) return;
+    const bytes = this.nextPiece();
     if (!bytes) {
       this.exit?.();
       this.exit = null;
       return;
     }
     this.showing = true;
+    const began = performance.now();
     this.events.output(bytes, () => {
-      this.showing = false;
       this.queued -= bytes.length;
-      if (this.paused && this.queued < LOW_WATER_BYTES) {
-        this.paused = false;
-        this.connect();
-      }
-      this.show();
+      this.piece = sizeOfNext(bytes.length, this.piece, performance.now() - began);
+      if (this.paused && this.queued < LOW_WATER_BYTES) this.resume();
+      const again = () => {
+        this.showing = false;
+        this.show();
+      };
+      if (this.queue.length === 0) again();
+      else afterFrame(() => setTimeout(again, this.rest(performance.now() - began)));
     });
+  }
+
+  /** Drawing takes far longer than reading, so a page that cannot keep up rests for as long as it has worked. */
+  private rest(workedMs: number): number {
+    return this.queued > this.piece ? Math.min(workedMs, LONGEST_REST_MS) : 0;
+  }
+
+  /** From the front of the queue, as much as fits into one piece. */
+  private nextPiece(): Uint8Array | null {
+    const first = this.queue.shift();
+    if (!first) return null;
+    if (first.length > this.piece) {
+      this.queue.unshift(first.subarray(this.piece));
+      return first.subarray(0, this.piece);
+    }
+    const taken = [first];
+    let length = first.length;
+    for (let next = this.queue[0]; next && length + next.length <= this.piece; next = this.queue[0]) {
+      taken.push(next);
+      length += next.length;
+      this.queue.shift();
+    }
+    if (taken.length === 1) return first;
+    const all = new Uint8Array(length);
+    let at = 0;
+    for (const one of taken) {
+      all.set(one, at);
+      at += one.length;
+    }
+    return all;
   }
 
   private closed(event: CloseEvent): void {
@@ -153,4 +216,23 @@ export class Attachment {
     this.timer = window.setTimeout(() => this.connect(), this.wait);
     this.wait = Math.min(this.wait * 2, LONGEST_WAIT_MS);
   }
+}
+
+/** Pieces grow while they are quicker than they may be, and shrink on a busy machine. */
+function sizeOfNext(length: number, piece: number, spentMs: number): number {
+  if (spentMs > PIECE_MS) return Math.max(SMALLEST_PIECE_BYTES, Math.floor(length / 2));
+  return length < piece / 2 ? piece : Math.min(LARGEST_PIECE_BYTES, piece * 2);
+}
+
+/** When the frame that shows the piece is drawn. */
+function afterFrame(act: () => void): void {
+  let done = false;
+  const once = () => {
+    if (done) return;
+    done = true;
+    clearTimeout(timer);
+    act();
+  };
+  const timer = window.setTimeout(once, LONGEST_FRAME_MS);
+  requestAnimationFrame(() => setTimeout(once));
 }

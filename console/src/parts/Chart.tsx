@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { clock, minute } from "../format";
 import { useTheme } from "../theme";
 
 export interface Line {
@@ -15,11 +16,22 @@ interface Props {
   data: number[][];
   value: (value: number) => string;
   height?: number;
+  /** Whether the values are bytes, which are counted in powers of two. */
+  binary?: boolean;
   /** The least that the height of the chart stands for. */
   top?: number;
 }
 
-export function Chart({ title, lines, data, value, height = 150, top = 1 }: Props) {
+const POWERS = Array.from({ length: 48 }, (_, power) => 2 ** power);
+
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600];
+
+/** The hour and minute, and seconds where the axis has some. */
+function times(_plot: uPlot, ticks: number[]): string[] {
+  return ticks.map((tick) => (ticks.some((one) => one % 60 !== 0) ? clock(tick) : minute(tick)));
+}
+
+export function Chart({ title, lines, data, value, height = 150, binary = false, top = 1 }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { dark } = useTheme();
@@ -45,7 +57,7 @@ export function Chart({ title, lines, data, value, height = 150, top = 1 }: Prop
         cursor: { y: false },
         legend: { show: false },
         scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.15, top)] } },
-        axes: [axis, { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
+        axes: [{ ...axis, space: 90, incrs: SECONDS, values: times }, { ...axis, ...(binary ? { incrs: POWERS } : {}), size: 64, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
         series: [
           {},
           ...lines.map((line) => ({

@@ -34,14 +34,17 @@ export function toneOf(event: HistoryEvent): string {
 
 /** An event's details in a few words. All of them are text of somebody else. */
 export function described(event: HistoryEvent): string {
-  const { command, verdict, exit_code, duration_ms, output_bytes, path, ...rest } = event.details;
+  const { command, verdict, exit_code, duration_ms, output_bytes, path, bytes: size, generation, ...rest } = event.details;
   const words: string[] = [];
   if (command !== undefined) words.push(visible(String(command)));
   if (verdict !== undefined) {
-    words.push(`${verdict}, exit ${exit_code}, ${seconds(Number(duration_ms) / 1000)}, ${bytes(Number(output_bytes))} of output`);
+    words.push(`${String(verdict).replaceAll("_", " ")}, exit ${exit_code}, ${seconds(Number(duration_ms) / 1000)}, ${bytes(Number(output_bytes))} of output`);
   } else {
-    for (const [name, value] of Object.entries(rest)) words.push(`${name} ${visible(String(value))}`);
+    for (const [name, value] of Object.entries(rest)) words.push(`${name.replaceAll("_", " ")} ${visible(String(value))}`);
   }
+  if (size !== undefined) words.push(bytes(Number(size)));
+  // The first sandbox is no news.
+  if (generation !== undefined && generation !== 1) words.push(`generation ${generation}`);
   if (path !== undefined) words.unshift(visible(String(path)));
   return words.join(" · ");
 }

@@ -1,4 +1,4 @@
-import { Link } from "../../router";
+import { Tabs } from "../../parts/Tabs";
 import { Environments } from "./Environments";
 import { Keys } from "./Keys";
 import { Tenants } from "./Tenants";
@@ -17,13 +17,7 @@ export default function Admin({ tab }: { tab: string }) {
       <header className="page-head">
         <h1>Admin</h1>
       </header>
-      <nav className="tabs" aria-label="Administration">
-        {TABS.map(([name, label]) => (
-          <Link key={name} to={`/admin/${name}`} aria-current={tab === name ? "page" : undefined}>
-            {label}
-          </Link>
-        ))}
-      </nav>
+      <Tabs label="Administration" tabs={TABS} current={tab} to={(name) => `/admin/${name}`} />
       {tab === "environments" && <Environments />}
       {tab === "keys" && <Keys />}
       {tab === "tenants" && <Tenants />}

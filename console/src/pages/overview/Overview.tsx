@@ -57,10 +57,8 @@ export function Overview() {
       </Loaded>
       <Activity activity={activity} />
       {health.data && <Pools pools={health.data.pools} />}
-      <div className="two">
-        <Latencies />
-        <Troubles events={activity.troubles} />
-      </div>
+      <Troubles events={activity.troubles} />
+      <Latencies />
     </>
   );
 }
@@ -73,6 +71,7 @@ function Activity({ activity }: { activity: ReturnType<typeof useActivity> }) {
     <Panel title="Activity">
       <Chart
         title="Per minute"
+        top={4}
         lines={[
           { label: "commands", tone: "first" },
           { label: "creates", tone: "second" },
@@ -101,19 +100,19 @@ function Latencies() {
                 <thead>
                   <tr>
                     <th>Route</th>
-                    <th className="number">Calls</th>
+                    <th className="number wide-only">Calls</th>
                     <th className="number">p50</th>
-                    <th className="number">p95</th>
+                    <th className="number wide-only">p95</th>
                     <th className="number">p99</th>
                   </tr>
                 </thead>
                 <tbody>
                   {latencies.slice(0, 8).map((one) => (
                     <tr key={one.route}>
-                      <td className="mono cut">{one.route}</td>
-                      <td className="number">{count(one.calls)}</td>
+                      <td className="mono route">{one.route}</td>
+                      <td className="number wide-only">{count(one.calls)}</td>
                       <td className="number">{seconds(one.p50)}</td>
-                      <td className="number">{seconds(one.p95)}</td>
+                      <td className="number wide-only">{seconds(one.p95)}</td>
                       <td className="number">{seconds(one.p99)}</td>
                     </tr>
                   ))}

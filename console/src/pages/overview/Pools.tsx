@@ -23,7 +23,7 @@ export function Pools({ pools }: { pools: Record<string, PoolStats> }) {
               <dt>Suggested size</dt>
               <dd>{pool.suggested_size}</dd>
               <dt>Median claim</dt>
-              <dd>{pool.claim_ms_p50.toFixed(1)} ms</dd>
+              <dd>{pool.hits > 0 ? `${pool.claim_ms_p50.toFixed(1)} ms` : "–"}</dd>
               {pool.waiting > 0 && (
                 <>
                   <dt>Waiting</dt>
@@ -31,7 +31,7 @@ export function Pools({ pools }: { pools: Record<string, PoolStats> }) {
                 </>
               )}
               {Object.entries(pool.misses).map(([reason, misses]) => (
-                <Pair key={reason} name={`Missed: ${visible(reason)}`} value={count(misses)} />
+                <Pair key={reason} name={`Missed: ${visible(reason).replaceAll("_", " ")}`} value={count(misses)} />
               ))}
             </dl>
             <p className="hint">{visible(pool.target_reason)}</p>

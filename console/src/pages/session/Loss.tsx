@@ -1,19 +1,26 @@
 import type { Session } from "../../api/types";
 import { moment, visible } from "../../format";
 
+const TONES: Record<string, string> = { lost: "bad", hibernated: "calm" };
+
+function titleOf(state: string, generation: number): string {
+  if (state === "lost") return "The sandbox is lost";
+  // Nothing went wrong: its next use gives the session another sandbox.
+  if (state === "hibernated") return "The session sleeps until its next use";
+  return `Generation ${generation} was lost`;
+}
+
 export function Loss({ info }: { info: Session }) {
   const loss = info.loss;
   if (!loss) return null;
   return (
-    <section className={info.state === "lost" ? "loss bad" : "loss"} role={info.state === "lost" ? "alert" : "note"}>
-      <h2>
-        {info.state === "lost" ? "The sandbox is lost" : `Generation ${loss.generation} was lost`}
-      </h2>
+    <section className={`loss ${TONES[info.state] ?? ""}`} role={info.state === "lost" ? "alert" : "note"}>
+      <h2>{titleOf(info.state, loss.generation)}</h2>
       <p>
         {visible(loss.reason)} <time>({moment(loss.at)})</time>
       </p>
       <dl className="pairs">
-        <dt>Lost</dt>
+        <dt>{info.state === "hibernated" ? "Ended" : "Lost"}</dt>
         <dd>{loss.lost.map(visible).join(", ") || "nothing"}</dd>
         <dt>Kept</dt>
         <dd>{loss.kept.map(visible).join(", ") || "nothing"}</dd>

@@ -9,16 +9,19 @@ import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
 import { Loaded } from "../../parts/Loaded";
 import { Name } from "../../parts/Name";
+import { Tabs } from "../../parts/Tabs";
 import { go, Link } from "../../router";
 import { About } from "./About";
+import Execs from "./execs/Execs";
+import Files from "./files/Files";
 import { Loss } from "./Loss";
+import NetworkTab from "./network/NetworkTab";
+import Snapshots from "./snapshots/Snapshots";
+import Timeline from "./Timeline";
 
+// Only these two need the terminal, which is larger than all pages. The pages are small, and one that comes later
+// waits for 300 ms more: React shows no fallback for less.
 const Terminal = lazy(() => import("./terminal/TerminalTab"));
-const Execs = lazy(() => import("./execs/Execs"));
-const Files = lazy(() => import("./files/Files"));
-const Snapshots = lazy(() => import("./snapshots/Snapshots"));
-const NetworkTab = lazy(() => import("./network/NetworkTab"));
-const Timeline = lazy(() => import("./Timeline"));
 const Recording = lazy(() => import("./recording/Recording"));
 
 const TABS = [
@@ -52,38 +55,38 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
           </>
         )}
       </Loaded>
-      <nav className="tabs" aria-label="About this session">
-        {TABS.filter(([name]) => name !== "recording" || session.data?.record).map(([name, label]) => (
-          <Link key={name} to={`/sessions/${encodeURIComponent(id)}/${name}`} aria-current={tab === name ? "page" : undefined}>
-            {label}
-          </Link>
-        ))}
-      </nav>
+      <Tabs
+        label="About this session"
+        tabs={TABS.filter(([name]) => name !== "recording" || session.data?.record)}
+        current={tab}
+        to={(name) => `/sessions/${encodeURIComponent(id)}/${name}`}
+      />
       <Suspense fallback={<p className="hint">Loading…</p>}>
-        {session.data && <Tab tab={tab} info={session.data} />}
+        <Tab tab={tab} id={id} info={session.data} />
       </Suspense>
     </>
   );
 }
 
-function Tab({ tab, info }: { tab: string; info: SessionInfo }) {
+/** What needs no more than the session's id does not wait for the rest of it. */
+function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | undefined }) {
   switch (tab) {
     case "terminal":
-      return <Terminal session={info} />;
+      return info && <Terminal session={info} />;
     case "execs":
-      return <Execs id={info.id} />;
+      return <Execs id={id} />;
     case "files":
-      return <Files id={info.id} />;
+      return <Files id={id} />;
     case "snapshots":
-      return <Snapshots session={info} />;
+      return info && <Snapshots session={info} />;
     case "network":
-      return <NetworkTab id={info.id} />;
+      return <NetworkTab id={id} />;
     case "history":
-      return <Timeline id={info.id} />;
+      return <Timeline id={id} />;
     case "recording":
-      return <Recording id={info.id} />;
+      return <Recording id={id} />;
     default:
-      return <About info={info} />;
+      return info && <About info={info} />;
   }
 }
 

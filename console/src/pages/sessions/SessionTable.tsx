@@ -13,7 +13,7 @@ export function SessionTable({ sessions }: { sessions: Session[] }) {
             <th>Session</th>
             <th>State</th>
             <th>Thread</th>
-            <th>Environment</th>
+            <th className="wide-only">Environment</th>
             <th className="wide-only">Tenant</th>
             <th>Used</th>
             <th className="wide-only">Ends</th>
@@ -31,7 +31,7 @@ export function SessionTable({ sessions }: { sessions: Session[] }) {
                 <Badge state={session.state} />
               </td>
               <td>{session.thread === null ? <span className="none">–</span> : <Name text={session.thread} />}</td>
-              <td>
+              <td className="wide-only">
                 <Name text={session.environment} />
               </td>
               <td className="wide-only">{session.tenant}</td>

@@ -1,9 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useState } from "react";
+import { useMemo, useState } from "react";
 import { address, get, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
-import { follow } from "../../api/streams";
 import type { ExecStatus, HistoryEvent } from "../../api/types";
+import { useEvents } from "../../api/useEvents";
 import { cli, onClient, pythonText } from "../../commands";
 import { bytes, clock, moment, seconds, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
@@ -19,11 +19,10 @@ const SHOWN = 50;
 const OPENED = 5;
 // How the ids of commands begin that a person ran here, and no model.
 const OURS = "console-";
-const DRAW_MS = 300;
 
 /** What happened in one conversation, step by step: what ran, what it said, which files changed. */
 export function Story({ thread }: { thread: string }) {
-  const { events, live } = useThreadEvents(thread);
+  const { events, live } = useEvents(address("/v1/events", { thread }), KEPT);
   const steps = useMemo(() => stepsOf(events).reverse(), [events]);
   const [shown, setShown] = useState(SHOWN);
   const sessions = [...new Set(events.map((event) => event.session_id).filter((id) => id !== null))];
@@ -86,7 +85,7 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
             </span>
             <span className="row">
               {ended && <span className="hint">{`${seconds(Number(details.duration_ms ?? 0) / 1000)}, ${bytes(Number(details.output_bytes ?? 0))}`}</span>}
-              <Badge state={ended ? String(details.verdict ?? "unseen") : "running"} />
+              <Badge state={ended ? endingOf(details) : "running"} />
             </span>
           </header>
           <pre className="ran" tabIndex={0}>
@@ -101,6 +100,7 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
           )}
         </>
       )}
+      {!started && <h2>Before the first command</h2>}
       {step.others.length > 0 && (
         <ul className="timeline">
           {step.others.map((event) => (
@@ -114,6 +114,12 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
       )}
     </article>
   );
+}
+
+/** What a person calls it: how a command failed, or its exit code. */
+function endingOf(details: HistoryEvent["details"]): string {
+  const verdict = String(details.verdict ?? "unseen");
+  return verdict === "nonzero" ? `exit ${details.exit_code}` : verdict.replaceAll("_", " ");
 }
 
 function Seen({ event }: { event: HistoryEvent }) {
@@ -142,31 +148,4 @@ function Seen({ event }: { event: HistoryEvent }) {
       {result.truncated && <p className="hint">Some of the output was left out: the model saw no more than this.</p>}
     </>
   );
-}
-
-function useThreadEvents(thread: string): { events: HistoryEvent[]; live: boolean } {
-  const [events, setEvents] = useState<HistoryEvent[]>([]);
-  const [live, setLive] = useState(false);
-  useEffect(() => {
-    const stop = new AbortController();
-    let arrived: HistoryEvent[] = [];
-    setEvents([]);
-    const timer = setInterval(() => {
-      if (arrived.length === 0) return;
-      const added = arrived;
-      arrived = [];
-      setEvents((known) => [...known, ...added].slice(-KEPT));
-    }, DRAW_MS);
-    void follow(
-      address("/v1/events", { thread }),
-      (message) => message.event === "event" && arrived.push(message.data as HistoryEvent),
-      setLive,
-      stop.signal,
-    );
-    return () => {
-      stop.abort();
-      clearInterval(timer);
-    };
-  }, [thread]);
-  return { events, live };
 }

@@ -16,6 +16,11 @@ const AttachedScreen = lazy(() =>
   import("../terminal/AttachedScreen").then((module) => ({ default: module.AttachedScreen })),
 );
 
+/** The server lists those that run last. */
+function newestFirst(one: ExecSummary, other: ExecSummary): number {
+  return (other.started_at ?? 0) - (one.started_at ?? 0);
+}
+
 export default function Execs({ id }: { id: string }) {
   const queries = useQueryClient();
   const [open, setOpen] = useState<string | null>(null);
@@ -37,7 +42,7 @@ export default function Execs({ id }: { id: string }) {
               <Empty>No command runs, and none is remembered.</Empty>
             ) : (
               <ul className="rows">
-                {[...list.execs].reverse().map((exec) => (
+                {[...list.execs].sort(newestFirst).map((exec) => (
                   <li key={exec.exec_id}>
                     <div className="row between">
                       <button

@@ -121,7 +121,7 @@ export default function Files({ id }: { id: string }) {
                 </button>
                 <span className="row">
                   <span className="hint">
-                    {!isFolder(entry) && bytes(entry.size)} <span className="wide-only">{ago(entry.mtime_ms / 1000)}</span>
+                    {!isFolder(entry) && bytes(entry.size)} <span className="wide-only">· {ago(entry.mtime_ms / 1000)}</span>
                   </span>
                   {!isFolder(entry) && (
                     <button

@@ -85,15 +85,17 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
   return (
     <div className="screen">
       <div ref={place} className="screen-place" role="group" aria-label={label} data-state={state.state} />
-      <label className="check hint screen-readable">
-        <input type="checkbox" checked={readable} onChange={(event) => setReadable(event.target.checked)} /> For screen readers
-      </label>
-      <p className="screen-state" role="status">
-        {state.state === "waiting" && (state.message || "Connecting again…")}
-        {state.state === "connecting" && "Connecting…"}
-        {state.state === "open" && (input ? "Connected. Shift+Escape leaves the terminal." : "Connected.")}
-        {state.state === "ended" && (state.message || "Ended.")}
-      </p>
+      <footer className="row between screen-foot">
+        <p className="screen-state" role="status">
+          {state.state === "waiting" && (state.message || "Connecting again…")}
+          {state.state === "connecting" && "Connecting…"}
+          {state.state === "open" && (input ? "Connected. Shift+Escape leaves the terminal." : "Connected.")}
+          {state.state === "ended" && (state.message || "Ended.")}
+        </p>
+        <label className="check hint">
+          <input type="checkbox" checked={readable} onChange={(event) => setReadable(event.target.checked)} /> For screen readers
+        </label>
+      </footer>
     </div>
   );
 }

@@ -53,7 +53,7 @@ interface PlotProps {
 
 function Plot({ title, label, samples, value, top }: PlotProps) {
   const line: Line = { label, tone: "first" };
-  return <Chart title={title} lines={[line]} data={columns(samples, 1)} value={value} top={top} height={110} />;
+  return <Chart title={title} lines={[line]} data={columns(samples, 1)} value={value} binary={value === bytes} top={top} height={110} />;
 }
 
 function only(samples: Sample[], index: number): Sample[] {

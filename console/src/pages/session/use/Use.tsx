@@ -43,17 +43,18 @@ export function Use({ info }: { info: Session }) {
               ]}
               data={columns(samples, 2)}
               value={bytes}
+              binary
               height={110}
             />
           )}
         </Loaded>
-        {workspace.data?.note && (
-          <details>
-            <summary>What this store of files cannot do</summary>
-            <p className="hint">{visible(workspace.data.note)}</p>
-          </details>
-        )}
       </Panel>
+      {workspace.data?.note && (
+        <details>
+          <summary>What this server's store of files cannot do</summary>
+          <p className="hint">{visible(workspace.data.note)}</p>
+        </details>
+      )}
     </>
   );
 }
