@@ -297,3 +297,10 @@ async def test_what_another_worker_has_by_now_is_not_made_anew(
             await asyncio.wait_for(at.worker.recreate_session(session.id), 60)
         await eventually(lambda: at.worker.session_ids == set())
         assert (await at.directory.find(session.id)).worker.id == "other"
+
+        # In the background. If the engine refuses, because it has just removed the container, the sweep does it.
+        async def files_are_gone() -> bool:
+            listed = await asyncio.to_thread(docker, "volume", "ls", "--format", "{{.Name}}")
+            return f"sandlot-{session.sandbox_id}" not in str(listed).split()
+
+        await eventually(files_are_gone, REMOVED_WITHIN_S)

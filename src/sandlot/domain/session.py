@@ -57,6 +57,7 @@ LOST_WITH_A_WORKER = (
     KEPT_FILES,
     "environment variables that the session was created with",
     "network grants and forwards",
+    "exposed ports",
 )
 KEPT_WITHOUT_A_WORKER = ("the session's id and thread", "metadata", "limits", "the network policy")
 

@@ -28,6 +28,7 @@ from sandlot.domain.session import (
     Session,
     SessionState,
 )
+from sandlot.domain.volumes.volume import SessionVolume
 from sandlot.domain.workspaces.workspace import Workspace
 from sandlot.fleet.directory.contract import Room, SessionEntry, WorkerReport
 
@@ -68,6 +69,8 @@ class _Details(
         "on_idle": "q",
         "hibernation_s": "t",
         "woken_at": "u",
+        "artifacts": "f",
+        "volumes": "b",
     },
 ):
     environment: str
@@ -95,6 +98,8 @@ class _Details(
     on_idle: OnIdle = OnIdle.END
     hibernation_s: float = DEFAULT_HIBERNATION_S
     woken_at: float | None = None
+    artifacts: tuple[str, ...] = ()
+    volumes: tuple[SessionVolume, ...] = ()
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -172,6 +177,8 @@ def pack_entry(worker_id: str, entry: SessionEntry) -> bytes:
         on_idle=session.on_idle,
         hibernation_s=session.hibernation_s,
         woken_at=session.woken_at,
+        artifacts=session.artifacts,
+        volumes=session.volumes,
     )
     return _ENCODER.encode(
         _Entry(
@@ -216,6 +223,8 @@ def unpack_session(raw_id: bytes, value: bytes) -> Session:
         on_idle=details.on_idle,
         hibernation_s=details.hibernation_s,
         woken_at=details.woken_at,
+        artifacts=details.artifacts,
+        volumes=details.volumes,
     )
 
 
