@@ -29,7 +29,10 @@ OF_COMPOSE = {
     "COMPOSE_PROJECT_NAME",
     "DOCKER_GID",
     "DOCKER_SOCKET",
+    "GRAFANA_IMAGE",
+    "GRAFANA_PUBLISH",
     "NGINX_IMAGE",
+    "PROMETHEUS_IMAGE",
     "REDIS_IMAGE",
     "SANDLOT_DATA_ROOT",
     "SANDLOT_IMAGE",
@@ -201,8 +204,8 @@ def test_secrets_go_to_those_who_need_them(project: dict[str, Any]) -> None:
     assert given["nginx"] == {"tls-certificate", "tls-key"}
     assert given["prepare"] == set()
     for name in WORKERS:
-        assert given[name] == {"fleet-public-keys", f"redis-{name}"}, (
-            "a worker takes no API key, and signs nothing"
+        assert given[name] == {"fleet-public-keys", f"redis-{name}", "worker-metrics-key"}, (
+            "a worker takes no user's key, and signs nothing"
         )
     for name in COORDINATORS:
         assert given[name] == {"api-key", "fleet-private-key", "redis-coordinator"}
