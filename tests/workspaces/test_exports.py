@@ -21,6 +21,7 @@ from sandlot.worker.failpoints import Step
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
 from tests.faults.rig import ServerProcess
+from tests.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET, s3_server
 from tests.workspaces.storage import mounted_btrfs, require_btrfs
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -39,18 +40,15 @@ def folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def machine(folder: Path, **settings: str) -> Iterator[ServerProcess]:
-    """A server that saves its snapshots in ``folder``. Nothing else of it stays."""
+    """A server that saves its snapshots in ``folder``, or where the settings say. Nothing else of it stays."""
     require_btrfs()
     key = folder / "key"
     key.touch(mode=0o600)
     key.write_text(KEY.hex())
     with mounted_btrfs() as storage:
+        settings = {"objects_url": f"file://{folder}/objects", **settings}
         yield ServerProcess(
-            workspace_store="btrfs",
-            storage_dir=str(storage),
-            objects_url=f"file://{folder}/objects",
-            objects_key_file=str(key),
-            **settings,
+            workspace_store="btrfs", storage_dir=str(storage), objects_key_file=str(key), **settings
         )
 
 
@@ -64,12 +62,18 @@ async def started(server: ServerProcess) -> AsyncIterator[AsyncClient]:
         await server.clean()
 
 
-@pytest.fixture
-async def saved(folder: Path) -> AsyncIterator[ObjectStorage]:
-    storage = ObjectStorage(ObjectOptions(parse_location(f"file://{folder}/objects"), key=KEY))
+@asynccontextmanager
+async def opened(options: ObjectOptions) -> AsyncIterator[ObjectStorage]:
+    storage = ObjectStorage(options)
     await storage.open()
     yield storage
     await storage.close()
+
+
+@pytest.fixture
+async def saved(folder: Path) -> AsyncIterator[ObjectStorage]:
+    async with opened(ObjectOptions(parse_location(f"file://{folder}/objects"), key=KEY)) as storage:
+        yield storage
 
 
 async def until_saved(saved: ObjectStorage, session: AsyncSession, snapshot: str) -> None:
@@ -85,6 +89,39 @@ async def ok(session: AsyncSession, command: str) -> str:
     return result.output
 
 
+async def test_files_come_back_over_s3(folder: Path) -> None:
+    credentials = folder / "credentials"
+    credentials.touch(mode=0o600)
+    credentials.write_text(f"{ACCESS_KEY}\n{SECRET}\n")
+    with s3_server(folder / "s3") as server:
+        settings = {
+            "objects_url": f"s3://{BUCKET}/sandlot",
+            "objects_endpoint": server.endpoint,
+            "objects_region": REGION,
+            "objects_credentials_file": str(credentials),
+        }
+        there = ObjectOptions(
+            parse_location(settings["objects_url"]),
+            endpoint=server.endpoint,
+            region=REGION,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET,
+            key=KEY,
+        )
+        with machine(folder, **settings) as first:
+            async with started(first) as client, opened(there) as saved:
+                session = await client.create()
+                await ok(session, MAKE_FILES)
+                before = await ok(session, DESCRIBE)
+                snapshot = await session.workspace.snapshot("first")
+                await until_saved(saved, session, snapshot.id)
+        assert [path.name for path in server.files.iterdir()] == ["sandlot"]
+        with machine(folder, **settings) as second:
+            async with started(second) as client:
+                again = await client.create(snapshot=snapshot.id)
+                assert await ok(again, DESCRIBE) == before
+
+
 @pytest.mark.parametrize("tier", ["base", "gvisor"])
 async def test_files_come_back_on_another_machine(folder: Path, saved: ObjectStorage, tier: str) -> None:
     with machine(folder) as first:
@@ -92,6 +129,8 @@ async def test_files_come_back_on_another_machine(folder: Path, saved: ObjectSto
             session = await client.create(tier)
             await ok(session, MAKE_FILES)
             before = await ok(session, DESCRIBE)
+            await session.hibernate()
+            assert await ok(session, DESCRIBE) == before
             snapshot = await session.workspace.snapshot("first")
             await until_saved(saved, session, snapshot.id)
             await session.delete()

@@ -17,7 +17,8 @@ from tests.gate.groups import group_of, within
 from tests.gate.plan import Rank, plan
 from tests.gate.rules import ALWAYS, SUITES, WITHOUT_SUITES, suites_of
 
-pytestmark = pytest.mark.slow  # each case starts a process of its own
+# Each case starts a process of its own, and collecting all tests takes minutes while much else runs.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 CHECK = (ROOT / "scripts" / "check").read_text()
@@ -25,7 +26,7 @@ CHECK = (ROOT / "scripts" / "check").read_text()
 
 def run_pytest(*arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=580)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

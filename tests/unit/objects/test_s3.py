@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET, S3Server, s3_server
 from tests.unit.objects.conftest import KEY, NewFile, snapshot
 from tests.unit.objects.test_artifacts import HERE, artifact
 from tests.unit.objects.trees import build_odd_tree, contents
@@ -24,52 +22,31 @@ from sandlot.worker.workspaces.objects.artifacts.storage import SavedArtifacts
 from sandlot.worker.workspaces.objects.options import ObjectOptions
 from sandlot.worker.workspaces.objects.storage import ObjectStorage
 
-START_S = 30.0
-SECRET = "the-secret-of-this-test"
 Folders = Callable[[str], Path]
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An S3 server on this machine, and the folder of its bucket."""
-    folder = tmp_path / "s3"
-    (folder / "buckets" / "bucket").mkdir(parents=True)
-    address = f"127.0.0.1:{free_port()}"
-    command = [Path(sys.executable).parent / "rclone", "serve", "s3", folder / "buckets", "--addr", address]
-    options = ["--auth-key", f"reader,{SECRET}", "--config", "/dev/null", "--vfs-cache-mode", "off"]
-    log = folder / "log"
-    with (
-        log.open("w") as said,
-        subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=said, stderr=said) as server,
-    ):
-        try:
-            end = time.monotonic() + START_S
-            while "Starting s3 server" not in log.read_text():
-                assert server.poll() is None, log.read_text()
-                assert time.monotonic() < end, log.read_text()
-                time.sleep(0.05)
-            yield f"http://{address}", folder / "buckets" / "bucket"
-        finally:
-            server.kill()
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path / "s3") as running:
+        yield running
 
 
 def storage_at(endpoint: str, **options: object) -> ObjectStorage:
     given = {
-        "region": "us-east-1",
-        "access_key_id": "reader",
+        "region": REGION,
+        "access_key_id": ACCESS_KEY,
         "secret_access_key": SECRET,
         "key": KEY,
         **options,
     }
-    location = parse_location("s3://bucket/some/prefix")
+    location = parse_location(f"s3://{BUCKET}/some/prefix")
     return ObjectStorage(ObjectOptions(location, endpoint=endpoint, **given))  # type: ignore[arg-type]
 
 
-async def test_a_tree_over_s3(endpoint: tuple[str, Path], folders: Folders) -> None:
-    url, bucket = endpoint
+async def test_a_tree_over_s3(server: S3Server, folders: Folders) -> None:
     source, into = folders("source"), folders("into")
     build_odd_tree(source)
-    storage, other = storage_at(url), storage_at(url, grace_s=0.0)
+    storage, other = storage_at(server.endpoint), storage_at(server.endpoint, grace_s=0.0)
     try:
         await storage.open()
         saved = await storage.save("tenant", snapshot(1), source, b"meta")
@@ -77,7 +54,7 @@ async def test_a_tree_over_s3(endpoint: tuple[str, Path], folders: Folders) -> N
         (source / "more").write_bytes(random.Random(1).randbytes(500_000))
         again = await storage.save("tenant", snapshot(2), source, base=snapshot(1))
         assert again.bytes_sent < 600_000
-        assert {path.name for path in bucket.iterdir()} == {"some"}
+        assert {path.name for path in server.files.iterdir()} == {"some"}
         # Another worker: it knows the place and the key, no more.
         await other.open()
         assert await other.list() == [("tenant", snapshot(1)), ("tenant", snapshot(2))]
@@ -98,10 +75,9 @@ async def test_a_tree_over_s3(endpoint: tuple[str, Path], folders: Folders) -> N
         await other.close()
 
 
-async def test_a_wrong_secret_and_a_missing_server_say_so(endpoint: tuple[str, Path]) -> None:
-    url, _ = endpoint
+async def test_a_wrong_secret_and_a_missing_server_say_so(server: S3Server) -> None:
     for storage in (
-        storage_at(url, secret_access_key="another-secret"),
+        storage_at(server.endpoint, secret_access_key="another-secret"),
         storage_at(f"http://127.0.0.1:{free_port()}"),
     ):
         with pytest.raises(StorageProblem, match="SANDLOT_OBJECTS_URL") as caught:
@@ -111,15 +87,14 @@ async def test_a_wrong_secret_and_a_missing_server_say_so(endpoint: tuple[str, P
         assert caught.value.retryable
 
 
-async def test_a_flipped_bit_over_s3(endpoint: tuple[str, Path], folders: Folders) -> None:
-    url, bucket = endpoint
+async def test_a_flipped_bit_over_s3(server: S3Server, folders: Folders) -> None:
     source, into = folders("source"), folders("into")
     (source / "file").write_bytes(random.Random(2).randbytes(200_000))
-    storage = storage_at(url)
+    storage = storage_at(server.endpoint)
     try:
         await storage.open()
         await storage.save("bits", snapshot(5), source)
-        [(tenant, _)] = [(path.parents[1], path) for path in bucket.rglob(f"*/{snapshot(5)}")]
+        [(tenant, _)] = [(path.parents[1], path) for path in server.files.rglob(f"*/{snapshot(5)}")]
         for path in tenant.rglob("chunks/*/*"):
             broken = bytearray(path.read_bytes())
             broken[len(broken) // 2] ^= 4
@@ -131,11 +106,14 @@ async def test_a_flipped_bit_over_s3(endpoint: tuple[str, Path], folders: Folder
         await storage.close()
 
 
-async def test_artifacts_over_s3(endpoint: tuple[str, Path], file: NewFile) -> None:
-    url, bucket = endpoint
+async def test_artifacts_over_s3(server: S3Server, file: NewFile) -> None:
     content = random.Random(3).randbytes(3_000_000)
     mine, theirs = artifact(1, content, thread="t1"), artifact(2, content, session=2)
-    first, other, hasty = storage_at(url), storage_at(url), storage_at(url, grace_s=0.0)
+    first, other, hasty = (
+        storage_at(server.endpoint),
+        storage_at(server.endpoint),
+        storage_at(server.endpoint, grace_s=0.0),
+    )
     try:
         saved, elsewhere = SavedArtifacts(first), SavedArtifacts(other)
         assert await saved.save(mine, file(content)) > 3_000_000
@@ -154,7 +132,7 @@ async def test_artifacts_over_s3(endpoint: tuple[str, Path], file: NewFile) -> N
         assert await saved.deleted_elsewhere(HERE) == []
         await hasty.open()
         assert (await hasty.collect("tenant")).condemned == 0, "the other one needs the same chunks"
-        [chunk, *_] = bucket.rglob("chunks/*/*")
+        [chunk, *_] = server.files.rglob("chunks/*/*")
         broken = bytearray(chunk.read_bytes())
         broken[len(broken) // 2] ^= 4
         chunk.write_bytes(broken)
