@@ -104,6 +104,26 @@ async def test_an_endless_loop_is_interrupted_within_a_second(service: LocalWork
     assert await value(service, shared, "kept") == "'here'"
 
 
+@pytest.mark.parametrize(
+    ("language", "code", "told"),
+    [("python", "import time\ntime.sleep(60)", "KeyboardInterrupt"), ("bash", "sleep 60", "")],
+)
+async def test_an_interrupt_at_once_is_never_lost(
+    service: LocalWorker, shared: str, language: Language, code: str, told: str
+) -> None:
+    """It may come before the kernel has read the code, or in the middle of its own first lines."""
+    await run(service, shared, "true" if language == "bash" else "1", language)
+    for pause_ms in (0, 0, 0, *range(10)):
+        execution = await service.start_exec(shared, ExecRequest(cell=Cell(code, language)))
+        while not any(context.busy for context in await service.list_contexts(shared)):
+            pass
+        await asyncio.sleep(pause_ms / 1000)
+        await service.interrupt_context(shared, language)
+        result = await asyncio.wait_for(execution.result(), 20)
+        assert (result.exit_code, b"CellRefused" in result.stdout) == (1, False)
+        assert told.encode() in result.stdout
+
+
 @pytest.mark.parametrize("how", ["kill", "timeout"])
 async def test_a_killed_cell_leaves_the_state(service: LocalWorker, shared: str, how: str) -> None:
     await run(service, shared, "kept = 'still'")

@@ -14,6 +14,8 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from ipykernel.kernelapp import IPKernelApp
@@ -21,8 +23,10 @@ from ipykernel.kernelbase import Kernel
 
 STATUS_FD = 198  # above those that scripts use
 PIECE_BYTES = 64 * 1024
-# After an interrupt, for bash to say that it has given up the cell.
-INTERRUPTED_WITHIN_S = 0.3
+# After an interrupt: between two steps that make bash say that it has given up the cell.
+STEP_S = 0.1
+INTERRUPTS_AGAIN = 10
+INTERRUPTED_STATUS = 130  # as bash gives it to what SIGINT has ended
 ENDED_WITHIN_S = 1.0
 
 
@@ -59,24 +63,28 @@ class Shell:
 
     def run(self, code: str, write: Any) -> int | None:
         """Run code, and return its exit status. None if the shell has ended."""
-        with open(self._cell, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(code + "\n")
         self._number += 1
-        self._ask(f". {self._cell} </dev/null {STATUS_FD}>&-\n")
+        try:
+            with open(self._cell, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(code + "\n")
+            self._ask(f". {self._cell} </dev/null {STATUS_FD}>&-\n")
+        except KeyboardInterrupt:  # bash may have begun or not
+            status = self._wait(write, interrupted=True)
+            return INTERRUPTED_STATUS if status == 0 else status
         return self._wait(write)
 
     def _ask(self, line: str = "") -> None:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(f"{line}printf '%d %d\\n' {self._number} $? >&{STATUS_FD}\n".encode())
 
-    def _wait(self, write: Any) -> int | None:
-        said, asked_again = b"", None
+    def _wait(self, write: Any, *, interrupted: bool = False) -> int | None:
+        said, steps = b"", self._after_an_interrupt() if interrupted else iter(())
         with selectors.DefaultSelector() as selector:
             for file in (self._status, *self._outputs):
                 selector.register(file, selectors.EVENT_READ)
             while True:
                 try:
-                    for key, _ in selector.select(asked_again):
+                    for key, _ in selector.select(next(steps, None)):
                         if key.fileobj is not self._status:
                             if not self._pass_on(key.fileobj, write):
                                 selector.unregister(key.fileobj)
@@ -87,15 +95,29 @@ class Shell:
                             return None
                         said += piece or b""
                     status = self._status_in(said)
-                    if status is None and asked_again is not None:
-                        self._ask()  # the interrupt has taken away the question with the cell
-                        asked_again = None
                 except KeyboardInterrupt:
-                    asked_again = INTERRUPTED_WITHIN_S
+                    steps = self._after_an_interrupt()
                     continue
                 if status is not None:
                     self._drain(write)
                     return status
+
+    def _after_an_interrupt(self) -> Iterator[float]:
+        """Takes the steps that make bash end the cell, and yields how long to wait before the next one.
+
+        Bash may have dropped the question with the cell, so it is asked again. And if an interrupt comes
+        while bash starts a process, neither of the two takes it.
+        """
+        for step in (self._ask, *(self._interrupt, self._ask) * INTERRUPTS_AGAIN):
+            due = time.monotonic() + STEP_S
+            while (left := due - time.monotonic()) > 0:
+                yield left
+            step()
+
+    def _interrupt(self) -> None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # not this process
+        os.killpg(0, signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
 
     def _status_in(self, said: bytes) -> int | None:
         for line in said.split(b"\n")[:-1]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandlot.worker.contexts.bridge import events
-from sandlot.worker.contexts.bridge.kernel import Kernel, KernelEnded, KernelFailed
+from sandlot.worker.contexts.bridge.kernel import INTERRUPTED, Kernel, KernelEnded, KernelFailed
 from sandlot.worker.contexts.bridge.languages import VALUES_ARE_DISPLAYED, entering, leaving
 
 OK, RAISED, DIED = 0, 1, 3
@@ -27,6 +27,7 @@ class Cell:
     environ: Mapping[str, str]
     env: Mapping[str, str] = field(default_factory=dict)
     gone: bool = False
+    interrupted: bool = False
     kernel: Kernel | None = None  # once it runs
 
 
@@ -138,7 +139,7 @@ class Context:
                     event["main"] = not any(kind.startswith("image/") for kind in event["data"])
                 await cell.emit(event)
 
-        reply = await kernel.run(cell.code, sink)
+        reply = INTERRUPTED if cell.interrupted else await kernel.run(cell.code, sink)
         for page in _pages_of(reply):
             for event in events.texts("stdout", page):
                 await cell.emit(event)
@@ -183,7 +184,7 @@ class Context:
 
     async def abandon(self, cell: Cell, over: asyncio.Future[int]) -> None:
         """Interrupt a cell whose client is gone, until it ends. The context stays busy meanwhile."""
-        cell.gone = True
+        cell.gone = cell.interrupted = True
         while not over.done():
             if cell.kernel is not None:
                 await cell.kernel.interrupt()
@@ -192,8 +193,11 @@ class Context:
     # --- requests -----------------------------------------------------------------------------
 
     async def interrupt(self) -> None:
-        if self._running is not None and self._running.kernel is not None:
-            await self._running.kernel.interrupt()
+        """Interrupt the cell whose turn it is. One that has not begun yet does not run at all."""
+        if (cell := self._running) is not None:
+            cell.interrupted = True
+            if cell.kernel is not None:
+                await cell.kernel.interrupt()
 
     async def restart(self) -> None:
         self._ended_by = "KernelRestarted"

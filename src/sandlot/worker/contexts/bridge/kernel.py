@@ -24,6 +24,8 @@ LOOK_EVERY_S = 0.05
 STRAGGLER_S = 1.0
 # For a silent execution, such as a change of variables.
 SILENT_WITHIN_S = 10.0
+# For a kernel to say that it has begun with the code. Before that it ignores interrupts.
+BEGUN_WITHIN_S = 5.0
 # Not passed on to a running kernel: each command has its own.
 NOT_ADOPTED = {"PWD", "OLDPWD", "SHLVL", "_", "TERM", "LINES", "COLUMNS"}
 SYSTEM_FOLDERS = [
@@ -37,6 +39,8 @@ _NO_REPLY = {
     "ename": "CellRefused",
     "evalue": "The kernel could not read the code, or ended its run without a result.",
 }
+# Python's name for it, which all languages get for code that had no chance to notice.
+INTERRUPTED = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "The code was interrupted."}
 
 Sink = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
@@ -66,6 +70,8 @@ class _Running:
         self.reply: dict[str, Any] | None = None
         self.idle = False
         self.since = 0.0  # when the first of both came
+        self.begun = asyncio.Event()
+        self.interrupted = False
         self.over = asyncio.Event()
 
     def check(self) -> None:
@@ -87,6 +93,7 @@ class Kernel:
         self._folder = folder
         self._name = f"{folder}/kernel{number}"
         self._running: dict[str, _Running] = {}
+        self._code: _Running | None = None  # the client's own, while it runs
         self._readers: list[asyncio.Task[None]] = []
         self._environ: dict[str, str] = {}
         self._place: tuple[int, int] | None = None  # which folder it was started in, whatever its name
@@ -174,13 +181,16 @@ class Kernel:
 
     async def run(self, code: str, sink: Sink) -> dict[str, Any]:
         """Run code, and give ``sink`` each message about it. Returns the content of the kernel's reply."""
-        return await self._execute(code, sink, silent=False)
+        self._code = _Running(sink)
+        try:
+            return await self._execute(code, self._code, silent=False)
+        finally:
+            self._code = None
 
     async def run_silently(self, code: str) -> None:
-        await asyncio.wait_for(self._execute(code, None, silent=True), SILENT_WITHIN_S)
+        await asyncio.wait_for(self._execute(code, _Running(None), silent=True), SILENT_WITHIN_S)
 
-    async def _execute(self, code: str, sink: Sink | None, *, silent: bool) -> dict[str, Any]:
-        running = _Running(sink)
+    async def _execute(self, code: str, running: _Running, *, silent: bool) -> dict[str, Any]:
         asked = self._client.execute(
             code, silent=silent, store_history=not silent, allow_stdin=False, stop_on_error=False
         )
@@ -199,11 +209,11 @@ class Kernel:
                     break
                 if running.lacks_the_other:
                     break
-            if sink is not None and self.language in late.LANGUAGES:
-                await self._take_late(sink)
+            if running.sink is not None and self.language in late.LANGUAGES:
+                await self._take_late(running.sink)
         finally:
             self._running.pop(asked, None)
-        return running.reply or _NO_REPLY
+        return running.reply or (INTERRUPTED if running.interrupted else _NO_REPLY)
 
     async def _take_late(self, sink: Sink) -> None:
         fence = late.Fence(sink)
@@ -235,6 +245,12 @@ class Kernel:
 
     async def interrupt(self) -> None:
         self.resume()
+        if (running := self._code) is not None:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(running.begun.wait(), BEGUN_WITHIN_S)
+            if running.over.is_set():
+                return
+            running.interrupted = True
         with contextlib.suppress(OSError, RuntimeError):
             await self._manager.interrupt_kernel()
 
@@ -274,6 +290,8 @@ class Kernel:
             if running is None:
                 continue
             kind, content = message.get("msg_type"), message.get("content")
+            if kind == "execute_input":
+                running.begun.set()
             if kind == "status" and isinstance(content, dict):
                 if content.get("execution_state") == "idle":
                     running.idle = True
