@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_exec import AsyncExec
     from sandlot.client.async_files import AsyncFiles
+    from sandlot.client.async_network import AsyncNetwork
     from sandlot.client.async_session import AsyncSession, AsyncShell
     from sandlot.client.classic.clients import BatchSandboxClient, SandboxClient
     from sandlot.client.classic.lifecycle import Lifecycle
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from sandlot.client.sync.client import Client
     from sandlot.client.sync.code import Code, CodeContext
     from sandlot.client.sync.one_off import run
-    from sandlot.client.sync.session import Exec, Files, Session, Shell
+    from sandlot.client.sync.session import Exec, Files, Network, Session, Shell
+    from sandlot.client.sync.volumes import Volumes
     from sandlot.client.sync.workspace import SessionWorkspace
+    from sandlot.client.volumes.async_volumes import AsyncVolumes
     from sandlot.client.workspaces.async_workspace import AsyncSessionWorkspace
     from sandlot.domain import errors
     from sandlot.domain.artifacts.artifact import Artifact
@@ -47,10 +50,12 @@ __all__ = [
     "AsyncCodeContext",
     "AsyncExec",
     "AsyncFiles",
+    "AsyncNetwork",
     "AsyncSession",
     "AsyncSessionArtifacts",
     "AsyncSessionWorkspace",
     "AsyncShell",
+    "AsyncVolumes",
     "BatchSandboxClient",
     "Client",
     "Code",
@@ -65,6 +70,7 @@ __all__ = [
     "Files",
     "Lifecycle",
     "LimitChange",
+    "Network",
     "OnLimit",
     "Output",
     "Preview",
@@ -78,6 +84,7 @@ __all__ = [
     "Snapshot",
     "Started",
     "Verdict",
+    "Volumes",
     "errors",
     "run",
 ]
@@ -89,6 +96,7 @@ _MODULES = {
     "client.code.async_code": ("AsyncCode", "AsyncCodeContext"),
     "client.code.code_result": ("CodeFailed", "CodeResult"),
     "client.async_files": ("AsyncFiles",),
+    "client.async_network": ("AsyncNetwork",),
     "client.async_session": ("AsyncSession", "AsyncShell"),
     "client.result": ("CommandFailed", "Result"),
     "client.classic.clients": ("BatchSandboxClient", "SandboxClient"),
@@ -97,8 +105,10 @@ _MODULES = {
     "client.sync.client": ("Client",),
     "client.sync.code": ("Code", "CodeContext"),
     "client.sync.one_off": ("run",),
-    "client.sync.session": ("Exec", "Files", "Session", "Shell"),
+    "client.sync.session": ("Exec", "Files", "Network", "Session", "Shell"),
+    "client.sync.volumes": ("Volumes",),
     "client.sync.workspace": ("SessionWorkspace",),
+    "client.volumes.async_volumes": ("AsyncVolumes",),
     "client.workspaces.async_workspace": ("AsyncSessionWorkspace",),
     "domain.artifacts.artifact": ("Artifact",),
     "domain.execution": ("Exited", "OnLimit", "Output", "PtySize", "Started", "Verdict"),

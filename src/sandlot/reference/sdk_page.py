@@ -36,11 +36,13 @@ PAIRS: Final = (
     "Shell",
     "Exec",
     "Files",
+    "Network",
     "Code",
     "CodeContext",
     "SessionWorkspace",
     "Artifacts",
     "SessionArtifacts",
+    "Volumes",
 )
 RESULTS: Final = ("Result", "CommandFailed", "CodeResult", "CodeFailed")
 OPTIONS: Final[dict[str, type]] = {

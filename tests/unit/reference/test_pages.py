@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
@@ -12,13 +16,15 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 import sandlot
+import sandlot.client
 from sandlot.api.openapi import schema, websockets
 from sandlot.cli.main import app
 from sandlot.client.result import CommandFailed
+from sandlot.client.sync.blocking import Facade
 from sandlot.domain.errors import FILE_REASONS, FileProblem
 from sandlot.reference import sdk_page
 from sandlot.reference.classes import methods_of
-from sandlot.reference.docstrings import explained, own_docstring
+from sandlot.reference.docstrings import explained, first_sentence, own_docstring
 from sandlot.reference.errors_page import WHAT_TO_DO
 from sandlot.reference.markdown import WIDTH, anchor
 from sandlot.reference.pages import PAGES
@@ -87,6 +93,61 @@ def test_every_command_argument_and_option_has_help() -> None:
 def test_every_public_name_is_on_the_sdk_page() -> None:
     shown = text_of("sdk.md")
     assert [name for name in sandlot.__all__ if f"`{name}`" not in shown] == []
+
+
+def classes_of_the_sdk() -> dict[str, type]:
+    """What a program can get hold of: the blocking classes, found by the modules and not by a list, and their twins."""
+    found = {name: getattr(sandlot, name) for name in (*sdk_page.RESULTS, *sdk_page.CLASSIC)}
+    for module in walk_packages(sandlot.client.__path__, "sandlot.client."):
+        for name, kind in vars(importlib.import_module(module.name)).items():
+            if inspect.isclass(kind) and issubclass(kind, Facade) and kind is not Facade and name[0] != "_":
+                found |= {name: kind, f"Async{name}": getattr(sandlot, f"Async{name}")}
+    return found
+
+
+def test_every_class_of_the_sdk_can_be_imported_and_has_a_section() -> None:
+    classes = classes_of_the_sdk()
+    assert len(classes) >= 2 * len(sdk_page.PAIRS)
+    assert {name for name in classes if name not in sandlot.__all__} == set()
+    shown = headings(text_of("sdk.md"))
+    assert {name for name in classes if name.removeprefix("Async") not in shown} == set()
+
+
+def members_of_the_sdk() -> list[tuple[str, str, Any]]:
+    """Class, name and member: methods and properties, also those of a class's parts in other files."""
+    return [
+        (name, each, getattr(kind, each))
+        for name, kind in classes_of_the_sdk().items()
+        for part in kind.__mro__
+        for each, declared in vars(part).items()
+        if part.__module__.startswith("sandlot.client.") and part is not Facade and not each.startswith("_")
+        if isinstance(declared, property | cached_property) or callable(getattr(kind, each))
+    ]
+
+
+def test_every_method_of_the_sdk_has_its_signature_and_its_first_sentence() -> None:
+    """Under the name of the blocking class, for both forms."""
+    sections = re.split(r"^#{2,4} ", text_of("sdk.md"), flags=re.MULTILINE)
+    by_heading = {section.partition("\n")[0]: " ".join(section.split()) for section in sections}
+    missing, methods = [], 0
+    for name, each, member in members_of_the_sdk():
+        owner = name.removeprefix("Async")
+        if not callable(member):
+            shown = f"| `{each}` |" in by_heading[owner]
+        else:
+            methods += 1
+            section = by_heading.get(f"{owner}.{each}") or by_heading.get(f"{name}.{each}", "")
+            words = plain(" ".join(first_sentence(own_docstring(member)).split()))
+            shown = f"```python {each}(" in section and words in plain(section)
+        if not shown:
+            missing.append(f"{name}.{each}")
+    assert missing == []
+    assert methods > 150
+
+
+def plain(text: str) -> str:
+    """Without what is code or a link there, and without the prefix by which docstrings name a twin."""
+    return re.sub(r"\]\([^)]*\)|[`\[]|Async(?=[A-Z])", "", text)
 
 
 def test_every_class_method_and_property_of_the_sdk_has_a_docstring() -> None:
