@@ -38,6 +38,10 @@ SCHEMA = json.loads((ROOT / "docs/reference/openapi.json").read_text())
 # What a route needs besides the id, so that it is the id that it is refused for.
 QUERY = {"path": "x", "pattern": "x"}
 BODIES: dict[str, dict[str, Any]] = {
+    "/artifacts": {"paths": ["x"]},
+    "/cells": {"code": "1"},
+    "/contexts": {"language": "python"},
+    "/restore": {"snapshot": "snp_" + "0" * 32},
     "/exec": {"command": "echo reached"},
     "/resize": {"rows": 10, "cols": 10},
     "/signal": {"signal": 15},
@@ -65,7 +69,7 @@ MALFORMED = [
 
 async def asked(http: httpx.AsyncClient, method: str, path: str, session_id: str) -> httpx.Response:
     url = path.replace("{session_id}", session_id).replace("{exec_id}", "e1").replace("{name}", "default")
-    url = url.replace("{port}", "8000")
+    url = url.replace("{port}", "8000").replace("{context}", "python")
     known = {item["name"] for item in SCHEMA["paths"][path][method.lower()].get("parameters", ())}
     options: dict[str, Any] = {"params": {name: value for name, value in QUERY.items() if name in known}}
     if path.endswith(("/content", "/archive")) and method == "PUT":

@@ -17,7 +17,8 @@ from sandlot.providers.base import Sandbox
 from sandlot.testing.eventually import eventually
 from sandlot.testing.provider_suite import Harness
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+# Removing a gVisor sandbox in which a bomb was has taken the engine four minutes.
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
 
 FORK_BOMBS = {
     "of a shell": "f(){ f|f& };f; sleep 60",

@@ -16,6 +16,11 @@ from tests.code.conftest import new_session, run, value
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
+# Until their parent has been told: before that, the next cell would still go to a dead one.
+KILL_KERNELS = """
+kernels=$(pgrep -f '[i]pykernel_launcher') && kill -9 $kernels
+for kernel in $kernels; do while [ -e /proc/$kernel ]; do sleep 0.1; done; done
+"""
 KILL_BRIDGE = "pkill -9 -f 'python3 -I -c'"
 
 
@@ -32,7 +37,7 @@ async def test_a_kernel_that_dies_is_reported_and_replaced(service: LocalWorker,
 
 async def test_a_kernel_that_dies_between_cells(service: LocalWorker, session: str) -> None:
     await run(service, session, "x = 1")
-    await service.execute(session, ExecRequest("pkill -9 -f ipykernel_launcher"))
+    await service.execute(session, ExecRequest(KILL_KERNELS, timeout_s=60))
     ran = await run(service, session, "x = 2")
     assert (ran.error.name, "did not run" in ran.error.value) == ("KernelDied", True)
     assert (await run(service, session, "x")).error.name == "NameError"
@@ -40,7 +45,7 @@ async def test_a_kernel_that_dies_between_cells(service: LocalWorker, session: s
 
 async def test_a_kernel_without_memory(service: LocalWorker, session: str) -> None:
     ran = await run(
-        service, session, "x = bytearray(4 * 1024**3)\nx[::4096] = b'1' * len(x[::4096])", timeout_s=60
+        service, session, "x = bytearray(4 * 1024**3)\nx[::4096] = b'1' * len(x[::4096])", timeout_s=200
     )
     assert ran.result.verdict is Verdict.OOM
     assert ran.error.name == "KernelDied"

@@ -41,17 +41,21 @@ def database() -> Iterator[str]:
         yield address
 
 
-def test_every_checkpoint_has_its_files(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("environment", "steps"), [("base", STEPS), ("gvisor", 8)])
+def test_every_checkpoint_has_its_files(
+    server: ServerProcess, tmp_path: Path, environment: str, steps: int
+) -> None:
     where = str(tmp_path / "conversations.sqlite")
     with Client(server.url) as client, SqliteSaver.from_conn_string(where) as saver:
-        agent = Agent(client, saver, "every")
-        agent.run()
-        assert len(set(agent.trees.values())) == STEPS
-        session = client.thread("every")
+        agent = Agent(client, saver, f"every-{environment}", environment)
+        agent.run(until=steps)
+        assert len(set(agent.trees.values())) == steps
+        session = client.thread(agent.thread)
+        assert session.environment == environment
         assert session.generation == 1, "going on needs no new sandbox"
-        assert session.workspace.status().snapshots == STEPS + 1
+        assert session.workspace.status().snapshots == steps + 1
         checkpoints = [each for each in agent.checkpoints() if each.next in (("model",), ("tools",))]
-        assert len(checkpoints) == 2 * STEPS + 1
+        assert len(checkpoints) == 2 * steps + 1
         agent.trees[0] = expected_tree(client)
         for checkpoint in checkpoints[::-1] + checkpoints[::12]:
             done = results_in(checkpoint) + (checkpoint.next == ("tools",))
@@ -92,3 +96,25 @@ def test_three_branches_in_two_processes_across_restarts(server: ServerProcess, 
         ends = agent.ends()
         for branch in ("second", "main", "third", "second"):
             assert agent.look(ends[branch]) == trees[branch]
+
+
+def test_a_copied_thread_has_files_of_its_own(server: ServerProcess, tmp_path: Path) -> None:
+    """Its checkpoints are copied in the store, as tools for LangGraph do. Then both threads go on."""
+    where = str(tmp_path / "conversations.sqlite")
+    with Client(server.url) as client, SqliteSaver.from_conn_string(where) as saver:
+        original, copy = Agent(client, saver, "original"), Agent(client, saver, "copy")
+        for _ in original.stepping("main", until=5):
+            pass
+        for each in list(saver.list(config("original")))[::-1]:
+            there = {"configurable": {"thread_id": "copy", "checkpoint_ns": ""}}
+            if each.parent_config is not None:
+                there["configurable"]["checkpoint_id"] = each.parent_config["configurable"]["checkpoint_id"]
+            saver.put(there, each.checkpoint, each.metadata, each.checkpoint["channel_versions"])  # type: ignore[arg-type]
+        for agent, branch in ((copy, "copied"), (original, "on"), (copy, "again")):
+            for _ in agent.stepping(branch, until=10 if branch == "again" else 8):
+                pass
+        assert client.thread("copy").id != client.thread("original").id
+        assert {original.tree, copy.tree} == {
+            expected_tree(client, *["main"] * 5, *["on"] * 3),
+            expected_tree(client, *["main"] * 5, *["copied"] * 3, *["again"] * 2),
+        }

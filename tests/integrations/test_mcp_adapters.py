@@ -103,7 +103,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_documented_program_runs(agent_server: ServerProcess, client: Client, thread: str) -> None:
-    (program,) = blocks("python")
+    (program,) = (block for block in blocks("python") if "langchain_mcp_adapters" in block)
     program = program.replace("http://127.0.0.1:8000", agent_server.url).replace("conversation-7", thread)
     assert thread in program
     assert printed("-c", program) == "Ada in /tmp\n"

@@ -75,10 +75,13 @@ class Agent:
     client: Client
     saver: BaseCheckpointSaver[Any]
     thread: str
+    environment: str = "base"
     trees: dict[int, str] = field(default_factory=dict)
 
     def graph(self, **how: Any) -> Any:
-        middleware = [SandboxMiddleware(self.client, prompt=False, time_travel=True)]
+        middleware = [
+            SandboxMiddleware(self.client, environment=self.environment, prompt=False, time_travel=True)
+        ]
         return create_agent(Stepping(**how), middleware=middleware, checkpointer=self.saver)
 
     @property

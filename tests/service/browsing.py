@@ -22,7 +22,8 @@ WITHIN_MS = 60_000  # on half a core
 PICTURES = "SANDLOT_TEST_PICTURES"
 
 
-def _path() -> str:
+def chromium_path() -> str:
+    """Skips the test where there is no Chromium, or no playwright."""
     pytest.importorskip("playwright", reason="playwright is not installed")
     for name in BROWSERS:
         if found := shutil.which(name):
@@ -32,7 +33,7 @@ def _path() -> str:
 
 @asynccontextmanager
 async def running_chromium() -> AsyncIterator[Any]:
-    path = _path()
+    path = chromium_path()
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:

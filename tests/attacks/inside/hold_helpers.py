@@ -1,4 +1,7 @@
-"""Runs inside a sandbox: tries to get hold of each helper's memory before it can hide it, and says how often it did."""
+"""Runs inside a sandbox: tries to get hold of each helper's memory before it can hide it, and says how often it did.
+
+It ends when there is a file ``over``, or after so many seconds.
+"""
 
 import os
 import sys
@@ -7,7 +10,7 @@ import time
 seen, held, tried = {str(os.getpid())}, [], 0
 print("ready", flush=True)
 deadline = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < deadline:
+while time.monotonic() < deadline and not os.path.exists("over"):
     for pid in os.listdir("/proc"):
         if not pid.isdigit() or pid in seen:
             continue
