@@ -28,6 +28,8 @@ RUN = {
         ("python",),
         [
             "docs/howto/agents.md",
+            "docs/howto/mcp.md",
+            "docs/howto/e2b-sdk.md",
             "docs/howto/system-prompt.md",
             "docs/howto/move-from-e2b.md",
             "docs/howto/move-from-local-shell.md",
@@ -37,6 +39,17 @@ RUN = {
     "tests/docs/test_rewind_page.py": (("python",), ["docs/howto/rewind.md"]),
     "tests/docs/test_code_page.py": (("python",), ["docs/howto/code.md", "docs/cookbook/analysis.md"]),
     "tests/docs/test_webhooks_page.py": (("python",), ["docs/howto/webhooks.md"]),
+    "tests/docs/test_backup_page.py": (("bash",), ["docs/operations/backup.md"]),
+    "tests/faults/test_backup.py": (("bash",), ["docs/operations/backup.md"]),
+    "tests/docs/operations/test_fleet.py": (
+        ("bash",),
+        ["docs/howto/fleet-operations.md", "docs/howto/keys.md"],
+    ),
+    "tests/docs/operations/test_server.py": (("bash",), ["docs/operations/procedures.md"]),
+    "tests/docs/operations/test_watch.py": (
+        ("bash",),
+        ["docs/operations/watching.md", "docs/operations/traces.md"],
+    ),
     "tests/docs/test_cookbook_fleet.py": (FOLLOWED, ["docs/cookbook/fleet.md"]),
     "tests/docs/test_cookbook.py": (
         ("python",),

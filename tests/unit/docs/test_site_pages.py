@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,18 @@ def test_every_page_is_in_the_navigation_once(staged: Path) -> None:
     pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     assert sorted(named) == sorted(path for path in pages if not path.startswith("files/"))
     assert len(named) > 50
+
+
+def test_the_order_names_pages_that_exist_and_leaves_none_over(staged: Path) -> None:
+    """A page that has no place in its section would stand at its end, under "More"."""
+    program = "import json, stage; print(json.dumps(stage.FIRST))"
+    shown = subprocess.run(
+        [sys.executable, "-Bc", program], cwd=SITE, capture_output=True, text=True, timeout=60, check=True
+    )
+    groups: dict[str, str] = json.loads(shown.stdout)
+    ordered = [f"{group.partition('/')[0]}/{name}.md" for group in groups for name in groups[group].split()]
+    assert [page for page in ordered if not (staged / "docs" / page).is_file()] == []
+    assert "- More:" not in (staged / "mkdocs.yml").read_text()
 
 
 def test_the_readme_is_the_front_page(staged: Path) -> None:
