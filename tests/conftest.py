@@ -28,7 +28,6 @@ settings.load_profile("unhurried")
 
 TASKS_SECONDS = 10.0  # what was cancelled or dropped has its last steps to do
 BEFORE = pytest.StashKey[set[str]]()
-LEFT = pytest.StashKey[set[str]]()
 
 
 # Also set where a test itself runs pytest: such a run shares the machine with the other processes' tests.
@@ -44,13 +43,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Once, when every test process has ended: they all use the same machine."""
     if AMONG_OTHERS not in os.environ:
         left = leaks.left_since(session.config.stash[BEFORE], leaks.on_the_machine)
-        session.config.stash[LEFT] = left
+        session.config.stash[leaks.LEFT] = left
         if left:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if left := config.stash.get(LEFT, None):
+    if left := config.stash.get(leaks.LEFT, None):
         terminalreporter.section("the run left behind", red=True)
         for what in sorted(left):
             terminalreporter.line(what)

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+LEFT = pytest.StashKey[set[str]]()  # what a whole run has left behind, in the stash of its configuration
 SETTLE_SECONDS = 90.0  # the engine removes what it was told to remove later, and a busy one much later
 OWNER_PREFIX = "test-"  # every provider in the tests has an owner that begins so
 

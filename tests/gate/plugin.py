@@ -18,6 +18,7 @@ from tests.gate import durations
 from tests.gate.changes import Change, NoHistory, current_change
 from tests.gate.groups import group_of
 from tests.gate.plan import Planned, Rank, longest_first, plan
+from tests.gate.races import Races
 
 LEFT_OUT = "left out: the gate's time is up"
 CHANGE = "gate_change"  # what the controller tells its test processes, so that all of them plan alike
@@ -37,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="add how long each group took to this file (see `make durations`)",
     )
+    group.addoption(
+        "--note-races",
+        type=Path,
+        metavar="FILE",
+        help="write the names of tests that may have lost a race to this file",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Ordering(until, phase, change), "gate-ordering")
     if not told:
         config.pluginmanager.register(Report(config.option.record_durations, phase, change), "gate-report")
+        if config.option.note_races is not None:
+            config.pluginmanager.register(Races(config.option.note_races), "gate-races")
 
 
 def _ask_git() -> Change:
