@@ -34,7 +34,7 @@ export function App() {
   useEffect(
     () =>
       onUnauthorized(() => {
-        if (savedKey()) setProblem("The server does not accept your key any more.");
+        if (savedKey()) setProblem("Your API key is no longer valid. It may have expired or been revoked. Log in with another key.");
         setEntrance((known) => (known === "asking" ? known : "out"));
       }),
     [],

@@ -38,7 +38,7 @@ async def test_a_wrong_key_is_told(console: Console, chromium: Any) -> None:
         await page.goto(f"{console.server.url}/console/sessions")
         stranger = Console(console.server, console.client, page)
         await stranger.log_in("not-the-key-of-this-server")
-        await shows(page, "The server does not know this key")
+        await shows(page, "Invalid API key")
         await stranger.log_in(KEY)
         await page.get_by_role("heading", name="Sessions").wait_for()
         # Kept for this tab alone: not in a cookie, and not where another tab finds it.
@@ -201,6 +201,6 @@ async def test_a_denied_host_is_allowed(console: Console) -> None:
         await session.run("curl -sS -m 5 https://api.example.com/")
         await console.go(f"/sessions/{session.id}/network")
         await page.get_by_role("button", name="Allow api.example.com").click()
-        await page.get_by_role("button", name="Take back").wait_for()
+        await page.get_by_role("button", name="Revoke").wait_for()
         grants = (await session.network.status()).grants
         assert [grant.entry for grant in grants] == ["api.example.com"]

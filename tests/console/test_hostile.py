@@ -106,7 +106,7 @@ async def test_no_payload_runs(console: Console) -> None:
         assert session.thread == thread
         await console.go("/threads/" + _segment(thread))
         await shows(page, PAYLOADS[0])
-        saw = page.get_by_role("button", name="What it saw")
+        saw = page.get_by_role("button", name="Show output")
         while await saw.count():
             await saw.first.click()  # which takes the button away
         await console.check()

@@ -36,7 +36,7 @@ export function Environments() {
                   <dt>Image</dt>
                   <dd className="mono breaks">{visible(one.image)}</dd>
                   <dt>Isolation</dt>
-                  <dd>{one.tier === "runsc" ? "gVisor (runsc)" : "container (runc)"}</dd>
+                  <dd>{one.tier === "runsc" ? "gVisor (runsc)" : one.tier === "microvm" ? "virtual machine (microvm)" : "container (runc)"}</dd>
                   <dt>Memory</dt>
                   <dd>{bytes(one.limits.memory_bytes)}</dd>
                   <dt>Processors</dt>

@@ -33,8 +33,8 @@ export default function Fleet() {
               <dl className="figures">
                 <Figure label="Workers" value={count(state.workers.length)} />
                 <Figure label="Sessions" value={count(state.sessions)} />
-                <Figure label="Places held" value={count(state.reservations)} note="for creates under way" />
-                <Figure label="Settled" value={state.settled ? "yes" : "no"} note="whether all workers are known" />
+                <Figure label="Being created" value={count(state.reservations)} note="sessions" />
+                <Figure label="Directory" value={state.settled ? "complete" : "rebuilding"} note="list of all sessions" />
               </dl>
               <div className="cards">
                 {state.workers.map((worker) => (
@@ -94,7 +94,7 @@ function WorkerCard({ worker }: { worker: Worker }) {
         </p>
       ))}
       <footer className="row end">
-        <CopyAs what={`Let this worker ${verb}`} command={{ cli: cli("fleet", verb, worker.id), python: "# on the command line only" }} />
+        <CopyAs what={verb === "drain" ? "Drain this worker" : "Undrain this worker"} command={{ cli: cli("fleet", verb, worker.id), python: "# on the command line only" }} />
         <Confirm label={worker.draining ? "Undrain" : "Drain"} title={`${worker.draining ? "Undrain" : "Drain"} ${visible(worker.id)}?`} act={act} danger={false}>
           {worker.draining ? "It takes new sessions again." : "It takes no new sessions. Those that it has go on."}
         </Confirm>

@@ -25,7 +25,7 @@ export function Login({ problem, enter }: { problem: string; enter: () => void }
       }
       forgetKey();
       const wrong = error instanceof ApiError && error.status === 401;
-      setFailed(wrong ? "The server does not know this key. Check that you copied all of it." : messageOf(error));
+      setFailed(wrong ? "Invalid API key. Check that you copied all of it." : messageOf(error));
     } finally {
       setBusy(false);
     }

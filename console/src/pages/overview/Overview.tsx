@@ -91,7 +91,7 @@ function Latencies() {
     refetchInterval: 5_000,
   });
   return (
-    <Panel title="Answers of the API">
+    <Panel title="API latency">
       <Loaded query={metrics}>
         {({ latencies, failures }) => (
           <>

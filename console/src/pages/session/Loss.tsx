@@ -6,7 +6,7 @@ const TONES: Record<string, string> = { lost: "bad", hibernated: "calm" };
 function titleOf(state: string, generation: number): string {
   if (state === "lost") return "The sandbox is lost";
   // Nothing went wrong: its next use gives the session another sandbox.
-  if (state === "hibernated") return "The session sleeps until its next use";
+  if (state === "hibernated") return "The session is hibernated until its next use";
   return `Generation ${generation} was lost`;
 }
 

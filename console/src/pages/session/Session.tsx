@@ -109,7 +109,7 @@ function Head({ info }: { info: SessionInfo }) {
           )}
           <span>generation {info.generation}</span>
           <span>used {ago(info.last_active_at)}</span>
-          <span>{ended ? `ended: ${info.end_reason ?? ""}` : `ends ${until(info.expires_at)}`}</span>
+          <span>{ended ? `ended: ${info.end_reason ?? ""}` : `${info.state === "active" && info.on_idle === "hibernate" ? "hibernates" : "ends"} ${until(info.expires_at)}`}</span>
         </p>
       </div>
       <div className="row">

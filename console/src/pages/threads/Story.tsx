@@ -53,7 +53,7 @@ export function Story({ thread }: { thread: string }) {
           />
         </div>
       </header>
-      {events.length === 0 && <Empty>Nothing is known of this thread, or the server keeps no history.</Empty>}
+      {events.length === 0 && <Empty>No events for this thread. Check its id. The operator may have switched off the history.</Empty>}
       <ol className="story">
         {steps.slice(0, shown).map((step, index) => (
           <li key={step.id}>
@@ -95,7 +95,7 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
             <Seen event={started} />
           ) : (
             <button type="button" className="small" onClick={() => setOpen(true)}>
-              What it saw
+              Show output
             </button>
           )}
         </>
@@ -133,8 +133,8 @@ function Seen({ event }: { event: HistoryEvent }) {
   if (status.error) {
     return (
       <p className="hint">
-        The output is not kept any more: {messageOf(status.error)}{" "}
-        <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/recording`}>The recording</Link> has it, if the session has one.
+        The output is no longer available: {messageOf(status.error)} If the session was recorded, see{" "}
+        <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/recording`}>the recording</Link>.
       </p>
     );
   }

@@ -50,7 +50,7 @@ function ThreadList() {
         {(list) => {
           const found = list.sessions.filter((one) => one.thread?.toLowerCase().includes(text.toLowerCase()));
           found.sort((one, other) => other.last_active_at - one.last_active_at);
-          if (found.length === 0) return <Empty>{text ? "No conversation with a session matches." : "No conversation has a session now. A program names one with client.thread(\"…\"); so can you in a new session."}</Empty>;
+          if (found.length === 0) return <Empty>{text ? "No conversation with a session matches." : "No threads have a session now. To start one, call client.thread(\"…\"), or create a session here and enter a thread."}</Empty>;
           return (
             <>
               <ul className="rows panel">

@@ -39,7 +39,7 @@ export default function Execs({ id }: { id: string }) {
         <Loaded query={execs}>
           {(list) =>
             list.execs.length === 0 ? (
-              <Empty>No command runs, and none is remembered.</Empty>
+              <Empty>No running or recent commands.</Empty>
             ) : (
               <ul className="rows">
                 {[...list.execs].sort(newestFirst).map((exec) => (

@@ -63,7 +63,7 @@ export default function NetworkTab({ id }: { id: string }) {
                       {visible(grant.entry)} <span className="hint">{grant.until === null ? "as long as the session lives" : `ends ${until(grant.until)}`}</span>
                     </span>
                     <button type="button" className="small" onClick={() => void change({ revoke: [grant.entry] })}>
-                      Take back
+                      Revoke
                     </button>
                   </li>
                 ))}

@@ -66,7 +66,7 @@ export default function TerminalTab({ session }: { session: Session }) {
       {execId ? (
         <AttachedScreen key={execId} sessionId={session.id} execId={execId} label="Terminal" input pty />
       ) : (
-        <p className="empty">A bash in the sandbox. It runs on if you close this page, and you find it again here.</p>
+        <p className="empty">Opens Bash in the sandbox. It keeps running if you leave this page. To continue, come back in the same browser tab.</p>
       )}
     </Panel>
   );

@@ -51,7 +51,7 @@ export function Use({ info }: { info: Session }) {
       </Panel>
       {workspace.data?.note && (
         <details>
-          <summary>What this server's store of files cannot do</summary>
+          <summary>Limits of this server's workspace storage</summary>
           <p className="hint">{visible(workspace.data.note)}</p>
         </details>
       )}
