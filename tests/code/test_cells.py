@@ -124,6 +124,26 @@ async def test_an_interrupt_at_once_is_never_lost(
         assert told.encode() in result.stdout
 
 
+async def test_a_program_in_bash_gets_one_interrupt(service: LocalWorker, shared: str) -> None:
+    """A second one could end it while it saves its work."""
+    program = (
+        "import signal, time; got = []; signal.signal(signal.SIGINT, lambda *_: got.append(1)); "
+        "print('ready', flush=True); end = time.monotonic() + 60\n"
+        "while not got and time.monotonic() < end: time.sleep(0.01)\n"
+        "time.sleep(1.5); print('interrupts: %d' % len(got))"
+    )
+    execution = await service.start_exec(
+        shared, ExecRequest(cell=Cell(f"python3 -c '{program.replace(chr(39), chr(34))}'", "bash"))
+    )
+    output = b""
+    async for event in execution.events():
+        output += event.data if isinstance(event, Output) else b""
+        if b"ready" in output and b"interrupts" not in output:
+            await asyncio.sleep(0.3)
+            await service.interrupt_context(shared, "bash")
+    assert b"interrupts: 1\\n" in output
+
+
 @pytest.mark.parametrize("how", ["kill", "timeout"])
 async def test_a_killed_cell_leaves_the_state(service: LocalWorker, shared: str, how: str) -> None:
     await run(service, shared, "kept = 'still'")

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ipykernel.kernelapp import IPKernelApp
@@ -25,7 +26,9 @@ STATUS_FD = 198  # above those that scripts use
 PIECE_BYTES = 64 * 1024
 # After an interrupt: between two steps that make bash say that it has given up the cell.
 STEP_S = 0.1
-INTERRUPTS_AGAIN = 10
+STEPS = 10
+# Of 10 ms. A process that is younger when an interrupt comes may have lost it.
+STARTING_TICKS = 10
 INTERRUPTED_STATUS = 130  # as bash gives it to what SIGINT has ended
 ENDED_WITHIN_S = 1.0
 
@@ -105,19 +108,22 @@ class Shell:
     def _after_an_interrupt(self) -> Iterator[float]:
         """Takes the steps that make bash end the cell, and yields how long to wait before the next one.
 
-        Bash may have dropped the question with the cell, so it is asked again. And if an interrupt comes
-        while bash starts a process, neither of the two takes it.
+        Bash may have dropped the question with the cell, so it is asked again. And a process that was just
+        being started has lost the interrupt, and bash then goes on. So these get another one. A program that
+        runs already gets no second one: it may be saving its work because of the first.
         """
-        for step in (self._ask, *(self._interrupt, self._ask) * INTERRUPTS_AGAIN):
+        since = _now() - STARTING_TICKS
+        for step in (self._ask, *(partial(self._interrupt, since), self._ask) * STEPS):
             due = time.monotonic() + STEP_S
             while (left := due - time.monotonic()) > 0:
                 yield left
             step()
 
-    def _interrupt(self) -> None:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # not this process
-        os.killpg(0, signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+    def _interrupt(self, since: int) -> None:
+        young = [pid for pid, started in _processes().items() if started >= since and pid != os.getpid()]
+        for pid in (*young, self.process.pid) if young else ():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGINT)
 
     def _status_in(self, said: bytes) -> int | None:
         for line in said.split(b"\n")[:-1]:
@@ -150,6 +156,30 @@ class Shell:
             with contextlib.suppress(OSError):
                 file.close()
         return code
+
+
+def _now() -> int:
+    """The time as `/proc` gives it, which may be a clock of its own: a process that starts now has it."""
+    with subprocess.Popen(["bash", "-c", ":"]) as starting:
+        return _started(starting.pid)[1]
+
+
+def _processes() -> dict[int, int]:
+    """When each process of this group was started, by its id."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            group, started = _started(int(name))
+            if group == os.getpgrp():
+                found[int(name)] = started
+    return found
+
+
+def _started(pid: int) -> tuple[int, int]:
+    """A process's group, and when it was started, in ticks."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return int(fields[2]), int(fields[19])
 
 
 class BashKernel(Kernel):  # type: ignore[misc]  # where it is installed, it has a type

@@ -24,8 +24,6 @@ LOOK_EVERY_S = 0.05
 STRAGGLER_S = 1.0
 # For a silent execution, such as a change of variables.
 SILENT_WITHIN_S = 10.0
-# For a kernel to say that it has begun with the code. Before that it ignores interrupts.
-BEGUN_WITHIN_S = 5.0
 # Not passed on to a running kernel: each command has its own.
 NOT_ADOPTED = {"PWD", "OLDPWD", "SHLVL", "_", "TERM", "LINES", "COLUMNS"}
 SYSTEM_FOLDERS = [
@@ -70,7 +68,7 @@ class _Running:
         self.reply: dict[str, Any] | None = None
         self.idle = False
         self.since = 0.0  # when the first of both came
-        self.begun = asyncio.Event()
+        self.begun = False
         self.interrupted = False
         self.over = asyncio.Event()
 
@@ -244,13 +242,14 @@ class Kernel:
             self._environ, self._place = dict(environ), place
 
     async def interrupt(self) -> None:
+        """Interrupt the client's code. Before it begins, the kernel would ignore that, so it waits."""
         self.resume()
-        if (running := self._code) is not None:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(running.begun.wait(), BEGUN_WITHIN_S)
-            if running.over.is_set():
-                return
+        if (running := self._code) is not None and not running.over.is_set():
             running.interrupted = True
+            if running.begun:
+                await self._interrupt_process()
+
+    async def _interrupt_process(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):
             await self._manager.interrupt_kernel()
 
@@ -291,7 +290,9 @@ class Kernel:
                 continue
             kind, content = message.get("msg_type"), message.get("content")
             if kind == "execute_input":
-                running.begun.set()
+                running.begun = True
+                if running.interrupted:
+                    await self._interrupt_process()
             if kind == "status" and isinstance(content, dict):
                 if content.get("execution_state") == "idle":
                     running.idle = True
