@@ -104,6 +104,53 @@ async def test_the_store_fails(
     await volumes.create(TENANT, DATA)
 
 
+@pytest.mark.parametrize("meanwhile", ["the list is read", "another one is deleted", "the name is looked up"])
+async def test_a_create_that_ends_meanwhile_is_not_undone(
+    meanwhile: str, volumes: Volumes, stored: set[str], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read a moment ago says that the volume is half made."""
+    await leave(volumes, stored, RecordState.DELETING)  # the sweep comes to it first
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def create(volume_id: str, quota_bytes: int) -> None:
+        stored.add(volume_id)
+        begun.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(engine.store, "create_volume", create)
+    other = replace(DATA, name="other")
+    creating = asyncio.create_task(volumes.create(TENANT, other))
+    await begun.wait()
+
+    def ends_within(owner: object, name: str) -> None:
+        """Let the create end when this has its answer, but nobody has seen it."""
+        real = getattr(owner, name)
+
+        async def slow(*arguments: str) -> object:
+            answer = await real(*arguments)
+            go_on.set()
+            await asyncio.wait([creating])
+            return answer
+
+        monkeypatch.setattr(owner, name, slow)
+
+    if meanwhile == "the name is looked up":
+        ends_within(volumes._records, "unfinished_named")
+        with pytest.raises(Conflict, match="already have"):
+            await volumes.create(TENANT, other)
+    elif meanwhile == "the list is read":
+        ends_within(volumes._records, "unfinished")
+        await volumes.sweep()
+    else:
+        ends_within(engine.store, "delete")
+        await volumes.sweep()
+    made = await creating
+    assert (await volumes.get(TENANT, "other")).id == made.id
+    assert made.id in stored
+    await volumes.sweep()
+    assert stored == {made.id}
+
+
 async def test_two_creates_at_once(volumes: Volumes, stored: set[str]) -> None:
     """One makes it, the other hears that it is there, and takes nothing away."""
     outcomes = await asyncio.gather(*(volumes.create(TENANT, DATA) for _ in range(2)), return_exceptions=True)

@@ -87,6 +87,9 @@ class VolumeRecords(SqliteFile):
         """Those that are being made or deleted. If nobody is at it, what is left of them must go."""
         return await self._all("SELECT volume FROM volumes WHERE state != 'kept' ORDER BY place")
 
+    async def is_unfinished(self, volume_id: str) -> bool:
+        return bool(await self._all("SELECT volume FROM volumes WHERE state != 'kept' AND id = ?", volume_id))
+
     async def unfinished_named(self, tenant: str, name: str) -> Volume | None:
         found = await self._all(
             "SELECT volume FROM volumes WHERE tenant = ? AND name = ? AND state != 'kept'", tenant, name

@@ -138,7 +138,7 @@ class Volumes:
         if not self._store.abilities.volumes:
             return  # another store has the files
         for volume in await self._records.unfinished():
-            if volume.id not in self._deleting | self._making:
+            if await self._is_left_behind(volume):
                 await self._finish_deletion(volume)
 
     async def all(self) -> Sequence[Volume]:
@@ -261,14 +261,28 @@ class Volumes:
     async def _free_name(self, tenant: str, name: str) -> None:
         """Delete what an earlier delete or create of this name left half done, which nobody can see."""
         left = await self._records.unfinished_named(tenant, name)
-        if left is None or left.id in self._making:
+        if left is None:
             return
-        if left.id in self._deleting or not await self._finish_deletion(left):
+        if await self._is_left_behind(left):
+            gone = await self._finish_deletion(left)
+        else:
+            gone = left.id not in self._deleting
+        if not gone:
             raise Unavailable(
                 f"An earlier volume {name} is still being deleted. Retry.",
                 retry_after_s=1.0,
                 details={"reason": "volume_busy"},
             )
+
+    async def _is_left_behind(self, volume: Volume) -> bool:
+        """Whether nobody is making or deleting a volume that was unfinished when its record was read.
+
+        That was a moment ago, and its create may have ended since. So the record is read again now that
+        nobody is at it: a volume is made once, so if it is unfinished still, it stays so.
+        """
+        if volume.id in self._deleting | self._making:
+            return False
+        return await self._records.is_unfinished(volume.id)
 
     async def _finish_deletion(self, volume: Volume) -> bool:
         """Return False if that fails. The failure is logged, and the sweep tries again."""
