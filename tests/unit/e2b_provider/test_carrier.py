@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from sandlot.domain.errors import EngineProblem
 from sandlot.providers.e2b import carrier as carrying
@@ -162,3 +163,35 @@ async def test_what_arrives_after_the_end_opens_nothing(tmp_path: Path, monkeypa
         await asyncio.wait_for(carrier.close(), WITHIN_S)
         assert remote.process.left
         assert (worker.open, relay_tasks()) == (0, [])
+
+
+async def test_an_unknown_error_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[structlog.typing.EventDict]
+) -> None:
+    """Whether the sandbox is gone is in doubt then, so the next relay starts."""
+    monkeypatch.setattr(carrying, "FIRST_PAUSE_S", 0.001)
+
+    class Broken(Remote):
+        def __init__(self) -> None:
+            super().__init__()
+            self.starts = 0
+            self.again = asyncio.Event()
+
+        async def start(self, command: str, receive: Receive) -> Process:
+            self.starts += 1
+            if self.starts == 1:
+                raise EngineProblem("the stream broke")
+            self.again.set()
+            return self.process
+
+        async def is_gone(self) -> bool:
+            raise KeyError("state")
+
+    remote: Any = Broken()
+    gone: list[str] = []
+    carrier = Carrier(remote, "relay", tmp_path / "none", gone.append)
+    carrier.start()
+    await asyncio.wait_for(remote.again.wait(), WITHIN_S)
+    await asyncio.wait_for(carrier.close(), WITHIN_S)
+    assert not gone
+    assert [event["log_level"] for event in logged if "in an unknown way" in event["event"]] == ["error"]

@@ -69,12 +69,22 @@ class Carrier:
             except Exception as error:
                 log.exception("a sandbox's relay failed in an unknown way", sandbox=self._remote.id)
                 why = str(error)
-            if await self._remote.is_gone():
+            if await self._is_gone():
                 self._on_gone("E2B has ended the sandbox")
                 return
             log.warning("a sandbox's relay broke; starting another", sandbox=self._remote.id, why=why)
             pause = FIRST_PAUSE_S if loop.time() - began > STEADY_S else min(pause * 2, LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
+
+    async def _is_gone(self) -> bool:
+        """In doubt it is there: nobody could reach the sandbox if this task ended with an error."""
+        try:
+            return await self._remote.is_gone()
+        except Exception:
+            log.exception(
+                "cannot ask E2B in an unknown way whether a sandbox is there", sandbox=self._remote.id
+            )
+            return False
 
 
 class _Relay:
