@@ -44,7 +44,11 @@ class DataFolder:
                 f"Another worker is using the data folder {self.path}. Stop it, or choose another folder "
                 "with SANDLOT_DATA_DIR."
             ) from error
-        return self._next_epoch()
+        try:
+            return self._next_epoch()
+        except BaseException:
+            self.close()  # or a repeated open would wait for itself
+            raise
 
     def close(self) -> None:
         if self._lock is not None:

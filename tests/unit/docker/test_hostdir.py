@@ -29,6 +29,18 @@ def test_epochs_grow_and_one_life_at_a_time(short_tmp: Path) -> None:
     second.close()
 
 
+def test_an_open_that_fails_can_be_repeated(short_tmp: Path) -> None:
+    """It had the lock already."""
+    host = HostFolder(short_tmp / "d")
+    (short_tmp / "d").mkdir()
+    (short_tmp / "d/epoch").write_text("damaged")
+    with pytest.raises(ValueError, match="damaged"):
+        host.open()
+    (short_tmp / "d/epoch").write_text("3")
+    assert host.open() == 4
+    host.close()
+
+
 def test_a_sandboxs_folder(short_tmp: Path) -> None:
     host = HostFolder(short_tmp / "d")
     host.open()

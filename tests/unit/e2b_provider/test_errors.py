@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import traceback
 from collections.abc import Iterator
@@ -104,3 +105,22 @@ async def test_what_the_folder_knows_needs_no_answer(tmp_path: Path) -> None:
             await provider.adopt("sbx_" + "0" * 32)
     finally:
         await provider.close()
+
+
+async def test_an_open_that_was_cancelled_can_be_repeated(tmp_path: Path) -> None:
+    """The folder's lock is taken in a thread, which no cancellation ends."""
+    epoch = tmp_path / "epoch"
+    os.mkfifo(epoch)
+    provider = E2BProvider(
+        owner="test", data_dir=tmp_path, account=E2BAccount(KEY, api_url="http://127.0.0.1:9")
+    )
+    opening = asyncio.create_task(provider.open())
+    writing = await asyncio.to_thread(os.open, epoch, os.O_WRONLY)  # it has the lock, and reads
+    opening.cancel()
+    os.write(writing, b"7")
+    os.close(writing)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await provider.open()
+    await provider.close()
+    assert epoch.read_text() == "9"

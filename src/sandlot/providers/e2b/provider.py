@@ -58,7 +58,11 @@ class E2BProvider:
     async def open(self) -> None:
         async with self._opening:
             if self._keeping is None:
-                self._epoch = await run_to_completion(asyncio.to_thread(self._folders.open))
+                try:
+                    self._epoch = await run_to_completion(asyncio.to_thread(self._folders.open))
+                except BaseException:  # a cancelled caller never learns that the folder was opened
+                    self._folders.close()
+                    raise
                 self._keeping = asyncio.create_task(
                     self._keeper.run(), name=f"keep {self._owner}'s sandboxes at E2B"
                 )
