@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,11 @@ class Console:
     server: ServerProcess
     client: AsyncClient
     page: Any
-    said: list[str] = field(default_factory=list)
+    # Where the page finds the server, if it is not where the server is.
+    url: str = ""
 
     async def go(self, path: str) -> None:
-        await self.page.goto(f"{self.server.url}/console{path}")
+        await self.page.goto(f"{self.url or self.server.url}/console{path}")
 
     async def log_in(self, key: str = KEY) -> None:
         await self.page.get_by_label("API key").fill(key)
@@ -58,11 +60,29 @@ class Console:
             timeout=within_s * 1000,
         )
 
+    async def screen_rows(self) -> list[str]:
+        """What the terminal shows now, row by row."""
+        text: str = await self.page.evaluate("document.querySelector('.xterm-accessibility-tree').innerText")
+        return [row.rstrip() for row in text.splitlines()]
+
     async def check(self) -> None:
         """Nothing of somebody else's has run, and the policy had nothing to refuse."""
         assert await self.page.evaluate("window.__ran") == []
         assert await self.page.evaluate("window.__violations") == []
         assert self.page.problems == []
+
+
+@asynccontextmanager
+async def opened_console(server: ServerProcess, chromium: Any, url: str = "") -> AsyncIterator[Console]:
+    async with server.client() as client, opened_page(chromium) as page:
+        await page.add_init_script(WATCH)
+        page.set_default_timeout(20_000)
+        opened = Console(server, client, page, url)
+        await opened.go("/")
+        await opened.log_in()
+        await page.get_by_role("heading", name="Overview").wait_for()
+        yield opened
+        await opened.check()
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
@@ -87,15 +107,8 @@ async def server(chromium: Any) -> AsyncIterator[ServerProcess]:  # not started 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def console(server: ServerProcess, chromium: Any) -> AsyncIterator[Console]:
-    async with server.client() as client, opened_page(chromium) as page:
-        await page.add_init_script(WATCH)
-        page.set_default_timeout(20_000)
-        opened = Console(server, client, page)
-        await opened.go("/")
-        await opened.log_in()
-        await page.get_by_role("heading", name="Overview").wait_for()
-        yield opened
-        await opened.check()
+    async with opened_console(server, chromium) as console:
+        yield console
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,13 @@ import { subprotocols } from "./key";
 /** What has arrived and is not on the screen yet. Above it, we stop listening until the screen has caught up. */
 const MAX_WAITING_BYTES = 32 * 1024 * 1024;
 const LOW_WATER_BYTES = 1024 * 1024;
-/** What was typed while there is no connection. More than a person types in the meantime is dropped. */
+/** What is typed while there is no connection is kept, up to this. What comes after it is refused, and the page says so. */
 const MAX_TYPED_BYTES = 4 * 1024;
+/** Nothing confirms keys. Those sent later than this before the last message may not have arrived if the connection breaks. */
+const UNDER_WAY_MS = 2_000;
+/** The server sends something at least every 15 s, so a longer silence means a dead connection. */
+const SILENCE_MS = 50_000;
+const LISTEN_EVERY_MS = 5_000;
 /** How long one piece of a flood may take to be read by the terminal. */
 const PIECE_MS = 12;
 const SMALLEST_PIECE_BYTES = 32 * 1024;
@@ -28,9 +33,14 @@ export interface AttachEvents {
   exited(verdict: string, code: number): void;
 }
 
+const REFUSED = "No connection. What you type is not taken until it is back.";
+const REFUSED_SOME = "Connected again. Not all that you typed meanwhile was taken. Check it before you go on.";
+const UNSURE = "Connected again. What you typed last may not have arrived. Check it before you go on.";
+
 /**
  * One exec's output and input over a WebSocket. After a broken connection it attaches again behind the last byte that
- * it received, so nothing is lost or doubled while the server still has it.
+ * it received, so nothing is lost or doubled while the server still has it. Keys are never sent twice: where it is not
+ * known whether they arrived, the state's message says so.
  */
 export class Attachment {
   private socket: WebSocket | null = null;
@@ -46,22 +56,35 @@ export class Attachment {
   private left = false;
   private exit: (() => void) | null = null;
   private typed: Uint8Array<ArrayBuffer>[] = [];
+  private refused = false;
+  private unsure = false;
+  private sentAt = -Infinity;
+  private heardAt = 0;
+  private state: AttachState = "connecting";
+  private readonly listening: number;
 
   constructor(
     private readonly sessionId: string,
     private readonly execId: string,
     private readonly events: AttachEvents,
   ) {
+    this.listening = window.setInterval(() => this.listen(), LISTEN_EVERY_MS);
     this.connect();
   }
 
   write(data: Uint8Array<ArrayBuffer>): void {
     if (this.socket?.readyState === WebSocket.OPEN) {
-      this.socket.send(data);
+      this.sendKeys(this.socket, data);
       return;
     }
+    if (this.over) return;
     const waiting = this.typed.reduce((sum, each) => sum + each.length, 0);
-    if (this.over || waiting + data.length > MAX_TYPED_BYTES) return;
+    // After a gap nothing more is taken: the rest of a command could be another command.
+    if (this.refused || waiting + data.length > MAX_TYPED_BYTES) {
+      this.refused = true;
+      this.tell(this.state, REFUSED);
+      return;
+    }
     this.typed.push(data);
     // A Ctrl-C must reach a flood that was left because the screen had not caught up.
     if (this.paused) this.resume();
@@ -77,12 +100,24 @@ export class Attachment {
     this.left = true;
     this.queue.length = 0;
     clearTimeout(this.timer);
+    clearInterval(this.listening);
     this.socket?.close();
+  }
+
+  private tell(state: AttachState, message: string): void {
+    this.state = state;
+    this.events.state(state, message);
+  }
+
+  private sendKeys(socket: WebSocket, data: Uint8Array<ArrayBuffer>): void {
+    this.sentAt = performance.now();
+    socket.send(data);
   }
 
   private connect(): void {
     if (this.over) return;
-    this.events.state("connecting", "");
+    this.heardAt = performance.now();
+    this.tell("connecting", this.refused ? REFUSED : "");
     const path = `/v1/sessions/${segment(this.sessionId)}/execs/${segment(this.execId)}/attach`;
     const target = new URL(address(path, { offset: this.next }), location.href);
     target.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -91,16 +126,36 @@ export class Attachment {
     socket.onopen = () => {
       this.wait = FIRST_WAIT_MS;
       if (socket !== this.socket) return;
-      for (const data of this.typed.splice(0)) socket.send(data);
-      this.events.state("open", "");
+      this.heardAt = performance.now();
+      this.tell("open", this.unsure ? UNSURE : this.refused ? REFUSED_SOME : "");
+      this.unsure = this.refused = false;
+      for (const data of this.typed.splice(0)) this.sendKeys(socket, data);
     };
     socket.onmessage = (message: MessageEvent<ArrayBuffer | string>) => {
-      if (socket === this.socket) this.receive(message.data);
+      if (socket !== this.socket) return;
+      this.heardAt = performance.now();
+      this.receive(message.data);
     };
     socket.onclose = (event) => {
       if (socket === this.socket) this.closed(event);
     };
     this.socket = socket;
+  }
+
+  /** Give the connection up. */
+  private drop(): void {
+    const socket = this.socket;
+    this.socket = null;
+    if (!socket) return;
+    if (this.sentAt > this.heardAt - UNDER_WAY_MS || socket.bufferedAmount > 0) this.unsure = true;
+    this.sentAt = -Infinity;
+    socket.close();
+  }
+
+  private listen(): void {
+    if (!this.socket || performance.now() - this.heardAt < SILENCE_MS) return;
+    this.drop();
+    this.retry();
   }
 
   private receive(data: ArrayBuffer | string): void {
@@ -114,7 +169,7 @@ export class Attachment {
       this.exit = () => this.events.exited(message.verdict ?? "", message.exited?.code ?? 0);
       this.show();
     } else if (message.type === "error") {
-      this.events.state("waiting", message.detail ?? "The connection failed.");
+      this.tell("waiting", message.detail ?? "The connection failed.");
     }
   }
 
@@ -134,9 +189,7 @@ export class Attachment {
   /** A browser has no way to read a WebSocket slower, so a flood is left for a moment and taken up again behind. */
   private pause(): void {
     this.paused = true;
-    const socket = this.socket;
-    this.socket = null;
-    socket?.close();
+    this.drop();
   }
 
   private resume(): void {
@@ -199,20 +252,24 @@ export class Attachment {
   }
 
   private closed(event: CloseEvent): void {
-    this.socket = null;
+    this.drop();
     if (this.over || event.code === 1000) {
       this.over = true;
-      this.events.state("ended", "");
+      this.tell("ended", "");
       return;
     }
     const status = event.code - 4000;
     const final = status >= 400 && status < 500 && status !== 408 && status !== 429;
     if (final) {
       this.over = true;
-      this.events.state("ended", event.reason || "The command is no longer known.");
+      this.tell("ended", event.reason || "The command is no longer known.");
       return;
     }
-    this.events.state("waiting", "The connection broke. Connecting again…");
+    this.retry();
+  }
+
+  private retry(): void {
+    this.tell("waiting", this.refused ? REFUSED : "The connection broke. Connecting again…");
     this.timer = window.setTimeout(() => this.connect(), this.wait);
     this.wait = Math.min(this.wait * 2, LONGEST_WAIT_MS);
   }

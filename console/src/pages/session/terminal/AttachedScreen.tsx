@@ -7,6 +7,13 @@ import { openScreen, type Screen, themeOf } from "./screen";
 // Whether the terminal also writes its lines as text, which costs time where there is much output.
 const READABLE = "sandlot.readable";
 
+const SAID: Record<AttachState, string> = {
+  connecting: "Connecting…",
+  open: "Connected.",
+  waiting: "Connecting again…",
+  ended: "Ended.",
+};
+
 interface Props {
   sessionId: string;
   execId: string;
@@ -87,10 +94,7 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
       <div ref={place} className="screen-place" role="group" aria-label={label} data-state={state.state} />
       <footer className="row between screen-foot">
         <p className="screen-state" role="status">
-          {state.state === "waiting" && (state.message || "Connecting again…")}
-          {state.state === "connecting" && "Connecting…"}
-          {state.state === "open" && (input ? "Connected. Shift+Escape leaves the terminal." : "Connected.")}
-          {state.state === "ended" && (state.message || "Ended.")}
+          {state.message || (state.state === "open" && input ? "Connected. Shift+Escape leaves the terminal." : SAID[state.state])}
         </p>
         <label className="check hint">
           <input type="checkbox" checked={readable} onChange={(event) => setReadable(event.target.checked)} /> For screen readers
