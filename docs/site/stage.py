@@ -46,15 +46,15 @@ MOVED = {
 # The sections, each with its pages in the order to read them. Pages that are not named follow by name.
 FIRST = {
     "howto/Start": "local-mode agents mcp code environments custom-image e2b-provider system-prompt",
-    "howto/Files": "workspaces rewind volumes artifacts warm_content",
+    "howto/Files": "workspaces hibernation rewind volumes artifacts object-storage warm_content",
     "howto/Network": "network previews secrets package-cache",
     "howto/Users and rules": "keys limits history recordings webhooks command-policies",
     "howto/Operate": "console deploy scaling fleet-operations troubleshooting",
-    "howto/Move": "move-from-e2b e2b-sdk e2b-sdk-methods move-from-local-shell upgrade-from-0.2 upgrade-0.2",
+    "howto/Move": "move-from-e2b e2b-sdk e2b-sdk-methods move-from-local-shell upgrade-to-0.3 upgrade-to-0.2",
     "cookbook/Recipes": "index agent-that-remembers best-of-ten undo web-app packages ask-a-person api-key "
     "analysis users ci-job fleet from-e2b",
     "operations/Run it": "watching alerts capacity procedures backup traces",
-    "reference/Interfaces": "sdk cli http errors settings sessions metrics agent-tools testing",
+    "reference/Interfaces": "sdk cli http errors settings sessions events metrics agent-tools testing",
     "reference/Guarantees": "faults attacks agent-protocol",
     "explanation/Sandlot": "architecture isolation what-is-kept why-docker-and-redis comparison",
     "explanation/The code": "architecture-of-the-code agent worker fleet api",

@@ -24,7 +24,7 @@ PAGES = [
     "howto/system-prompt.md",
     "howto/move-from-e2b.md",
     "howto/move-from-local-shell.md",
-    "howto/upgrade-0.2.md",
+    "howto/upgrade-to-0.2.md",
 ]
 MODEL = '"anthropic:claude-sonnet-5"'
 OPENAI_MODEL = '"gpt-5.5"'

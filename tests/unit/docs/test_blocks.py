@@ -33,7 +33,7 @@ RUN = {
             "docs/howto/system-prompt.md",
             "docs/howto/move-from-e2b.md",
             "docs/howto/move-from-local-shell.md",
-            "docs/howto/upgrade-0.2.md",
+            "docs/howto/upgrade-to-0.2.md",
         ],
     ),
     "tests/docs/test_rewind_page.py": (("python",), ["docs/howto/rewind.md"]),

@@ -15,7 +15,7 @@ from sandlot.reference.pages import PAGES
 ROOT = Path(__file__).parents[3]
 GENERATED = {ROOT / "docs/reference" / name for name in PAGES}
 # These show what there was before.
-FORMER = {ROOT / "CHANGELOG.md", ROOT / "docs/howto/upgrade-0.2.md"}
+FORMER = {ROOT / "CHANGELOG.md", ROOT / "docs/howto/upgrade-to-0.2.md"}
 WRITTEN = sorted(
     {
         *ROOT.glob("*.md"),

@@ -22,6 +22,8 @@ from sandlot.cli.main import app
 from sandlot.client.result import CommandFailed
 from sandlot.client.sync.blocking import Facade
 from sandlot.domain.errors import FILE_REASONS, FileProblem
+from sandlot.domain.history.details import DETAILS
+from sandlot.domain.history.events import EventKind
 from sandlot.reference import sdk_page
 from sandlot.reference.classes import methods_of
 from sandlot.reference.docstrings import explained, first_sentence, own_docstring
@@ -213,3 +215,13 @@ def test_websockets_are_on_the_http_page() -> None:
     for path, docstring in websockets().items():
         assert docstring
         assert f"### `WebSocket {path}`" in text_of("http.md")
+
+
+def test_the_events_page_has_every_kind_with_its_meaning_and_details() -> None:
+    text = text_of("events.md")
+    assert DETAILS.keys() == set(EventKind)
+    assert re.findall(r"^### `(.+)`$", text, re.MULTILINE) == [kind.value for kind in EventKind]
+    for kind, details in DETAILS.items():
+        section = text.partition(f"### `{kind.value}`\n")[2].partition("\n### ")[0]
+        assert re.findall(r"^\| `(\w+)` \| .+ \|$", section, re.MULTILINE) == list(details)
+        assert re.match(r"\n[A-Z].+\.\n", section), section

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from sandlot.domain.callers.principal import Principal
 from sandlot.domain.execution import ExecRequest, Exited, verdict_of
+from sandlot.domain.history.details import DETAILS
 from sandlot.domain.history.events import SERVER_TENANT, Detail, Event, EventKind
 from sandlot.domain.history.masking import masked, masked_words, secrets_in
 from sandlot.domain.history.positions import EventTimes, event_id
@@ -87,6 +88,7 @@ class Recorder:
         """Record an event. Details that are None are left out."""
         if not self.on:
             return
+        assert details is None or details.keys() <= DETAILS[kind].keys(), f"undocumented details of {kind}"
         now = self.clock()
         event = Event(
             id=event_id(self.times.next(now), self.tag),
