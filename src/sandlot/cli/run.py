@@ -52,7 +52,7 @@ Provider = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What makes the new session's sandbox: docker or e2b. The environment must be one of its.",
+        help="Where the new session's sandbox runs: docker or e2b. The environment must use that provider.",
     ),
 ]
 Variables = Annotated[

@@ -73,7 +73,7 @@ class FrontDoorSettings(BaseSettings):
         description=(
             "URL of an OpenID Connect issuer whose tokens open the server, such as "
             "https://login.example.com. Needs SANDLOT_API_KEY and SANDLOT_OIDC_AUDIENCE, and "
-            "`pip install 'sandlot[oidc]'`."
+            "`pip install '.[oidc]'` in your clone."
         ),
     )
     oidc_audience: str | None = Field(

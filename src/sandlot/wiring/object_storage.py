@@ -26,7 +26,8 @@ def build_object_storage(settings: ServerSettings) -> ObjectStorage | None:
         from sandlot.worker.workspaces.objects.storage import ObjectStorage
     except ImportError as error:
         raise InvalidRequest(
-            f"SANDLOT_OBJECTS_URL needs the package {error.name}. Install it: pip install 'sandlot[objects]'"
+            f"SANDLOT_OBJECTS_URL needs the package {error.name}. "
+            "In your clone of Sandlot, run: pip install '.[objects]'"
         ) from error
     access_key_id, secret_access_key = _credentials(settings.objects_credentials_file)
     return ObjectStorage(

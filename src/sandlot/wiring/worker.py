@@ -43,7 +43,7 @@ from sandlot.worker.store.database import owner_of
 from sandlot.worker.volumes.options import VolumeOptions
 from sandlot.worker.workspaces.options import WorkspaceOptions
 
-NO_SDK = "Environments with provider: e2b need E2B's SDK. Install it: pip install 'sandlot[e2b]'."
+NO_SDK = "Environments with provider: e2b need E2B's SDK. In your clone, run: pip install '.[e2b]'"
 # Seconds to wait for the engine to say where it stores its sandboxes.
 ENGINE_WITHIN_S = 5.0
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Show and manage a fleet.\n\nThese commands ask a coordinator. Only keygen asks nobody.",
+    help="Show and manage a fleet.\n\nAll commands but keygen need a coordinator: name it with --url or "
+    "SANDLOT_URL.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -43,7 +43,7 @@ def create(
             metavar="SCOPE",
             help="What the key may do: sessions:read, sessions:write, exec, files, network, admin, "
             "metrics:read or fleet:operate. Can be repeated.",
-            show_default="all that has to do with sandboxes",
+            show_default="sessions:read, sessions:write, exec, files, network",
         ),
     ] = None,
     expires: Annotated[

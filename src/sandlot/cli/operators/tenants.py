@@ -49,7 +49,8 @@ def limit(
         list[str],
         typer.Argument(
             metavar="LIMIT=NUMBER...",
-            help="sessions=N, cpus=N, memory_mb=N, execs=N, creates_per_s=N or calls_per_s=N. N is a number, "
+            help="One or more of "
+            "sessions=N, cpus=N, memory_mb=N, execs=N, creates_per_s=N or calls_per_s=N. N is a number, "
             "or none to take the limit away.",
         ),
     ],

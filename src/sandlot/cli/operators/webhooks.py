@@ -148,4 +148,6 @@ def _note_missing(workers: Collection[str]) -> None:
     from sandlot.cli.terminal import display
 
     if workers:
-        display.note(f"Without what these workers have, which did not answer: {', '.join(sorted(workers))}.")
+        display.note(
+            f"These workers did not answer, so their dead letters are missing: {', '.join(sorted(workers))}."
+        )

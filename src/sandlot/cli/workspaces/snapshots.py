@@ -41,7 +41,7 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep a session's files as they are now."""
+    """Take a snapshot of a session's files."""
     parsed = _parse_labels(labels)
 
     async def work(client: AsyncClient) -> Snapshot:

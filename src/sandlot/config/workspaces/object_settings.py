@@ -19,7 +19,7 @@ class ObjectSettings(VolumeSettings):
             "Where to save snapshots and artifacts beside this machine: `s3://BUCKET/PREFIX` or "
             "`file:///FOLDER`, such as a mounted network disk. Give all workers of a fleet the same, so that "
             "each can load what another has saved. None: they are on this machine alone. Needs `pip install "
-            "'sandlot[objects]'`."
+            "'.[objects]'` in your clone."
         ),
     )
     objects_endpoint: str | None = Field(

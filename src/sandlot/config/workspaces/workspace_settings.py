@@ -46,9 +46,10 @@ class WorkspaceSettings(PackageSettings):
     workspace_store: Literal["auto", "btrfs", "volume"] = Field(
         "auto",
         description=(
-            "What keeps workspaces. `btrfs`: subvolumes in SANDLOT_STORAGE_DIR, with quotas, snapshots and "
-            "forks; the worker does not start without it. `volume`: Docker volumes, which have none of "
-            "these. `auto`: btrfs if SANDLOT_STORAGE_DIR is on one that this worker can use, else volumes. "
+            "What keeps workspaces. `btrfs`: subvolumes in SANDLOT_STORAGE_DIR, with quotas and fast "
+            "snapshots and forks; the worker does not start without it. `volume`: Docker volumes, without "
+            "quotas, and with full copies as snapshots and forks. "
+            "`auto`: btrfs if SANDLOT_STORAGE_DIR is on one that this worker can use, else volumes. "
             "Once a worker has used btrfs, `auto` never goes back to volumes by itself. `sandlot doctor` "
             "says which it is, and why."
         ),
