@@ -80,7 +80,7 @@ site: venv ## the site of the documentation, in build/site/site; a warning fails
 	.venv/bin/uv pip install -q --require-hashes --python .venv-release/bin/python -r requirements/release.txt
 	@touch $@
 
-release: venv .venv-release/.installed ## sdist, wheel, image, bills of materials and checksums in dist/, checked by an installation; publishes nothing
+release: venv .venv-release/.installed ## sdist, wheel, images, bills of materials and checksums in dist/, checked by an installation; publishes nothing
 	@scripts/release
 
 format: venv ## rewrite Python and Go in the project's format
