@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from threading import RLock
+from types import SimpleNamespace
 
 import pytest
 import pytest_asyncio
 
 from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.ids import new_snapshot_id, new_workspace_id
-from sandlot.providers.docker.workspaces.btrfs import trees
+from sandlot.providers.docker.workspaces.btrfs import recounting, trees
 from sandlot.providers.docker.workspaces.btrfs.layout import Layout
 from sandlot.providers.docker.workspaces.btrfs.reading import Reader
 from sandlot.providers.docker.workspaces.btrfs.recounting import Recounting
@@ -80,6 +82,69 @@ def fill(workspace: Path, make: Callable[[Path, int], None], numbers: Iterator[i
     except OSError as error:
         assert error.errno == errno.EDQUOT, error
     os.sync()
+
+
+async def test_a_folder_with_any_number_of_names(
+    btrfs: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No walk reads more of them than it may count: a sandbox could fill the worker's memory."""
+    monkeypatch.setattr(trees, "MAX_ENTRIES", 10)
+    for number in range(10):
+        (workspace / f"few{number}").touch()
+    assert trees.size_of(workspace) is not None
+    assert not trees.compare(workspace, workspace).truncated
+    read = []
+
+    @contextlib.contextmanager
+    def counted(path: bytes) -> Iterator[Iterator[os.DirEntry[bytes]]]:
+        with scandir(path) as entries:
+            yield (read.append(entry.name) or entry for entry in entries)
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", counted)
+    other = workspace / "other"
+    other.mkdir()
+    for number in range(100):
+        (other / f"many{number}").touch()
+    assert trees.size_of(other) is None
+    assert len(read) == 11
+    read.clear()
+    assert trees.compare(other, other).truncated
+    assert len(read) == 11
+    # Also where the whole folder is new.
+    (workspace / "old").mkdir()
+    (workspace / "new").mkdir()
+    other.rename(workspace / "new" / "other")
+    read.clear()
+    assert trees.compare(workspace / "old", workspace / "new").truncated
+    assert len(read) == 12
+
+
+async def test_a_workspace_that_cannot_be_counted(
+    btrfs: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again no more often than its failed count costs."""
+    fill(workspace, small_file, itertools.count())
+    clock, tried = [1000.0], []
+
+    def fail(root: Path) -> int:
+        tried.append(clock[0])
+        clock[0] += 10.0
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(recounting, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(trees, "size_of", fail)
+    layout, sizes = Layout(btrfs / OWNER), Sizes(QUOTA)
+    sizes.on = True
+    counting = Recounting(layout, sizes, Reader(layout, RLock()))
+    counting.count_all()
+    assert tried == [1000.0]
+    clock[0] = 1000.0 + recounting.COST * 10.0 - 1.0
+    counting.count_all()
+    assert tried == [1000.0]
+    clock[0] += 1.0
+    counting.count_all()
+    assert tried == [1000.0, 1000.0 + recounting.COST * 10.0]
 
 
 @pytest.mark.parametrize(

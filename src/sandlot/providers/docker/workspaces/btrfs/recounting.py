@@ -61,6 +61,7 @@ class Recounting:
         workspaces = self._layout.workspaces()
         self._counted = {name: entry for name, entry in self._counted.items() if name in workspaces}
         for workspace_id in workspaces:
+            began = time.monotonic()
             try:
                 path = self._reader.workspace(workspace_id)
                 charge = self._sizes.charge(path)
@@ -69,6 +70,8 @@ class Recounting:
             except (NotFound, FileNotFoundError):
                 continue  # it was deleted or renamed meanwhile
             except OSError as error:  # the others are counted all the same
+                counted, _ = self._counted.get(workspace_id, (-1, 0.0))
+                self._counted[workspace_id] = (counted, _due(began))
                 log.warning("cannot count a workspace; will retry", workspace=workspace_id, error=str(error))
 
     def _is_due(self, workspace_id: str, charge: Charge) -> bool:
@@ -85,8 +88,12 @@ class Recounting:
             self._reader.copy_now(workspace_id, staged)
             charge = self._sizes.charge(path)
             size = trees.size_of(staged)
-        took = time.monotonic() - began
         if charge is not None:
-            self._counted[workspace_id] = (charge.charged, began + COST * took)
+            self._counted[workspace_id] = (charge.charged, _due(began))
             if size is not None:
                 self._sizes.set_credit(path, charge.charged - size)
+
+
+def _due(began: float) -> float:
+    """When a workspace may be counted again whose count, or failed count, began then."""
+    return began + COST * (time.monotonic() - began)

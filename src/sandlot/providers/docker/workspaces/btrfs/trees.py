@@ -7,6 +7,7 @@ bounded: the files are a sandbox's.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ def size_of(root: Path) -> int | None:
                     continue
                 linked.add(status.st_ino)
             total += _INODE_BYTES + status.st_blocks * _BLOCK_BYTES + _attribute_bytes(entry.path)
+    except _TooManyError:
+        return None
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.E2BIG):
             return None
@@ -79,6 +82,8 @@ class _Comparison:
             here = folders.pop()
             try:
                 folders += self._compare_folder(here)
+            except _TooManyError:
+                self._truncated = True
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
@@ -160,7 +165,10 @@ class _Comparison:
 
 
 def _walk(root: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-    """Everything below a folder, with its path from there. ``OSError`` where a path is too long."""
+    """Everything below a folder, with its path from there.
+
+    ``OSError`` where a path is too long, ``_TooManyError`` where a folder has too many entries.
+    """
     folders = [b""]
     while folders:
         here = folders.pop()
@@ -173,8 +181,12 @@ def _walk(root: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
 
 
 def _entries(root: bytes, path: bytes) -> dict[bytes, os.DirEntry[bytes]]:
+    """``_TooManyError`` before a folder with any number of names fills the worker's memory."""
     with os.scandir(os.path.join(root, path)) as entries:
-        return {entry.name: entry for entry in entries}
+        found = {entry.name: entry for entry in itertools.islice(entries, MAX_ENTRIES + 1)}
+    if len(found) > MAX_ENTRIES:
+        raise _TooManyError
+    return found
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
@@ -184,3 +196,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 def _text(path: bytes) -> str:
     """A path as text, whatever bytes its names have."""
     return path.decode("utf-8", "backslashreplace")
+
+
+class _TooManyError(Exception):
+    """A folder has more entries than a walk may see."""
