@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
+from sandlot.domain.errors import EngineProblem
 from sandlot.domain.ids import new_sandbox_id, new_snapshot_id, new_workspace_id
 from sandlot.providers.docker.workspaces.btrfs import old_files, removing, sizes
 from sandlot.providers.docker.workspaces.btrfs.store import BtrfsStore
@@ -46,6 +48,10 @@ async def snapshot(store: BtrfsStore) -> str:
     async with store.new_snapshot(snapshot_id) as folder:
         (folder / "file").write_text("content")
     return snapshot_id
+
+
+def immutable(path: Path, change: str) -> None:
+    subprocess.run(["chattr", change, str(path)], check=True, capture_output=True)
 
 
 async def replace_files(store: BtrfsStore, snapshot: str) -> None:
@@ -93,7 +99,7 @@ async def test_they_are_room(
 async def test_one_that_cannot_be_deleted(
     store: BtrfsStore, snapshot: str, trash: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are, an operator is told, and the next start tries again."""
+    """The others are, an operator is told, and it is tried again."""
     remove, refused = removing.remove, []
 
     def refusing(folder: Path, name: str) -> None:
@@ -103,11 +109,49 @@ async def test_one_that_cannot_be_deleted(
         remove(folder, name)
 
     monkeypatch.setattr(removing, "remove", refusing)
+    monkeypatch.setattr(old_files, "RETRY_AFTER_S", 1000)
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             await replace_files(store, snapshot)
-        await eventually(lambda: os.listdir(trash) == refused != [], 10, "the other is deleted")
-    assert "cannot delete old files before the next start" in [line["event"] for line in logs]
-    await store.close()
-    await store.open()
+        await eventually(lambda: bool(refused), 10, "one is refused")
+    await asyncio.wait_for(store.close(), 10)
+    assert "cannot delete old files yet; will retry" in [line["event"] for line in logs]
     assert not os.listdir(trash)
+
+
+async def test_a_refused_one_is_tried_again_while_the_store_is_open(
+    store: BtrfsStore, snapshot: str, trash: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel itself refuses: nobody can delete an immutable subvolume."""
+    monkeypatch.setattr(old_files, "DELETE_AFTER_S", 1000)
+    await replace_files(store, snapshot)
+    (name,) = os.listdir(trash)
+    immutable(trash / name, "+i")
+    try:
+        # A copy that needs room is not the one that fails.
+        short = iter((True,))
+        monkeypatch.setattr(sizes.Space, "is_short", property(lambda _: next(short, False)))
+        with structlog.testing.capture_logs() as logs:
+            workspace_id = new_workspace_id()
+            await store.clone(snapshot, workspace_id)
+            await store.delete(workspace_id)
+        assert "cannot delete old files to make room; will retry" in [line["event"] for line in logs]
+        assert os.listdir(trash) == [name]
+    finally:
+        immutable(trash / name, "-i")
+    store._layout.delete_old_files()
+    assert not os.listdir(trash)
+
+
+async def test_a_release_that_could_not_delete(store: BtrfsStore, trash: Path) -> None:
+    """The sandbox is gone, so a repeated release finds nothing. Its files are deleted all the same."""
+    sandbox_id = new_sandbox_id()
+    await store.prepare(sandbox_id, UID, IMAGE)
+    parent = trash.parent / "sandboxes" / sandbox_id / "parent"
+    immutable(parent / "volumes", "+i")
+    with pytest.raises(EngineProblem, match="Operation not permitted"):
+        await store.release(sandbox_id)
+    (name,) = os.listdir(trash)
+    immutable(trash / name / "parent/volumes", "-i")
+    await store.release(sandbox_id)
+    await eventually(lambda: not os.listdir(trash), 10, "its files are deleted")

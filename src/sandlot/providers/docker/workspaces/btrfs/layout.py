@@ -51,7 +51,8 @@ class Layout:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sandbox_of: dict[str, str] = {}
-        self.old_files: deque[str] = deque()  # names in the trash, of what attached workspaces replaced
+        # Names in the trash: what attached workspaces have replaced, and what could not be deleted yet.
+        self.old_files: deque[str] = deque()
 
     def open(self) -> None:
         """Make the folders, and finish or undo what a dead process left half done."""
@@ -199,7 +200,10 @@ class Layout:
         reached(StoreStep.ATTACHED)
 
     def delete_old_files(self) -> None:
-        """Delete what attached workspaces have replaced. Safe for threads."""
+        """Delete what attached workspaces have replaced, and what could not be deleted before.
+
+        Safe for threads.
+        """
         while self.old_files:
             with contextlib.suppress(IndexError):  # another thread was faster
                 self._empty_trash(self.old_files.popleft())
@@ -245,8 +249,13 @@ class Layout:
         return name
 
     def _empty_trash(self, name: str | None) -> None:
-        if name is not None:
+        if name is None:
+            return
+        try:
             removing.remove(self.folder("trash"), name)
+        except OSError:
+            self.old_files.append(name)  # nobody else knows the name: its space would be gone until a restart
+            raise
 
 
 def move(source: Path, target: Path) -> None:

@@ -20,6 +20,7 @@ log = structlog.get_logger("sandlot.workspaces")
 
 # Not at once: the rest of the create would wait for the same disk.
 DELETE_AFTER_S: Final = 0.5
+RETRY_AFTER_S: Final = 30.0  # what could not be deleted is seldom gone a moment later
 
 
 class OldFiles:
@@ -39,13 +40,17 @@ class OldFiles:
         await self._delete()
 
     async def _delete_later(self) -> None:
+        pause = DELETE_AFTER_S
         while self._layout.old_files:
-            await asyncio.sleep(DELETE_AFTER_S)
-            await self._delete()
+            await asyncio.sleep(pause)
+            pause = DELETE_AFTER_S if await self._delete() else RETRY_AFTER_S
 
-    async def _delete(self) -> None:
+    async def _delete(self) -> bool:
+        """Return False if that fails. The failure is logged, and what is left can be tried again."""
         try:
             with store_errors("delete old files"):
                 await run_to_completion(asyncio.to_thread(self._layout.delete_old_files))
         except SandlotError as error:
-            log.warning("cannot delete old files before the next start", error=error.message)
+            log.warning("cannot delete old files yet; will retry", error=error.message)
+            return False
+        return True

@@ -13,10 +13,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+import structlog
+
 from sandlot.domain.errors import StorageFull
 from sandlot.providers.docker.workspaces.btrfs import quotas, subvolumes
 from sandlot.providers.docker.workspaces.btrfs.quotas import Charge
 from sandlot.providers.docker.workspaces.btrfs.subvolumes import call, opened, request
+
+log = structlog.get_logger("sandlot.workspaces")
 
 # Left to the running sandboxes: below this, no snapshots and no copies.
 RESERVED_BYTES: Final = 64 * 1024 * 1024
@@ -113,7 +117,10 @@ class Space:
             began = time.monotonic()
             if began < self._again_at:
                 return False
-            self._tidy()
+            try:
+                self._tidy()
+            except OSError as error:  # the caller's own call may succeed all the same
+                log.warning("cannot delete old files to make room; will retry", error=str(error))
             with opened(self._root) as descriptor:
                 call(descriptor, _SYNC, b"")  # wakes the kernel's cleaner
                 while _has_deleted(descriptor) and time.monotonic() < began + FREED_WITHIN_S:

@@ -139,8 +139,10 @@ class BtrfsStore:
 
     async def release(self, sandbox_id: str, keep: Container[str] = ()) -> None:
         with store_errors("remove a workspace"):
-            await _finished(lambda: self._release(sandbox_id, keep))
-        self._old_files.delete_soon()
+            try:
+                await _finished(lambda: self._release(sandbox_id, keep))
+            finally:
+                self._old_files.delete_soon()
 
     def _release(self, sandbox_id: str, keep: Container[str]) -> None:
         with self._lock:
@@ -235,7 +237,10 @@ class BtrfsStore:
 
     async def delete(self, stored_id: str) -> None:
         with store_errors("delete files"):
-            await _finished(lambda: self._delete(stored_id))
+            try:
+                await _finished(lambda: self._delete(stored_id))
+            finally:
+                self._old_files.delete_soon()
 
     def _delete(self, stored_id: str) -> None:
         if is_snapshot_id(stored_id):
