@@ -18,7 +18,7 @@ NEWEST = ROOT / ".venv-e2b/bin/python"
 OLD = ROOT / ".venv-e2b-old/bin/python"
 LANGCHAIN = ROOT / ".venv-e2b-langchain/bin/python"
 NODE_MODULES = ROOT / ".venv-e2b-js/node_modules"
-SECONDS = 240
+SECONDS = 400
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ def run_javascript(program: str, *arguments: str) -> Found:
 
 def _run(command: list[str], **variables: str) -> Found:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "SANDLOT_"))}
+    own["PYTHONPATH"] = str(PROGRAMS)  # where checking.py is
     process = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=own | variables)
     assert process.returncode == 0, (process.returncode, process.stderr)
     return Found(**json.loads(process.stdout))

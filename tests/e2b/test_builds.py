@@ -17,9 +17,10 @@ import pytest
 from sandlot.domain.e2b.names import key_for_e2b
 from tests.e2b.clients import NEWEST, Found, checks_in, run
 from tests.e2b.conftest import E2B_KEY, SERVER_KEY
+from tests.e2b.method_table import assert_all_called
 from tests.faults.rig import ServerProcess
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(450)]
 
 PROGRAM = "build_calls.py"
 HASH = "ab" * 32
@@ -64,6 +65,11 @@ def call(server: ServerProcess, method: str, path: str, **options: Any) -> httpx
 @pytest.mark.parametrize("check", checks_in(PROGRAM))
 def test_build(built: Built, check: str) -> None:
     built.found.assert_passed(check)
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+def test_each_method_that_works_is_called(built: Built, flavour: str) -> None:
+    assert_all_called(__file__, flavour, [built.found])
 
 
 def announced(server: ServerProcess, name: str) -> tuple[str, str]:

@@ -45,7 +45,7 @@ def test_a_hundred_sandboxes_at_once(server: ServerProcess) -> None:
     wait_until_warm(server)
     found = run(NEWEST, "crowd_calls.py", server.url, E2B_KEY, str(COUNT))
     assert found.checks == {"crowd": ""}
-    assert found.calls["AsyncSandbox.create"] == COUNT
+    assert found.calls["async AsyncSandbox.create"] == COUNT
 
 
 def wait_until_warm(server: ServerProcess) -> None:

@@ -10,11 +10,12 @@ import pytest
 from tests.btrfs_storage import btrfs_storage
 from tests.e2b.clients import NEWEST, Found, checks_in, run
 from tests.e2b.conftest import E2B_KEY, SERVER_KEY
+from tests.e2b.method_table import assert_all_called
 from tests.faults.rig import ServerProcess
 
 pytestmark = pytest.mark.docker
 
-ONLY_ON = {"volumes": "btrfs", "no_volumes": "volume"}
+ONLY_ON = {"volumes": "btrfs", "volumes_by_the_async_sdk": "btrfs", "no_volumes": "volume"}
 CASES = [
     (store, check)
     for store in ("btrfs", "volume")
@@ -43,3 +44,8 @@ def on_volumes(e2b_server: ServerProcess) -> Found:
 def test_workspaces(request: pytest.FixtureRequest, store: str, check: str) -> None:
     found: Found = request.getfixturevalue("on_btrfs" if store == "btrfs" else "on_volumes")
     found.assert_passed(check)
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+def test_each_method_that_works_is_called(on_btrfs: Found, flavour: str) -> None:
+    assert_all_called(__file__, flavour, [on_btrfs])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
+import urllib.request
 from datetime import UTC, datetime, timedelta
 
 URL, KEY = sys.argv[1:3]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
 
-from checking import raises_soon, run  # noqa: E402
+from checking import raises_soon, run, soon  # noqa: E402
 
 import e2b  # noqa: E402
 from e2b import AsyncSandbox  # noqa: E402
@@ -21,14 +21,6 @@ NEW = hasattr(e2b, "E2B")  # the newest version, which has more to call
 
 class Made:
     sandbox: AsyncSandbox
-
-
-async def eventually(check, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await asyncio.sleep(0.05)
-    return found
 
 
 # --- sandboxes --------------------------------------------------------------------------------
@@ -80,6 +72,17 @@ async def check_pause_and_resume() -> None:
     assert await again.files.read("kept.txt") == "file"
     assert (await again.commands.run("echo $KEPT")).stdout == "variable\n"
     assert await again.kill()
+
+
+async def check_beta_pause() -> None:
+    async with await AsyncSandbox.create() as sandbox:
+        await sandbox.beta_pause()
+        assert (await sandbox.get_info()).state == "paused"
+
+
+def check_get_host() -> None:
+    """Programs behind hosts: ``outside_calls.py``."""
+    assert Made.sandbox.get_host(8000).startswith(f"8000-{Made.sandbox.sandbox_id}.")
 
 
 async def check_metrics() -> None:
@@ -174,6 +177,16 @@ async def check_a_cancelled_call_ends_no_process() -> None:
     assert await Made.sandbox.files.read("cancelled.txt") == "done\n"
 
 
+async def check_the_handle() -> None:
+    handle = await Made.sandbox.commands.run("cat; sleep 60", background=True, stdin=True)
+    if NEW:
+        await handle.send_stdin("typed\n")
+        await handle.close_stdin()
+    assert await handle.kill() is True
+    error = await raises_soon(e2b.CommandExitException, handle.wait())
+    assert (error.exit_code, error.error) == (-1, "signal: killed")
+
+
 async def check_pty() -> None:
     output = bytearray()
     handle = await Made.sandbox.pty.create(e2b.PtySize(rows=20, cols=70), on_data=output.extend, cwd="/tmp")
@@ -183,6 +196,16 @@ async def check_pty() -> None:
     assert b"33 99" in output
     assert b"/tmp" in output
     assert await Made.sandbox.pty.kill(handle.pid) is False
+
+
+async def check_pty_connect_and_kill() -> None:
+    handle = await Made.sandbox.pty.create(e2b.PtySize(rows=20, cols=70), on_data=lambda _: None)
+    await handle.disconnect()
+    output = bytearray()
+    again = await Made.sandbox.pty.connect(handle.pid, on_data=output.extend)
+    await Made.sandbox.pty.send_stdin(again.pid, b"echo re''connected\n")
+    await soon(lambda: b"reconnected" in output)
+    assert await Made.sandbox.pty.kill(handle.pid) is True
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -214,23 +237,65 @@ async def check_watch_dir() -> None:
     await Made.sandbox.files.make_dir("watched")
     handle = await Made.sandbox.files.watch_dir("watched", seen.append, on_exit=ended.append, recursive=True)
     await Made.sandbox.files.write("watched/new.txt", "1")
-    await eventually(lambda: ("new.txt", "create") in [(each.name, each.type.value) for each in seen])
+    await soon(lambda: ("new.txt", "create") in [(each.name, each.type.value) for each in seen])
     await handle.stop()
     await raises_soon(e2b.NotFoundException, Made.sandbox.files.watch_dir("not-watched", seen.append))
 
 
-async def check_git() -> None:
-    git = getattr(Made.sandbox, "git", None)
-    if git is None:
-        return
-    await git.init("repo", initial_branch="main")
-    await git.configure_user("A Tester", "tester@example.com", scope="local", path="/workspace/repo")
-    await Made.sandbox.files.write("repo/a.txt", "1")
-    await git.add("repo")
-    await git.commit("repo", "first")
-    await git.create_branch("repo", "other")
-    assert (await git.branches("repo")).current_branch == "other"
-    assert (await git.status("repo")).is_clean
+async def check_links() -> None:
+    await Made.sandbox.files.write("linked.txt", "by a link")
+    url = Made.sandbox.download_url("linked.txt", use_signature_expiration=60)
+    assert await asyncio.to_thread(fetch, url) == b"by a link"
+    upload = Made.sandbox.upload_url("uploaded.txt", use_signature_expiration=60)
+    request = urllib.request.Request(upload, b"up", {"Content-Type": "application/octet-stream"})
+    assert b"/workspace/uploaded.txt" in await asyncio.to_thread(fetch, request)
+    assert await Made.sandbox.files.read("uploaded.txt") == "up"
+
+
+def fetch(what: str | urllib.request.Request) -> bytes:
+    with urllib.request.urlopen(what) as answer:
+        return answer.read()
+
+
+# --- what only the newest version has ---------------------------------------------------------
+
+if NEW:
+
+    async def check_stream_input() -> None:
+        output = []
+        command = "cat; echo ended"
+        handle = await Made.sandbox.commands.run(
+            command, background=True, stdin=True, on_stdout=output.append
+        )
+        typed = Made.sandbox.commands.stream_input(handle.pid)
+        for number in range(100):
+            await typed.send(f"{number}\n")
+        await soon(lambda: "99\n" in "".join(output))  # it arrives while the stream is open
+        await typed.close()
+        await Made.sandbox.commands.close_stdin(handle.pid)
+        expected = "".join(f"{number}\n" for number in range(100)) + "ended\n"
+        assert (await handle.wait()).stdout == expected
+        await raises_soon(e2b.NotFoundException, sent(Made.sandbox.commands.stream_input(99_999_999)))
+
+    async def sent(typed) -> None:
+        await typed.send("x")
+        await typed.close()
+
+    async def check_stream_input_of_a_pty() -> None:
+        output = bytearray()
+        handle = await Made.sandbox.pty.create(e2b.PtySize(rows=20, cols=70), on_data=output.extend)
+        typed = Made.sandbox.pty.stream_input(handle.pid)
+        await typed.send(b"echo str''eamed\n")
+        await soon(lambda: b"streamed" in output)
+        await typed.send(b"exit\n")
+        await typed.close()
+        assert (await handle.wait()).exit_code == 0
+
+    async def check_network() -> None:
+        """What it decides: ``outside_calls.py``."""
+        async with await AsyncSandbox.create(allow_internet_access=False) as sandbox:
+            await sandbox.update_network({"allow_out": ["example.com"], "deny_out": [e2b.ALL_TRAFFIC]})
+            assert (await sandbox.get_info()).network["allow_out"] == ["example.com"]
 
 
 async def check_the_end() -> None:

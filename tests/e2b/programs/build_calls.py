@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 URL, KEY, USER_KEY = sys.argv[1:4]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
@@ -111,12 +114,65 @@ def check_in_background() -> None:
     assert len(Template.get_build_status(built, logs_offset=10_000).log_entries) == 0
 
 
+def images_of(template_class: type) -> dict[str, Any]:
+    """The image of each function that names one, and what the template then is."""
+    return {
+        "debian:stable": template_class().from_debian_image(),
+        "ubuntu:24.04": template_class().from_ubuntu_image("24.04"),
+        "fedora:44": template_class().from_fedora_image("44"),
+        "alpine:3.24": template_class().from_alpine_image("3.24"),
+        "archlinux:base": template_class().from_arch_image("base"),
+        "python:3.12": template_class().from_python_image("3.12"),
+        "node:lts": template_class().from_node_image(),
+        "oven/bun:1": template_class().from_bun_image("1"),
+    }
+
+
+def check_images_of_others() -> None:
+    """The server gets the name of an image, whichever function wrote it. Only Debian's need not be pulled."""
+    for template_class in (Template, AsyncTemplate):
+        for image, template in images_of(template_class).items():
+            assert json.loads(template_class.to_json(template))["fromImage"] == image
+            assert f"FROM {image}\n" in template_class.to_dockerfile(template)
+    Template.build(Template().from_debian_image("bookworm-slim").run_cmd("echo 1 > /opt/one"), "on-debian")
+    with Sandbox.create("on-debian") as sandbox:
+        assert sandbox.commands.run("cat /opt/one").stdout == "1\n"
+
+
+def check_skip_cache() -> None:
+    lines: list[e2b.LogEntry] = []
+    template = Template().skip_cache().from_image("sandlot/slim").run_cmd("echo again")
+    Template.build(template, "not-cached", on_build_logs=lines.append)
+    assert any("again" in line.message for line in lines)
+
+
+def check_alias_exists() -> None:
+    assert Template.alias_exists("built") is True
+    assert Template.alias_exists("never-built") is False
+
+
 async def check_async() -> None:
-    template = AsyncTemplate(file_context_path=FOLDER).from_image("sandlot/slim").copy("data", "/opt/")
-    await AsyncTemplate.build(template.skip_cache().run_cmd("test -e /opt"), "async-built")
+    template = AsyncTemplate(file_context_path=FOLDER).skip_cache().from_image("sandlot/slim")
+    await AsyncTemplate.build(template.copy("data", "/opt/").run_cmd("test -e /opt"), "async-built")
+    assert await AsyncTemplate.exists("async-built") is True
+    assert await AsyncTemplate.alias_exists("async-built") is True
     async with await AsyncSandbox.create("async-built") as sandbox:
-        assert await AsyncTemplate.exists("async-built")
         assert (await sandbox.commands.run("cat /opt/deep/link")).stdout == "b"
+
+
+async def check_async_in_background() -> None:
+    dockerfile = AsyncTemplate().from_dockerfile("FROM sandlot/slim\nRUN echo 3 > /opt/three\n")
+    on_template = AsyncTemplate().from_template("async-later").run_cmd("echo 4 > /opt/four")
+    on_base = AsyncTemplate().from_base_image().run_cmd("echo 5 > /opt/five")
+    for name, template in (("async-later", dockerfile), ("async-on", on_template), ("async-base", on_base)):
+        built = await AsyncTemplate.build_in_background(template, name)
+        until = time.monotonic() + 60
+        while (status := await AsyncTemplate.get_build_status(built)).status.value != "ready":
+            assert status.status.value != "error", status.reason
+            assert time.monotonic() < until
+            await asyncio.sleep(0.1)
+    async with await AsyncSandbox.create("async-on") as sandbox:
+        assert (await sandbox.commands.run("cat /opt/three /opt/four")).stdout == "3\n4\n"
 
 
 def check_a_failed_step() -> None:

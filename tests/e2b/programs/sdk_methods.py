@@ -1,4 +1,7 @@
-"""Prints the public methods of E2B's SDK, by class, as JSON. Properties that hold such a class are left out."""
+"""Prints the public methods of E2B's SDK as JSON. Properties that hold such a class are left out.
+
+By class, by ``sync`` and ``async``, and by name: under which name ``checking.py`` counts its calls.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import inspect
 import json
 
 import e2b_code_interpreter
+from checking import called
 from e2b.sandbox_async.commands.command import Commands as AsyncCommands
 from e2b.sandbox_async.commands.command_handle import AsyncCommandHandle
 from e2b.sandbox_async.commands.pty import Pty as AsyncPty
@@ -36,9 +40,9 @@ CLASSES = {
 }
 
 
-def methods_of(kind: type) -> set[str]:
+def methods_of(kind: type) -> dict[str, str]:
     return {
-        name
+        name: counted_as(kind, name)
         for name in dir(kind)
         if not name.startswith("_")
         and callable(inspect.getattr_static(kind, name, None).__class__)
@@ -46,10 +50,18 @@ def methods_of(kind: type) -> set[str]:
     }
 
 
+def counted_as(kind: type, name: str) -> str:
+    static = inspect.getattr_static(kind, name)
+    if isinstance(static, staticmethod):
+        return called(static.__module__, static.__qualname__)
+    return called(kind.__module__, f"{kind.__name__}.{name}")
+
+
 found = {}
 for title, kinds in CLASSES.items():
-    names = set().union(*map(methods_of, kinds))
+    own = dict(zip(("sync", "async"), map(methods_of, kinds), strict=True))
     if title == "Code interpreter":
-        names -= methods_of(e2b.Sandbox) | methods_of(e2b.AsyncSandbox)
-    found[title] = sorted(names)
+        base = methods_of(e2b.Sandbox).keys() | methods_of(e2b.AsyncSandbox).keys()
+        own = {flavour: {n: c for n, c in names.items() if n not in base} for flavour, names in own.items()}
+    found[title] = own
 print(json.dumps(found))

@@ -8,10 +8,10 @@ import sys
 URL, KEY, STORE = sys.argv[1:4]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
 
-from checking import raises, run  # noqa: E402
+from checking import raises, raises_soon, run  # noqa: E402
 
 import e2b  # noqa: E402
-from e2b import Sandbox, Secret, Template, Volume  # noqa: E402
+from e2b import AsyncSandbox, AsyncVolume, Sandbox, Secret, Template, Volume  # noqa: E402
 
 
 class Made:
@@ -116,6 +116,7 @@ if STORE == "btrfs":
         volume = Volume.create("e2b-data")
         assert [each.name for each in Volume.list()] == ["e2b-data"]
         assert Volume.get_info(volume.volume_id).name == "e2b-data"
+        assert Volume.connect(volume.volume_id).name == "e2b-data"
         raises(e2b.VolumeException, lambda: Volume.create("e2b-data"))
         mounts = {"/volumes/e2b-data": volume}
         with Sandbox.create(volume_mounts=mounts) as sandbox:
@@ -134,6 +135,19 @@ if STORE == "btrfs":
         assert Volume.destroy(volume.volume_id) is True
         assert Volume.destroy(volume.volume_id) is False
         raises(e2b.VolumeNotFoundException, lambda: Volume.get_info(volume.volume_id))
+
+    async def check_volumes_by_the_async_sdk() -> None:
+        volume = await AsyncVolume.create("e2b-async")
+        assert [each.name for each in await AsyncVolume.list()] == ["e2b-async"]
+        assert (await AsyncVolume.get_info(volume.volume_id)).name == "e2b-async"
+        assert (await AsyncVolume.connect(volume.volume_id)).name == "e2b-async"
+        mounts = {"/volumes/e2b-async": volume}
+        async with await AsyncSandbox.create(volume_mounts=mounts) as sandbox:
+            await sandbox.commands.run("echo kept >/volumes/e2b-async/a.txt")
+        async with await AsyncSandbox.create(volume_mounts=mounts) as sandbox:
+            assert (await sandbox.commands.run("cat /volumes/e2b-async/a.txt")).stdout == "kept\n"
+        assert await AsyncVolume.destroy(volume.volume_id) is True
+        await raises_soon(e2b.VolumeNotFoundException, AsyncVolume.get_info(volume.volume_id))
 
 else:
 

@@ -14,10 +14,15 @@ from sandlot.domain.environment import Environment, Recipe
 from sandlot.testing import FakeSandlot, FakeService
 from sandlot.testing.fake.code.cells import CellCall, CellReply
 from tests.e2b.clients import NEWEST, Found, checks_in, run, run_javascript
+from tests.e2b.method_table import assert_all_called
 from tests.service.served import served_app
 
 KEY = "the-key-of-the-fake-0123456789"
-PROGRAMS = {"sync": "code_calls.py", "async": "code_calls.py", "javascript": "code_calls.cjs"}
+PROGRAMS = {
+    "sync": "code/code_calls.py",
+    "async": "code/code_calls.py",
+    "javascript": "code/code_calls.cjs",
+}
 CASES = [(form, check) for form, program in PROGRAMS.items() for check in checks_in(program)]
 
 
@@ -69,3 +74,8 @@ def found(form: str) -> Found:
 @pytest.mark.parametrize(("form", "check"), CASES)
 def test_code_interpreter(form: str, check: str) -> None:
     found(form).assert_passed(check)
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+def test_each_method_that_works_is_called(flavour: str) -> None:
+    assert_all_called(__file__, flavour, [found(flavour)])

@@ -11,23 +11,17 @@ import time
 URL, KEY, FORM = sys.argv[1:4]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
 
-from checking import run  # noqa: E402
+from checking import caller, run  # noqa: E402
 from e2b_code_interpreter import AsyncSandbox, Sandbox  # noqa: E402
 
 import e2b  # noqa: E402
 
+got = caller(FORM)
 SDK = Sandbox if FORM == "sync" else AsyncSandbox
 
 
 class Made:
     sandbox: Sandbox | AsyncSandbox
-
-
-async def got(call, *arguments, **options):
-    """The result of a call of either SDK. The synchronous one must not hold up this loop."""
-    if FORM == "sync":
-        return await asyncio.to_thread(call, *arguments, **options)
-    return await call(*arguments, **options)
 
 
 async def fails(kind, call, *arguments, **options):

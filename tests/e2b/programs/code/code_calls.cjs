@@ -1,6 +1,6 @@
 // The code interpreter's JavaScript SDK. `code_calls.cjs URL KEY`; it needs what test_code_interpreter.py scripts.
 const assert = require('node:assert/strict')
-const { counted, raises, run } = require('./checking.cjs')
+const { counted, raises, run } = require('../checking.cjs')
 
 const [url, key] = process.argv.slice(2)
 Object.assign(process.env, { E2B_API_KEY: key, E2B_API_URL: url, E2B_SANDBOX_URL: url })
