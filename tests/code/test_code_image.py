@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import struct
 import time
 from collections.abc import AsyncIterator
 
@@ -16,6 +15,7 @@ from sandlot.domain.code.events import CellData
 from sandlot.domain.execution import ExecRequest
 from sandlot.wiring import LocalWorker
 from tests.code.conftest import environment, new_session, run, value, worker_with
+from tests.code.plots import PLOT, TABLE, assert_shows_the_plot, assert_shows_the_table
 from tests.docker.shipped import build_image
 
 pytestmark = [
@@ -28,8 +28,6 @@ pytestmark = [
 ENVIRONMENTS = {
     tier: environment(f"code-{tier}", image="sandlot/code", tier=tier) for tier in ("runc", "runsc")
 }
-PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.title('Squares')\nplt.show()"
-TABLE = "import pandas\npandas.DataFrame({'n': [1, 2], 'name': ['a', 'b']})"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -49,19 +47,14 @@ async def test_a_plot_is_a_picture(code_service: LocalWorker, code: str) -> None
     ran = await run(code_service, code, PLOT, timeout_s=120)
     assert ran.result.exit_code == 0, ran.events
     (shown,) = ran.of(CellData)
-    picture = base64.b64decode(shown.data["image/png"])
-    width, height = struct.unpack(">II", picture[16:24])
-    assert (picture[:8], width > 300, height > 200) == (b"\x89PNG\r\n\x1a\n", True, True)
-    # A line was drawn: an empty picture of this size has a fraction of it.
-    assert len(picture) > 5_000
+    assert_shows_the_plot(base64.b64decode(shown.data["image/png"]))
 
 
 async def test_a_table_is_html(code_service: LocalWorker, code: str) -> None:
     ran = await run(code_service, code, TABLE, timeout_s=120)
     (shown,) = ran.of(CellData)
     assert shown.main
-    assert "<th>name</th>" in shown.data["text/html"].replace("\n", "")
-    assert "name" in shown.data["text/plain"]
+    assert_shows_the_table(shown.data["text/html"], shown.data["text/plain"])
 
 
 @pytest.mark.parametrize(

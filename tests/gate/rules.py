@@ -109,6 +109,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/config/registry/built.py": ("tests/e2b/test_builds.py",),
     "requirements/e2b.txt": ("tests/e2b",),
     "requirements/otlp.txt": ("tests/observability/test_otlp.py",),
+    "requirements/plots.txt": ("tests/code/test_plots.py", "tests/e2b/code/test_plots.py"),
     "requirements/e2b-old.txt": ("tests/e2b",),
     "requirements/e2b-js": ("tests/e2b",),
     "requirements/e2b-langchain.txt": ("tests/e2b",),

@@ -1,6 +1,6 @@
 // Real code by the code interpreter's JavaScript SDK. `kernel_calls.cjs URL KEY`; it needs the template `code`.
 const assert = require('node:assert/strict')
-const { counted, raises, run } = require('./checking.cjs')
+const { counted, raises, run } = require('../checking.cjs')
 
 const [url, key] = process.argv.slice(2)
 Object.assign(process.env, { E2B_API_KEY: key, E2B_API_URL: url, E2B_SANDBOX_URL: url })
@@ -46,6 +46,12 @@ run({
   async timeout_interrupts() {
     await raises(e2b.TimeoutError, sandbox.runCode('import time; time.sleep(600)', { timeoutMs: 2000 }))
     assert.equal((await sandbox.runCode('x + 1')).text, '21')
+  },
+  async a_kernel_that_dies_is_reported() {
+    const died = await sandbox.runCode('import os; os._exit(1)')
+    assert.equal(died.error.name, 'KernelDied')
+    assert.equal((await sandbox.runCode('x')).error.name, 'NameError')
+    assert.equal((await sandbox.runCode('20 + 22')).text, '42')
   },
   async the_end() {
     assert.equal(await sandbox.kill(), true)

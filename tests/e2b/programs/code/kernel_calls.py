@@ -1,21 +1,21 @@
-"""Real code by the code interpreter's SDK. ``kernel_calls.py URL KEY sync|async``; it needs the template ``code``."""
+"""Real code by the code interpreter's SDK. ``kernel_calls.py URL KEY sync|async TEMPLATE``; it has Python and Bash."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import sys
 import time
 
-URL, KEY, FORM = sys.argv[1:4]
+URL, KEY, FORM, TEMPLATE = sys.argv[1:5]
 os.environ.update(E2B_API_KEY=KEY, E2B_API_URL=URL, E2B_SANDBOX_URL=URL)
 
-from checking import run  # noqa: E402
+from checking import caller, run  # noqa: E402
 from e2b_code_interpreter import AsyncSandbox, Sandbox  # noqa: E402
 
 import e2b  # noqa: E402
 
+got = caller(FORM)
 SDK = Sandbox if FORM == "sync" else AsyncSandbox
 PICTURE = b"\x89PNG not really"
 
@@ -24,18 +24,12 @@ class Made:
     sandbox: Sandbox | AsyncSandbox
 
 
-async def got(call, *arguments, **options):
-    if FORM == "sync":
-        return await asyncio.to_thread(call, *arguments, **options)
-    return await call(*arguments, **options)
-
-
 async def ran(code, **options):
     return await got(Made.sandbox.run_code, code, **options)
 
 
 async def check_state_stays() -> None:
-    Made.sandbox = await got(SDK.create, timeout=300)
+    Made.sandbox = await got(SDK.create, TEMPLATE, timeout=300)
     execution = await ran("x = 20; print('hi')")
     assert execution.logs.stdout == ["hi\n"], execution
     assert (await ran("x + 22")).text == "42"
@@ -83,13 +77,35 @@ async def check_languages_and_variables() -> None:
     assert (await ran("import os; os.environ['MINE']", envs={"MINE": "yes"})).text == "'yes'"
 
 
+async def check_fifty_runs_keep_their_state() -> None:
+    await ran("total = 0")
+    for number in range(50):
+        await ran(f"total += {number}")
+    assert (await ran("total")).text == str(sum(range(50)))
+
+
 async def check_disconnect_interrupts() -> None:
-    try:
-        await ran("import time; time.sleep(600)", timeout=2)
-    except e2b.TimeoutException:
-        began = time.monotonic()
-    assert (await ran("x + 1")).text == "21", "the context kept its variables"
-    assert time.monotonic() - began < 20
+    """Within a second, when nothing else holds the machine up: the best of three."""
+    took = []
+    for code in ("while True: pass", "import time; time.sleep(600)", "while True: pass"):
+        try:
+            await ran(code, timeout=2)
+        except e2b.TimeoutException:
+            began = time.monotonic()
+        assert (await ran("x + 1")).text == "21", "the context kept its variables"
+        took.append(time.monotonic() - began)
+    assert min(took) < 1, took
+
+
+async def check_a_kernel_that_dies_is_reported() -> None:
+    context = await got(Made.sandbox.create_code_context)
+    await ran("y = 1", context=context)
+    died = await ran("import os; os._exit(1)", context=context)
+    assert died.error.name == "KernelDied", died
+    assert (await ran("y", context=context)).error.name == "NameError", "another one took its place"
+    assert (await ran("20 + 22", context=context)).text == "42"
+    assert (await ran("x + 1")).text == "21", "other contexts live on"
+    await got(Made.sandbox.remove_code_context, context)
 
 
 async def check_the_end() -> None:

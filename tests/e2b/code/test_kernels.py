@@ -1,6 +1,6 @@
 """E2B's code interpreter SDKs with real kernels: what ``test_code_interpreter`` proves on the fake, in a sandbox.
 
-On a server of its own, and through a fleet's coordinator.
+On a server of its own, there on gVisor too, and through a fleet's coordinator.
 """
 
 from __future__ import annotations
@@ -21,8 +21,16 @@ from tests.fleet_faults.rig import KEY, Fleet
 
 pytestmark = pytest.mark.docker
 
-PROGRAMS = {"sync": "kernel_calls.py", "async": "kernel_calls.py", "javascript": "kernel_calls.cjs"}
-FORMS = {"server": ("sync", "async", "javascript"), "coordinator": ("async", "javascript")}
+PROGRAMS = {
+    "sync": "code/kernel_calls.py",
+    "async": "code/kernel_calls.py",
+    "javascript": "code/kernel_calls.cjs",
+}
+FORMS = {
+    "server": ("sync", "async", "javascript"),
+    "gvisor": ("sync",),
+    "coordinator": ("async", "javascript"),
+}
 CASES = [
     (front, form, check)
     for front, forms in FORMS.items()
@@ -34,17 +42,32 @@ CASES = [
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel_image()
-    return declare(tmp_path_factory.mktemp("registry"), environment("base"), environment("code"))
+    return declare(
+        tmp_path_factory.mktemp("registry"),
+        environment("base"),
+        environment("code"),
+        environment("gvisor-code", tier="runsc"),
+    )
 
 
 @pytest.fixture(scope="module")
-def server(registry: Path) -> Iterator[Callable[[str], Found]]:
+def one_server(registry: Path) -> Iterator[ServerProcess]:
     server = ServerProcess(api_key=SERVER_KEY, registry=registry)
     try:
         asyncio.run(server.start())
-        yield cache(lambda form: found(form, server.url, E2B_KEY))
+        yield server
     finally:
         asyncio.run(server.clean())
+
+
+@pytest.fixture(scope="module")
+def server(one_server: ServerProcess) -> Callable[[str], Found]:
+    return cache(lambda form: found(form, one_server.url, E2B_KEY))
+
+
+@pytest.fixture(scope="module")
+def gvisor(one_server: ServerProcess) -> Callable[[str], Found]:
+    return cache(lambda form: found(form, one_server.url, E2B_KEY, "gvisor-code"))
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +82,10 @@ def coordinator(registry: Path) -> Iterator[Callable[[str], Found]]:
         asyncio.run(fleet.clean())
 
 
-def found(form: str, url: str, key: str) -> Found:
+def found(form: str, url: str, key: str, template: str = "code") -> Found:
     if form == "javascript":
         return run_javascript(PROGRAMS[form], url, key)
-    return run(NEWEST, PROGRAMS[form], url, key, form)
+    return run(NEWEST, PROGRAMS[form], url, key, form, template)
 
 
 @pytest.mark.parametrize(("front", "form", "check"), CASES)
