@@ -35,7 +35,7 @@ def take(
     """
     from sandlot.cli.terminal.display import note
 
-    place = folder.expanduser().absolute()
+    place = folder.expanduser().resolve()
     taking = server_module("sandlot.wiring.backups.taking")
     taking.take(_folder(data_dir), place, with_workspaces=not without_workspaces, say=note)
     note(f"The backup is in {place}.")

@@ -6,24 +6,29 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import sandlot
 from sandlot.config.data_folder import provider_dir
+from sandlot.config.workspaces.storage_folder import DEFAULT_STORAGE_DIR, storage_dir
 from sandlot.domain.errors import Conflict, InvalidRequest, NotFound, StorageProblem
 from sandlot.providers.data_folder import locked, sync_folder
 from sandlot.providers.docker.workspaces.choosing import StoreMemory
 from sandlot.providers.docker.workspaces.storage.file_copy import copy_frozen
+from sandlot.providers.docker.workspaces.storage.file_system import btrfs_id
 from sandlot.providers.docker.workspaces.storage.loop_file import LoopFile, device_of
 from sandlot.wiring.backups.contents import (
     DATA,
     DATABASES,
     LEFT_OUT,
     STORAGE,
+    Storage,
     digest_of,
+    digest_of_sparse,
     files_in,
+    make_durable,
     new_backup,
     write_list,
 )
@@ -36,15 +41,15 @@ Say = Callable[[str], None]
 def take(data_dir: Path, folder: Path, *, with_workspaces: bool, say: Say) -> None:
     """Copy what a worker keeps into a new folder.
 
-    Nobody sees half a backup under its name: it is made beside its place and moved there.
+    Nobody sees half a backup under its name: it is made beside its place, and moved there once it is on the
+    disk. Paths are compared without links: two that look different can lead to one place.
     """
+    data_dir, folder = data_dir.resolve(), folder.resolve()
     worker = owner_of(database_in(data_dir))
     if worker is None:
         raise NotFound(f"There are no records of a worker in {data_dir}. Name its folder with --data-dir.")
     storage = _storage_of(data_dir) if with_workspaces else None
-    for inside in (data_dir, *(() if storage is None else (storage.folder,))):
-        if folder.is_relative_to(inside):
-            raise InvalidRequest(f"{folder} is in {inside}, which is backed up. Choose a folder elsewhere.")
+    _check_place(folder, data_dir, storage)
     if folder.exists():
         raise Conflict(f"{folder} exists already. Choose a folder that does not: each backup has its own.")
     part = folder.with_name(f"{folder.name}.part")
@@ -62,28 +67,33 @@ def take(data_dir: Path, folder: Path, *, with_workspaces: bool, say: Say) -> No
 
 def _fill(part: Path, data_dir: Path, worker: str, storage: LoopFile | None, say: Say) -> None:
     taken_at = datetime.now(UTC).isoformat(timespec="seconds")
-    left_out = set() if storage is None else {storage.folder, storage.file, storage.part}
+    left_out = _storage_paths(data_dir)
     say(f"Copying {data_dir}.")
     for path in sorted(data_dir.iterdir()):
-        if path.name not in LEFT_OUT and path not in left_out and not path.is_mount():
-            _copy(path, part / DATA / path.name)
+        if path.name not in LEFT_OUT:
+            _copy(path, part / DATA / path.name, left_out, say)
+    stored = None
     if storage is not None:
         say(f"Copying {storage.file}. Writes in workspaces wait until that is done.")
-        copy_frozen(storage, part / STORAGE)
+        copy = part / STORAGE
+        copy_frozen(storage, copy)
+        stored = Storage(str(storage.folder), copy.stat().st_size, digest_of_sparse(copy))
     files = {str(path.relative_to(part / DATA)): digest_of(path) for path in files_in(part / DATA)}
-    named = None if storage is None else str(storage.folder)
-    write_list(part, new_backup(sandlot.__version__, worker, taken_at, files, named))
+    make_durable(part)
+    write_list(part, new_backup(sandlot.__version__, worker, taken_at, files, stored))
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, left_out: Collection[Path], say: Say) -> None:
     """A socket or a link is left out: nothing that a worker must remember is in one."""
     target.parent.mkdir(mode=0o700, exist_ok=True)
-    if source.is_symlink():
+    if source.is_symlink() or source in left_out:
         return
-    if source.is_dir():
+    if source.is_mount():
+        say(f"{source} is another file system, and is left out. Back it up by its own means.")
+    elif source.is_dir():
         target.mkdir(mode=0o700)
         for path in sorted(source.iterdir()):
-            _copy(path, target / path.name)
+            _copy(path, target / path.name, left_out, say)
     elif source.suffix in DATABASES:
         _copy_database(source, target)
     elif source.is_file() and not source.name.endswith(("-wal", "-shm")):
@@ -104,6 +114,33 @@ def _copy_database(source: Path, target: Path) -> None:
         raise StorageProblem(f"Cannot copy {source}: {error}. Solve that and repeat the command.") from error
     if found != "ok":
         raise StorageProblem(f"{source} is damaged: {found}. Keep your older backups.")
+
+
+def _check_place(folder: Path, data_dir: Path, storage: LoopFile | None) -> None:
+    """A copy of the storage that is on the storage waits for ever: it is frozen until the copy is there."""
+    if folder.is_relative_to(data_dir):
+        raise InvalidRequest(f"{folder} is in {data_dir}, which is backed up. Choose a folder elsewhere.")
+    if storage is None:
+        return
+    nearest = next(place for place in (folder, *folder.parents) if place.is_dir())
+    # By its id, because each subvolume of a btrfs has a device number of its own.
+    found = btrfs_id(nearest)
+    if found is not None and found == btrfs_id(storage.folder.resolve()):
+        raise InvalidRequest(
+            f"{folder} is on the file system of {storage.folder}, which is backed up. Choose a folder "
+            "elsewhere."
+        )
+
+
+def _storage_paths(data_dir: Path) -> Collection[Path]:
+    """Where storage of workspaces is or would be, which by default is in the data folder.
+
+    It is never copied file by file: its file would be torn, and what is in it is the sandboxes'.
+    """
+    used = StoreMemory(data_dir).folder
+    folders = {DEFAULT_STORAGE_DIR, storage_dir(), *(() if used is None else (Path(used),))}
+    storages = [LoopFile(folder) for folder in folders]
+    return {path.resolve() for each in storages for path in (each.folder, each.file, each.part)}
 
 
 def _storage_of(data_dir: Path) -> LoopFile | None:
