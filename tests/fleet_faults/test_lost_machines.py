@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,6 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
 SESSIONS = 20
 WITHIN_S = 60.0
 EVERY_S = 3
-# Between a snapshot that is due and its mark, on a busy machine.
-SAVED_WITHIN_S = 30.0
 AS_OF = f"{KEPT_FILES} as of "
 
 
@@ -113,11 +112,30 @@ async def until_saved(saved: ObjectStorage, sessions: list[AsyncSession]) -> Non
     await eventually(all_saved, WITHIN_S)
 
 
-async def until_saved_again(saved: ObjectStorage, session_id: str, since: float) -> None:
-    async def is_saved() -> bool:
-        return any(mark.created_at > since for mark in await saved.marks(OWNER.tenant, session_id))
+async def until_saved_in_turn(saved: ObjectStorage, session_id: str, since: float) -> float:
+    """Until two snapshots since then are as near to each other as was asked for. Returns when the last was taken.
 
-    await eventually(is_saved, WITHIN_S)
+    A busy machine is late for some of them, but not for all.
+    """
+    taken: set[float] = set()
+
+    async def in_turn() -> bool:
+        marks = await saved.marks(OWNER.tenant, session_id)
+        taken.update(mark.created_at for mark in marks if mark.created_at > since)
+        return any(later - earlier <= 2 * EVERY_S for earlier, later in pairwise(sorted(taken)))
+
+    await eventually(in_turn, WITHIN_S, lambda: f"two snapshots in turn; taken at {sorted(taken)}")
+    return max(taken)
+
+
+async def written_at(session: AsyncSession) -> float:
+    """What the session's command has written last."""
+
+    async def is_there() -> bool:
+        return (await session.run("test -s now", timeout=60)).exit_code == 0
+
+    await eventually(is_there, WITHIN_S)
+    return float(await ok(session, "cat now"))
 
 
 async def recreated(client: AsyncClient, session: AsyncSession) -> AsyncSession:
@@ -209,18 +227,18 @@ async def test_what_is_saved_regularly_bounds_the_loss(objects: Path, saved: Obj
         async with rig.fleet.client() as client:
             session = await created_at_last(client, thread="writes", certain=False)
             for generation in (1, 2):
-                await session.start("while sleep 0.2; do date +%s >now; done")
-
-                await until_saved_again(saved, session.id, datetime.now(UTC).timestamp() + 1)
+                await session.start("while sleep 0.2; do date +%s >new && mv new now; done")
+                seen = await written_at(session)
+                saved_at = await until_saved_in_turn(saved, session.id, datetime.now(UTC).timestamp())
                 other = await rig.add()
-                died_at = datetime.now(UTC).timestamp()
                 await rig.lose(worker)
                 session = await recreated(client, session)
                 worker = other
                 assert session.info.generation == generation + 1
                 written = float(await ok(session, "cat now"))
                 assert written <= as_of(session) + 1, "nothing is newer than the report says"
-                assert min(written, as_of(session)) >= died_at - EVERY_S - SAVED_WITHIN_S
+                assert as_of(session) >= int(saved_at), "the last one that was saved is there"
+                assert written >= seen, "with what was written before it"
             await session.delete()
 
 
