@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from sandlot.domain.capacity.limits import MIB
 from sandlot.domain.errors import NotFound, Unsupported
 from sandlot.domain.ids import first_workspace_of, new_snapshot_id, new_workspace_id
 from sandlot.domain.workspaces.snapshots import MAX_DIFFERENCES, Difference
+from sandlot.domain.workspaces.workspace import StoreKind
 from sandlot.testing.provider_suite.harness import ok
 from sandlot.testing.workspace_suite.harness import (
     MAKE_FILES,
@@ -119,6 +121,23 @@ class SnapshotCases(WorkspaceCases):
         assert await rig.store.changed(copy, snapshot_id)
         assert await rig.store.changed(first_workspace_of(sandbox.id), snapshot_id) is False
         assert await rig.store.changed(copy, new_snapshot_id(TAG)), "in doubt, it was"
+
+    async def test_the_space_that_one_needs_alone(self, rig: WorkspaceHarness) -> None:
+        """A store whose snapshots share their blocks does not guess: none of them has a size of its own."""
+        require_snapshots(rig)
+        sandbox = await rig.create()
+        await ok(sandbox, f"head -c {4 * MIB} /dev/urandom >big; sync", timeout_s=60)
+        first = await rig.take(sandbox)
+        await ok(sandbox, "rm big")
+        sizes = [await rig.store.used_bytes(one) for one in (first, await rig.take(sandbox))]
+        if rig.store.abilities.kind is StoreKind.BTRFS:
+            assert sizes == [None, None]
+        else:
+            large, small = sizes
+            assert large is not None
+            assert small is not None
+            assert 4 * MIB <= large < 5 * MIB
+            assert 0 < small < MIB
 
     async def test_differences(self, rig: WorkspaceHarness) -> None:
         require_snapshots(rig)
