@@ -56,6 +56,13 @@ export function visible(text: string): string {
   return text.replaceAll("\n", "⏎ ").replace(EACH_UNSEEN, (one) => `\\u${one.codePointAt(0)?.toString(16).padStart(4, "0")}`);
 }
 
+const COLOURS = /\u001b\[[0-9;:]*m/g;
+
+/** Text of several lines from a sandbox, without its colours, with everything else that cannot be seen made visible. */
+export function visibleLines(text: string): string {
+  return text.replaceAll("\r\n", "\n").replace(COLOURS, "").replace(EACH_UNSEEN, (one) => (one === "\n" || one === "\t" ? one : visible(one)));
+}
+
 export function hasUnseen(text: string): boolean {
   return UNSEEN.test(text);
 }

@@ -4,7 +4,7 @@ import { get, put, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { Tenant, UseLimits } from "../../api/types";
 import { cli } from "../../commands";
-import { count } from "../../format";
+import { count, visible } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Failure } from "../../parts/Failure";
 import { Loaded } from "../../parts/Loaded";
@@ -80,12 +80,12 @@ function TenantPanel({ tenant }: { tenant: Tenant }) {
   };
   const set = LIMITS.filter(([name]) => draft[name]).map(([name]) => `${name}=${draft[name]}`);
   return (
-    <Panel title={tenant.tenant}>
+    <Panel title={visible(tenant.tenant)}>
       <p className="facts">
         <span>{count(tenant.use.sessions)} sessions</span>
         <span>{tenant.use.cpus} processors</span>
         <span>{count(tenant.use.memory_mb)} MiB</span>
-        <span>policy: {tenant.policy ?? "none"}</span>
+        <span>policy: {visible(tenant.policy ?? "none")}</span>
       </p>
       <form
         className="fields"

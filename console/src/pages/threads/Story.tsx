@@ -5,7 +5,7 @@ import { messageOf } from "../../api/errors";
 import type { ExecStatus, HistoryEvent } from "../../api/types";
 import { useEvents } from "../../api/useEvents";
 import { cli, onClient, pythonText } from "../../commands";
-import { bytes, clock, moment, seconds, visible } from "../../format";
+import { bytes, clock, moment, seconds, visible, visibleLines } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";
 import { described, toneOf } from "../../parts/EventList";
@@ -89,7 +89,7 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
             </span>
           </header>
           <pre className="ran" tabIndex={0}>
-            {String(started.details.command ?? "(the command is not shown)")}
+            {visibleLines(String(started.details.command ?? "(the command is not shown)"))}
           </pre>
           {open ? (
             <Seen event={started} />
@@ -143,7 +143,7 @@ function Seen({ event }: { event: HistoryEvent }) {
   return (
     <>
       <pre className="saw" tabIndex={0}>
-        {result.output || "(no output)"}
+        {visibleLines(result.output) || "(no output)"}
       </pre>
       {result.truncated && <p className="hint">Some of the output was left out: the model saw no more than this.</p>}
     </>

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react";
 import { seconds } from "../../../format";
 import { useTheme } from "../../../theme";
+import { Readable } from "../terminal/Readable";
 import { openScreen, type Screen, themeOf } from "../terminal/screen";
 import type { Cast } from "./cast";
 
@@ -89,6 +90,7 @@ export function Player({ cast }: { cast: Cast }) {
             ))}
           </select>
         </label>
+        <Readable screen={screen} />
       </div>
     </div>
   );

@@ -2,10 +2,8 @@ import { useEffect, useRef, useState } from "react";
 import { Attachment, type AttachState } from "../../../api/attach";
 import { count } from "../../../format";
 import { useTheme } from "../../../theme";
+import { Readable } from "./Readable";
 import { openScreen, type Screen, themeOf } from "./screen";
-
-// Whether the terminal also writes its lines as text, which costs time where there is much output.
-const READABLE = "sandlot.readable";
 
 const SAID: Record<AttachState, string> = {
   connecting: "Connecting…",
@@ -32,7 +30,6 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
   const ended = useRef(onEnd);
   ended.current = onEnd;
   const { dark } = useTheme();
-  const [readable, setReadable] = useState(localStorage.getItem(READABLE) === "yes");
   const [state, setState] = useState<{ state: AttachState; message: string }>({ state: "connecting", message: "" });
 
   useEffect(() => {
@@ -81,14 +78,6 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
     if (screen.current) screen.current.terminal.options.theme = themeOf(dark);
   }, [dark]);
 
-  useEffect(() => {
-    localStorage.setItem(READABLE, readable ? "yes" : "no");
-    const terminal = screen.current?.terminal;
-    if (!terminal) return;
-    terminal.options.screenReaderMode = readable;
-    terminal.refresh(0, terminal.rows - 1); // what is on the screen already is text only once it is drawn again
-  }, [readable, execId]);
-
   return (
     <div className="screen">
       <div ref={place} className="screen-place" role="group" aria-label={label} data-state={state.state} />
@@ -96,9 +85,7 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
         <p className="screen-state" role="status">
           {state.message || (state.state === "open" && input ? "Connected. Shift+Escape leaves the terminal." : SAID[state.state])}
         </p>
-        <label className="check hint">
-          <input type="checkbox" checked={readable} onChange={(event) => setReadable(event.target.checked)} /> For screen readers
-        </label>
+        <Readable screen={screen} />
       </footer>
     </div>
   );

@@ -4,6 +4,8 @@ import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 
 const SCROLLBACK_LINES = 5_000;
+// Whether terminals also write their lines as text, which costs time where there is much output.
+const READABLE = "sandlot.readable";
 
 const LIGHT: ITheme = {
   background: "#fbfaf7",
@@ -45,6 +47,8 @@ const DARK: ITheme = {
 export interface Screen {
   terminal: Terminal;
   fit: () => void;
+  /** Write what it shows as text too, or no longer; so do the screens that open later. */
+  setReadable: (readable: boolean) => void;
   dispose: () => void;
 }
 
@@ -62,6 +66,7 @@ export function openScreen(place: HTMLElement, dark: boolean, options: { fixed?:
     disableStdin: !options.input,
     cursorBlink: false,
     allowProposedApi: false,
+    screenReaderMode: isReadable(),
     // A program in a sandbox must not reach the clipboard, the window or a link handler of ours.
     linkHandler: null,
     windowOptions: {},
@@ -79,11 +84,20 @@ export function openScreen(place: HTMLElement, dark: boolean, options: { fixed?:
   return {
     terminal,
     fit,
+    setReadable: (readable) => {
+      localStorage.setItem(READABLE, readable ? "yes" : "no");
+      terminal.options.screenReaderMode = readable;
+      terminal.refresh(0, terminal.rows - 1); // what is on the screen already is text only once it is drawn again
+    },
     dispose: () => {
       watcher.disconnect();
       terminal.dispose();
     },
   };
+}
+
+export function isReadable(): boolean {
+  return localStorage.getItem(READABLE) === "yes";
 }
 
 export function themeOf(dark: boolean): ITheme {
