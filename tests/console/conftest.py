@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from sandlot import AsyncClient
 from sandlot.api.console.files import DIST, INDEX
+from tests.console.scene import administered
 from tests.faults.rig import ServerProcess
 from tests.service.browsing import opened_page, running_chromium
 
@@ -103,6 +104,12 @@ async def server(chromium: Any) -> AsyncIterator[ServerProcess]:  # not started 
         await server.mend()
         await server.terminate()
         await server.clean()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def administration(server: ServerProcess) -> None:
+    """The pages for administrators have something to show."""
+    await administered(server)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
