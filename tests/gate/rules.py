@@ -142,7 +142,10 @@ SUITES: dict[str, tuple[str, ...]] = {
     "src/sandlot/integrations/mcp": ("tests/integrations/test_mcp_*",),
     "src/sandlot/integrations/openai_agents": ("tests/integrations/test_openai_agents.py",),
     "src/sandlot/integrations/pydantic_ai.py": ("tests/integrations/test_pydantic_ai.py",),
-    "src/sandlot/integrations/pydantic_python.py": ("tests/unit/integrations",),
+    "src/sandlot/integrations/pydantic_python.py": (
+        "tests/unit/integrations",
+        "tests/integrations/test_python_tool.py",
+    ),
     "src/sandlot/providers": ("tests/attacks", "tests/docker", CONFORMANCE, WORKSPACES, "tests/faults"),
     "src/sandlot/reference": ("tests/docs",),
     "src/sandlot/testing": (CONFORMANCE, PROVIDER, "tests/fleet", FLEET_CONFORMANCE),

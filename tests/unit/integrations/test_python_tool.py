@@ -1,4 +1,4 @@
-"""Python with pictures as a tool: in LangChain, MCP, Pydantic AI and OpenAI Agents, on the fake."""
+"""Python with pictures as a tool: in LangChain, Deep Agents, MCP, Pydantic AI and OpenAI Agents, on the fake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from agents.tool_context import ToolContext
 from agents.usage import Usage
+from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain_anthropic.chat_models import _format_messages
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -136,6 +137,29 @@ async def test_langchain_models_see_the_picture(fake: FakeSandlot) -> None:
     )
     source = sent[-1]["content"][0]["content"][1]["source"]
     assert source == {"type": "base64", "media_type": "image/png", "data": PNG_TEXT}
+
+
+@pytest.mark.parametrize("size", [100, 150_000], ids=["small", "large"])
+async def test_deep_agents_see_the_picture(size: int) -> None:
+    """Whatever its size: Deep Agents moves long texts of tools to a file, and a picture must not go there."""
+    picture = PNG + bytes(size)
+    fake = FakeSandlot()
+    fake.on_cell("plot()", displays=[{"image/png": picture}])
+    async with fake.client() as client:
+        model = by_conversation(
+            calls(("python", {"code": "x = 20"})),
+            calls(("python", {"code": "x + 1"})),
+            calls(("python", {"code": "plot()"})),
+        )
+        python = [tool for tool in sandbox_tools(client, python=True) if tool.name == "python"]
+        config: Any = {"configurable": {"thread_id": "talk"}}
+        state = await create_deep_agent(model, tools=python).ainvoke({"messages": [("user", "go")]}, config)
+    first, kept, plotted = [each for each in state["messages"] if isinstance(each, ToolMessage)]
+    assert (first.text, kept.text) == ("(no output)", "21")
+    text, shown = plotted.content
+    assert text == {"type": "text", "text": "[picture 1: image/png]"}
+    assert isinstance(shown, dict)
+    assert (shown["type"], base64.b64decode(shown["base64"])) == ("image", picture)
 
 
 def test_langchain_has_the_tool_only_on_request(fake: FakeSandlot) -> None:
