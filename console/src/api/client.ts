@@ -52,6 +52,11 @@ export async function send(method: string, path: string, options: Options = {}):
   throw error;
 }
 
+/** What an address has, whatever it is. */
+export async function read(path: string, signal?: AbortSignal): Promise<Response> {
+  return send("GET", path, { signal });
+}
+
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
   return (await send("GET", path, { query, signal })).json() as Promise<T>;
 }

@@ -1,22 +1,36 @@
 import { useState } from "react";
-import type { Command } from "../commands";
+import type { Command } from "../actions/action";
 import { Dialog } from "./Dialog";
 
-/** Shows what the action beside it is on the command line and in Python. */
-export function CopyAs({ command, what }: { command: Command; what: string }) {
+/** Shows what is beside it on the command line and in Python. */
+export function CopyAs({ command }: { command: Command }) {
   const [open, setOpen] = useState(false);
   return (
     <>
-      <button type="button" className="quiet small" aria-label={`Copy as code: ${what}`} onClick={() => setOpen(true)}>
+      <button type="button" className="quiet small" aria-label={`Copy as code: ${command.what}`} onClick={() => setOpen(true)}>
         {"</>"}
       </button>
       {open && (
-        <Dialog title={what} close={() => setOpen(false)}>
-          <Snippet label="Command line" text={command.cli} />
-          <Snippet label="Python" text={command.python} />
-          <p className="hint">Both read the key from SANDLOT_API_KEY and the address from SANDLOT_URL.</p>
+        <Dialog title={command.what} close={() => setOpen(false)}>
+          <Snippets command={command} />
         </Dialog>
       )}
+    </>
+  );
+}
+
+export function Snippets({ command }: { command: Command }) {
+  return (
+    <>
+      <Snippet label="Command line" text={command.cli} />
+      {command.python === null ? (
+        <p className="hint">Only on the command line.</p>
+      ) : (
+        <Snippet label="Python" text={command.python} />
+      )}
+      <p className="hint">
+        Set <code>SANDLOT_URL</code> to <code>{location.origin}</code> and <code>SANDLOT_API_KEY</code> to your key.
+      </p>
     </>
   );
 }

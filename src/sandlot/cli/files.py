@@ -1,4 +1,4 @@
-"""``files ls|cat|put|get|rm``: the files of a session, written ``SESSION:path`` as with scp.
+"""``files ls|cat|put|get|mkdir|rm``: the files of a session, written ``SESSION:path`` as with scp.
 
 With ``--thread`` the session is that of the conversation, and only the path is given.
 """
@@ -187,6 +187,20 @@ def get(
             with display.transfer(f"{location.path} → {target}", entry.size) as progress:
                 await _download(_content(client, session.id, location.path), location, target, progress)
         print(escape_unprintable(str(target)))
+
+    with_client(ctx, work)
+
+
+@app.command()
+def mkdir(ctx: typer.Context, remote: Remote, thread: ThreadOption = None) -> None:
+    """Create a folder, and missing folders above it.
+
+    An existing folder is no error.
+    """
+    location = parse_remote(remote, thread)
+
+    async def work(client: AsyncClient) -> None:
+        await (await location.session(client)).files.mkdir(location.path)
 
     with_client(ctx, work)
 

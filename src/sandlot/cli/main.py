@@ -24,6 +24,7 @@ from sandlot.cli.artifacts import artifacts
 from sandlot.cli.code import code, contexts
 from sandlot.cli.connection import ServerOptions
 from sandlot.cli.doctor import command as doctor
+from sandlot.cli.execs import execs
 from sandlot.cli.operators import backup, fleet, keys, members, secrets, storage, tenants, webhooks
 from sandlot.cli.ports import port_forward, previews
 from sandlot.cli.terminal.display import note
@@ -114,7 +115,7 @@ def version() -> None:
     print(f"sandlot {sandlot.__version__} (Python {platform.python_version()})")
 
 
-for module in (run, code, history, top, recording, previews, port_forward, serve, mcp, doctor, bench):
+for module in (run, execs, code, history, top, recording, previews, port_forward, serve, mcp, doctor, bench):
     module.register(app)
 app.command()(members.coordinator)
 for name, group in (

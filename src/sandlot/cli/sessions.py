@@ -1,4 +1,4 @@
-"""``sessions list|show|delete|extend|recreate|fork|promote|hibernate``: lists and manages sessions."""
+"""``sessions list|create|show|delete|extend|recreate|fork|promote|hibernate``: lists and manages sessions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import typer
 
 from sandlot.cli.chosen import find_session, parse_time, parse_variables
 from sandlot.cli.connection import with_client
+from sandlot.cli.network import policy_of
+from sandlot.cli.run import Environment, Network, Provider, Record
+from sandlot.cli.volumes.volumes import VolumesOption, parse_volumes
 
 if TYPE_CHECKING:
     from sandlot.client.async_client import AsyncClient
     from sandlot.client.async_session import AsyncSession
+    from sandlot.client.options import SessionOptions
     from sandlot.domain.session import Session
     from sandlot.domain.workspaces.snapshots import Restored
 
@@ -55,6 +59,53 @@ def list_sessions(
         ],
         unwrapped="SESSION",
     )
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    environment: Environment = None,
+    provider: Provider = None,
+    thread: Annotated[
+        str | None,
+        typer.Option(
+            "--thread",
+            metavar="THREAD",
+            help="Your own id for a conversation. If it has a session, that session is returned.",
+        ),
+    ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", metavar="SNAPSHOT", help="Start with the files of this snapshot."),
+    ] = None,
+    record: Record = False,
+    network: Network = None,
+    volume: VolumesOption = None,
+    as_json: Json = False,
+) -> None:
+    """Create a session, and print its id.
+
+    It ends when you delete it, or when a timeout of its environment ends it. To open a terminal in it:
+    `sandlot shell --session SESSION`
+    """
+    from sandlot.domain.environment import provider_named
+
+    options: SessionOptions = {
+        "record": record,
+        "network": policy_of(network),
+        "volumes": parse_volumes(volume),
+        "provider": None if provider is None else provider_named(provider),
+        "snapshot": snapshot,
+    }
+
+    async def work(client: AsyncClient) -> AsyncSession:
+        return await client.create(environment, thread=thread, **options)
+
+    session = with_client(ctx, work)
+    if as_json:
+        _show(session, as_json)
+    else:
+        print(session.id)
 
 
 @app.command()

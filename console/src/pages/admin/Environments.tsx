@@ -1,7 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { get, post } from "../../api/client";
+import { listEnvironments, reloadEnvironments } from "../../actions/admin";
+import { get } from "../../api/client";
 import type { Environment } from "../../api/types";
-import { cli, onClient } from "../../commands";
 import { bytes, visible } from "../../format";
 import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
@@ -13,15 +13,17 @@ export function Environments() {
     queryKey: ["environments"],
     queryFn: ({ signal }) => get<{ environments: Environment[] }>("/v1/environments", {}, signal),
   });
-  const reload = () => post("/v1/environments/reload").then(() => queries.invalidateQueries({ queryKey: ["environments"] }));
   return (
     <>
       <div className="row end">
-        <CopyAs
-          what="Reload the environments"
-          command={{ cli: cli("env", "reload"), python: onClient("print(client.catalogue().environments)") }}
-        />
-        <Confirm label="Reload" title="Read the registry again?" act={reload} danger={false}>
+        <CopyAs command={listEnvironments()} />
+        <Confirm
+          label="Reload"
+          title="Read the registry again?"
+          action={reloadEnvironments()}
+          done={() => queries.invalidateQueries({ queryKey: ["environments"] })}
+          danger={false}
+        >
           Sessions keep the sandboxes that they have. If a file has an error, nothing changes.
         </Confirm>
       </div>

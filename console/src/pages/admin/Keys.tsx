@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { get, post, remove, segment } from "../../api/client";
+import { createKey, listKeys, revokeKey } from "../../actions/admin";
+import { get } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { ApiKey } from "../../api/types";
-import { cli } from "../../commands";
 import { ago, moment } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";
@@ -26,7 +26,7 @@ export function Keys() {
   return (
     <>
       <NewKey made={() => void refresh()} />
-      <Panel title="Keys">
+      <Panel title="Keys" actions={<CopyAs command={listKeys()} />}>
         <Loaded query={keys}>
           {(list) =>
             list.keys.length === 0 ? (
@@ -45,12 +45,9 @@ export function Keys() {
                     <span className="row">
                       <Badge state={key.state} />
                       {key.state === "active" && (
-                        <>
-                          <CopyAs what="Revoke this key" command={{ cli: cli("keys", "revoke", key.id), python: "# on the command line only" }} />
-                          <Confirm label="Revoke" title="Revoke the key?" act={() => remove(`/v1/keys/${segment(key.id)}`).then(refresh)}>
-                            Its programs are refused within 5 seconds, and their connections close.
-                          </Confirm>
-                        </>
+                        <Confirm label="Revoke" title="Revoke the key?" action={revokeKey(key.id)} done={refresh}>
+                          Its programs are refused within 5 seconds, and their connections close.
+                        </Confirm>
                       )}
                     </span>
                   </li>
@@ -70,11 +67,11 @@ function NewKey({ made }: { made: () => void }) {
   const [scopes, setScopes] = useState(USUAL);
   const [secret, setSecret] = useState("");
   const [failed, setFailed] = useState("");
+  const action = createKey(name, tenant, [...scopes]);
   const create = async () => {
     setFailed("");
     try {
-      const answer = await post<{ secret: string }>("/v1/keys", { name, tenant: tenant || null, scopes: [...scopes] });
-      setSecret(answer.secret);
+      setSecret((await action.run()).secret);
       setName("");
       made();
     } catch (error) {
@@ -124,13 +121,7 @@ function NewKey({ made }: { made: () => void }) {
           </section>
         )}
         <footer className="row end">
-          <CopyAs
-            what="Create a key"
-            command={{
-              cli: cli("keys", "create", name || "NAME", ...(tenant ? ["--tenant", tenant] : []), ...[...scopes].flatMap((scope) => ["--scope", scope])),
-              python: "# on the command line only",
-            }}
-          />
+          <CopyAs command={action} />
           <button type="submit" className="primary" disabled={name.trim() === ""}>
             Create
           </button>

@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { get, put, segment } from "../../api/client";
+import { limitTenant, listTenants } from "../../actions/admin";
+import { get, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { Tenant, UseLimits } from "../../api/types";
-import { cli } from "../../commands";
 import { count, visible } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Failure } from "../../parts/Failure";
@@ -45,6 +45,7 @@ export function Tenants() {
           <span className="unseen">Tenant</span>
           <input type="search" placeholder="A tenant's name, such as default" value={name} onChange={(event) => setName(event.target.value)} />
         </label>
+        <CopyAs command={listTenants()} />
         <button type="submit" disabled={name.trim() === ""}>
           Show
         </button>
@@ -67,18 +68,20 @@ function TenantPanel({ tenant }: { tenant: Tenant }) {
     Object.fromEntries(LIMITS.map(([name]) => [name, tenant.own_limits[name]?.toString() ?? ""])),
   );
   const [failed, setFailed] = useState("");
+  const wrong = LIMITS.find(([name]) => draft[name] && !(Number(draft[name]) >= 0));
+  const action = limitTenant(tenant.tenant, limitsOf(draft));
   const save = async () => {
     setFailed("");
-    const limits = Object.fromEntries(LIMITS.map(([name]) => [name, draft[name] ? Number(draft[name]) : null]));
+    // JSON has no NaN: the server would read null, and take the limit away.
+    if (wrong) return setFailed(`${wrong[1]} must be a number, or empty for no limit of its own.`);
     try {
-      await put(`/v1/tenants/${segment(tenant.tenant)}/limits`, limits);
+      await action.run();
       await queries.invalidateQueries({ queryKey: ["tenants"] });
       await queries.invalidateQueries({ queryKey: ["tenant", tenant.tenant] });
     } catch (error) {
       setFailed(messageOf(error));
     }
   };
-  const set = LIMITS.filter(([name]) => draft[name]).map(([name]) => `${name}=${draft[name]}`);
   return (
     <Panel title={visible(tenant.tenant)}>
       <p className="facts">
@@ -109,10 +112,7 @@ function TenantPanel({ tenant }: { tenant: Tenant }) {
         </div>
         {failed && <Failure message={failed} />}
         <footer className="row end">
-          <CopyAs
-            what="Set these limits"
-            command={{ cli: cli("tenants", "limit", tenant.tenant, ...set), python: "# on the command line only" }}
-          />
+          <CopyAs command={action} />
           <button type="submit" className="primary">
             Set the limits
           </button>
@@ -120,4 +120,16 @@ function TenantPanel({ tenant }: { tenant: Tenant }) {
       </form>
     </Panel>
   );
+}
+
+function limitsOf(draft: Record<string, string>): UseLimits {
+  const of = (name: keyof UseLimits) => (draft[name] ? Number(draft[name]) : null);
+  return {
+    sessions: of("sessions"),
+    cpus: of("cpus"),
+    memory_mb: of("memory_mb"),
+    execs: of("execs"),
+    creates_per_s: of("creates_per_s"),
+    calls_per_s: of("calls_per_s"),
+  };
 }

@@ -1,10 +1,10 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { get, post, remove, segment } from "../../api/client";
+import { createWebhook, deleteWebhook, listWebhooks, redeliverDeadLetters } from "../../actions/admin";
+import { get } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { Webhook } from "../../api/types";
-import { cli } from "../../commands";
-import { count, visible } from "../../format";
+import { count, plural, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
@@ -25,7 +25,7 @@ export function Webhooks() {
   return (
     <>
       <NewWebhook made={() => void refresh()} />
-      <Panel title="Webhooks">
+      <Panel title="Webhooks" actions={<CopyAs command={listWebhooks()} />}>
         <Loaded query={webhooks}>
           {(list) =>
             list.webhooks.length === 0 ? (
@@ -40,22 +40,23 @@ export function Webhooks() {
                         <Badge state={hook.state} />
                         {hook.dead_letters > 0 && (
                           <Confirm
-                            label="Try again"
-                            title="Send the dead letters again?"
-                            act={() => post(`/v1/webhooks/${segment(hook.id)}/dead-letters/redeliver`).then(refresh)}
+                            label="Redeliver"
+                            title="Redeliver the dead letters?"
+                            action={redeliverDeadLetters(hook.id)}
+                            done={refresh}
                             danger={false}
                           >
-                            {count(hook.dead_letters)} events were given up. Each is tried once more, with the same id.
+                            {hook.dead_letters === 1 ? "1 delivery has failed for good." : `${count(hook.dead_letters)} deliveries have failed for good.`} Sandlot
+                            tries each of them again, with the same id.
                           </Confirm>
                         )}
-                        <CopyAs what="Delete this webhook" command={{ cli: cli("webhooks", "delete", hook.id), python: "# on the command line only" }} />
-                        <Confirm label="Delete" title="Delete the webhook?" act={() => remove(`/v1/webhooks/${segment(hook.id)}`).then(refresh)}>
-                          It sends nothing more, and its dead letters go too.
+                        <Confirm label="Delete" title="Delete the webhook?" action={deleteWebhook(hook.id)} done={refresh}>
+                          It stops sending events. Its dead letters are deleted too.
                         </Confirm>
                       </span>
                     </div>
                     <p className="hint">
-                      {hook.events.join(" ")} · {count(hook.delivered)} delivered · {count(hook.dead_letters)} given up
+                      {hook.events.join(" ")} · {count(hook.delivered)} delivered · {plural(hook.dead_letters, "dead letter")}
                     </p>
                     {hook.error && <p className="failure">{visible(hook.error)}</p>}
                   </li>
@@ -75,10 +76,11 @@ function NewWebhook({ made }: { made: () => void }) {
   const [secret, setSecret] = useState("");
   const [failed, setFailed] = useState("");
   const kinds = events.split(/[\s,]+/).filter(Boolean);
+  const action = createWebhook(url, kinds);
   const create = async () => {
     setFailed("");
     try {
-      setSecret((await post<{ secret: string }>("/v1/webhooks", { url, events: kinds })).secret);
+      setSecret((await action.run()).secret);
       setUrl("");
       made();
     } catch (error) {
@@ -113,10 +115,7 @@ function NewWebhook({ made }: { made: () => void }) {
           </section>
         )}
         <footer className="row end">
-          <CopyAs
-            what="Create a webhook"
-            command={{ cli: cli("webhooks", "create", url || "URL", ...kinds.flatMap((kind) => ["--event", kind])), python: "# on the command line only" }}
-          />
+          <CopyAs command={action} />
           <button type="submit" className="primary" disabled={url.trim() === ""}>
             Create
           </button>

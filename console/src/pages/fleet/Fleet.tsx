@@ -1,8 +1,8 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { get, segment, send } from "../../api/client";
+import { drainWorker, listWorkers, undrainWorker } from "../../actions/fleet";
+import { get } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import type { Fleet as FleetInfo, Worker } from "../../api/types";
-import { cli } from "../../commands";
 import { bytes, count, seconds, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";
@@ -22,7 +22,7 @@ export default function Fleet() {
     <>
       <header className="page-head">
         <h1>Fleet</h1>
-        <CopyAs what="See the fleet" command={{ cli: cli("fleet", "workers"), python: "# on the command line only" }} />
+        <CopyAs command={listWorkers()} />
       </header>
       {single ? (
         <Empty>This is a single server, so there is no fleet. A coordinator shows its workers here.</Empty>
@@ -51,9 +51,7 @@ export default function Fleet() {
 
 function WorkerCard({ worker }: { worker: Worker }) {
   const queries = useQueryClient();
-  const verb = worker.draining ? "undrain" : "drain";
-  const act = () =>
-    send("POST", `/v1/fleet/workers/${segment(worker.id)}/${verb}`).then(() => queries.invalidateQueries({ queryKey: ["fleet"] }));
+  const verb = worker.draining ? "Undrain" : "Drain";
   const machine = worker.machine;
   return (
     <article className="card">
@@ -94,9 +92,14 @@ function WorkerCard({ worker }: { worker: Worker }) {
         </p>
       ))}
       <footer className="row end">
-        <CopyAs what={verb === "drain" ? "Drain this worker" : "Undrain this worker"} command={{ cli: cli("fleet", verb, worker.id), python: "# on the command line only" }} />
-        <Confirm label={worker.draining ? "Undrain" : "Drain"} title={`${worker.draining ? "Undrain" : "Drain"} ${visible(worker.id)}?`} act={act} danger={false}>
-          {worker.draining ? "It takes new sessions again." : "It takes no new sessions. Those that it has go on."}
+        <Confirm
+          label={verb}
+          title={`${verb} ${visible(worker.id)}?`}
+          action={worker.draining ? undrainWorker(worker.id) : drainWorker(worker.id)}
+          done={() => queries.invalidateQueries({ queryKey: ["fleet"] })}
+          danger={false}
+        >
+          {worker.draining ? "It takes new sessions again." : "It takes no new sessions. Its existing sessions continue."}
         </Confirm>
       </footer>
     </article>

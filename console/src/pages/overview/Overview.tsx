@@ -1,10 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { get, send } from "../../api/client";
+import { watchServer } from "../../actions/history";
+import { get, read } from "../../api/client";
 import type { Health, HistoryEvent } from "../../api/types";
 import { ago, clock, count, seconds, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Chart } from "../../parts/Chart";
+import { CopyAs } from "../../parts/CopyAs";
 import { Loaded } from "../../parts/Loaded";
 import { Empty, Figure, Panel } from "../../parts/Panel";
 import { Link } from "../../router";
@@ -24,7 +26,10 @@ export function Overview() {
     <>
       <header className="page-head">
         <h1>Overview</h1>
-        <span className={`live ${activity.live ? "on" : ""}`}>{activity.live ? "live" : "connecting…"}</span>
+        <div className="row">
+          <span className={`live ${activity.live ? "on" : ""}`}>{activity.live ? "live" : "connecting…"}</span>
+          <CopyAs command={watchServer()} />
+        </div>
       </header>
       <Loaded query={health}>
         {(state) => (
@@ -87,7 +92,7 @@ function Activity({ activity }: { activity: ReturnType<typeof useActivity> }) {
 function Latencies() {
   const metrics = useQuery({
     queryKey: ["metrics"],
-    queryFn: async ({ signal }) => figuresOf(await (await send("GET", "/metrics", { signal })).text()),
+    queryFn: async ({ signal }) => figuresOf(await (await read("/metrics", signal)).text()),
     refetchInterval: 5_000,
   });
   return (

@@ -1,8 +1,8 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
-import { get, post, remove, segment } from "../../api/client";
+import { deleteSession, hibernateSession, recreateSession, showSession } from "../../actions/sessions";
+import { get, segment } from "../../api/client";
 import type { Session as SessionInfo } from "../../api/types";
-import { cli, onSession } from "../../commands";
 import { ago, until } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";
@@ -92,7 +92,6 @@ function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | u
 
 function Head({ info }: { info: SessionInfo }) {
   const queries = useQueryClient();
-  const path = `/v1/sessions/${segment(info.id)}`;
   const refresh = () => queries.invalidateQueries({ queryKey: ["session", info.id] });
   const ended = info.state === "ended";
   return (
@@ -114,24 +113,21 @@ function Head({ info }: { info: SessionInfo }) {
       </div>
       <div className="row">
         {(info.state === "lost" || info.state === "unresponsive") && (
-          <Confirm label="Recreate" title="Give the session a new sandbox?" act={() => post(`${path}/recreate`).then(refresh)} danger={false}>
+          <Confirm label="Recreate" title="Give the session a new sandbox?" action={recreateSession(info.id)} done={refresh} danger={false}>
             Its files stay, unless the loss report says that they are gone. What still runs in it ends.
           </Confirm>
         )}
         {info.state === "active" && (
-          <Confirm label="Hibernate" title="Hibernate the session?" act={() => post(`${path}/hibernate`).then(refresh)} danger={false}>
+          <Confirm label="Hibernate" title="Hibernate the session?" action={hibernateSession(info.id)} done={refresh} danger={false}>
             Running commands and shells end. The files stay, and the next use gives the session a new sandbox.
           </Confirm>
         )}
         {!ended && (
-          <Confirm label="Delete" title="Delete the session?" act={() => remove(path).then(() => go("/sessions"))}>
+          <Confirm label="Delete" title="Delete the session?" action={deleteSession(info.id)} done={() => go("/sessions")}>
             Its sandbox and its files are deleted. Its snapshots stay.
           </Confirm>
         )}
-        <CopyAs
-          what="Open a terminal in this session"
-          command={{ cli: cli("shell", "--session", info.id), python: onSession(info.id, 'print(session.run("ls -la").output, end="")') }}
-        />
+        <CopyAs command={showSession(info.id)} />
       </div>
     </header>
   );

@@ -1,9 +1,9 @@
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { get, post } from "../../api/client";
+import { createSession, listSessions } from "../../actions/sessions";
+import { get } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { Environment, Session } from "../../api/types";
-import { cli, onClient, pythonText } from "../../commands";
 import { plural } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Dialog } from "../../parts/Dialog";
@@ -43,10 +43,7 @@ export function Sessions() {
       <header className="page-head">
         <h1>Sessions</h1>
         <div className="row">
-          <CopyAs
-            what="List sessions"
-            command={{ cli: cli("sessions", "list"), python: onClient("print(list(client.sessions()))") }}
-          />
+          <CopyAs command={listSessions()} />
           <NewSession />
         </div>
       </header>
@@ -136,18 +133,17 @@ function NewSession() {
     queryFn: () => get<{ environments: Environment[] }>("/v1/environments"),
     enabled: open,
   });
+  const action = createSession(environment, thread, record);
   const create = async () => {
     setFailed("");
     try {
-      const body = { environment: environment || null, thread: thread || null, record };
-      const made = await post<Session>("/v1/sessions", body);
+      const made = await action.run();
       void queries.invalidateQueries({ queryKey: ["sessions"] });
       go(`/sessions/${encodeURIComponent(made.id)}/terminal`);
     } catch (error) {
       setFailed(messageOf(error));
     }
   };
-  const named = [environment && pythonText(environment), thread && `thread=${pythonText(thread)}`, record && "record=True"];
   return (
     <>
       <button type="button" className="primary" onClick={() => setOpen(true)}>
@@ -181,13 +177,7 @@ function NewSession() {
             </label>
             {failed && <Failure message={failed} />}
             <footer className="row end">
-              <CopyAs
-                what="Create a session"
-                command={{
-                  cli: cli("shell", ...(environment ? ["--environment", environment] : [])),
-                  python: onClient(`session = client.create(${named.filter(Boolean).join(", ")})`),
-                }}
-              />
+              <CopyAs command={action} />
               <button type="submit" className="primary">
                 Create
               </button>

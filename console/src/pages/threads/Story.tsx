@@ -1,10 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
+import { OURS } from "../../actions/execs";
+import { threadHistory } from "../../actions/history";
 import { address, get, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { ExecStatus, HistoryEvent } from "../../api/types";
 import { useEvents } from "../../api/useEvents";
-import { cli, onClient, pythonText } from "../../commands";
 import { bytes, clock, moment, seconds, visible, visibleLines } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";
@@ -17,8 +18,6 @@ const KEPT = 5_000;
 const SHOWN = 50;
 // How many of the latest steps show their output at once.
 const OPENED = 5;
-// How the ids of commands begin that a person ran here, and no model.
-const OURS = "console-";
 
 /** What happened in one conversation, step by step: what ran, what it said, which files changed. */
 export function Story({ thread }: { thread: string }) {
@@ -44,13 +43,7 @@ export function Story({ thread }: { thread: string }) {
         </div>
         <div className="row">
           <span className={`live ${live ? "on" : ""}`}>{live ? "live" : "connecting…"}</span>
-          <CopyAs
-            what="Read this thread's history"
-            command={{
-              cli: cli("history", "--thread", thread),
-              python: onClient(`print(list(client.events(thread=${pythonText(thread)})))`),
-            }}
-          />
+          <CopyAs command={threadHistory(thread)} />
         </div>
       </header>
       {events.length === 0 && <Empty>No events for this thread. Check its id. The operator may have switched off the history.</Empty>}

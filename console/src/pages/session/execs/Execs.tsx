@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
-import { get, post, remove, segment } from "../../../api/client";
+import { killCommand, listCommands, readOutput, runCommand } from "../../../actions/execs";
+import { get, segment } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
-import type { ExecStatus, ExecSummary } from "../../../api/types";
-import { cli, onSession, pythonText } from "../../../commands";
+import type { ExecSummary } from "../../../api/types";
 import { ago, bytes, seconds, visible } from "../../../format";
 import { Badge } from "../../../parts/Badge";
 import { Confirm } from "../../../parts/Confirm";
@@ -30,12 +30,11 @@ export default function Execs({ id }: { id: string }) {
     queryFn: ({ signal }) => get<{ execs: ExecSummary[] }>(`${path}/execs`, {}, signal),
     refetchInterval: 2_000,
   });
-  const kill = (exec: ExecSummary) =>
-    remove(`${path}/execs/${segment(exec.exec_id)}`).then(() => queries.invalidateQueries({ queryKey: ["execs", id] }));
+  const refresh = () => queries.invalidateQueries({ queryKey: ["execs", id] });
   return (
     <>
       <RunCommand id={id} started={setOpen} />
-      <Panel title="Commands">
+      <Panel title="Commands" actions={<CopyAs command={listCommands(id)} />}>
         <Loaded query={execs}>
           {(list) =>
             list.execs.length === 0 ? (
@@ -60,21 +59,13 @@ export default function Execs({ id }: { id: string }) {
                           {exec.output_end !== null && `, ${bytes(exec.output_end)}`}
                         </span>
                         <Badge state={exec.running ? "running" : exec.exit_code === 0 ? "ok" : `exit ${exec.exit_code ?? "?"}`} />
+                        <CopyAs command={readOutput(id, exec.exec_id)} />
                         {exec.running && (
-                          <>
-                            <CopyAs
-                              what="Kill this command"
-                              command={{
-                                cli: `curl -X DELETE "$SANDLOT_URL"${path}/execs/${segment(exec.exec_id)} -H "Authorization: Bearer $SANDLOT_API_KEY"`,
-                                python: onSession(id, `session.exec(${pythonText(exec.exec_id)}).kill()`),
-                              }}
-                            />
-                            <Confirm label="Kill" title="Kill this command?" act={() => kill(exec)}>
-                              <code className="breaks">{visible(exec.command)}</code>
-                              <br />
-                              Every process that it started is killed.
-                            </Confirm>
-                          </>
+                          <Confirm label="Kill" title="Kill this command?" action={killCommand(id, exec.exec_id)} done={refresh}>
+                            <code className="breaks">{visible(exec.command)}</code>
+                            <br />
+                            Every process that it started is killed.
+                          </Confirm>
                         )}
                       </span>
                     </div>
@@ -98,14 +89,11 @@ function RunCommand({ id, started }: { id: string; started: (execId: string) => 
   const queries = useQueryClient();
   const [command, setCommand] = useState("");
   const [failed, setFailed] = useState("");
+  const action = runCommand(id, command);
   const run = async () => {
     setFailed("");
     try {
-      const status = await post<ExecStatus>(`/v1/sessions/${segment(id)}/exec`, {
-        command,
-        background: true,
-        exec_id: `console-${crypto.randomUUID()}`,
-      });
+      const status = await action.run();
       setCommand("");
       started(status.exec_id);
       void queries.invalidateQueries({ queryKey: ["execs", id] });
@@ -132,13 +120,7 @@ function RunCommand({ id, started }: { id: string; started: (execId: string) => 
           onChange={(event) => setCommand(event.target.value)}
         />
       </label>
-      <CopyAs
-        what="Run this command"
-        command={{
-          cli: cli("exec", id, "--", "bash", "-c", command),
-          python: onSession(id, `print(session.run(${pythonText(command)}).output, end="")`),
-        }}
-      />
+      <CopyAs command={action} />
       <button type="submit" className="primary" disabled={command.trim() === ""}>
         Run
       </button>

@@ -1,9 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
+import { readText, saveFile } from "../../../actions/files";
 import { messageOf } from "../../../api/errors";
-import { MAX_SHOWN_BYTES, readFile, stat, writeFile } from "../../../api/files";
+import { MAX_SHOWN_BYTES, readFile, stat } from "../../../api/files";
 import type { FileEntry } from "../../../api/types";
-import { cli, onSession, pythonText } from "../../../commands";
 import { bytes, visible } from "../../../format";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
@@ -31,13 +31,7 @@ export function FileView({ id, entry, close, saved }: Props) {
       title={visible(entry.name)}
       actions={
         <>
-          <CopyAs
-            what="Read this file"
-            command={{
-              cli: cli("files", "cat", `${id}:${entry.path}`),
-              python: onSession(id, `print(session.files.read_text(${pythonText(entry.path)}))`),
-            }}
-          />
+          <CopyAs command={readText(id, entry.path)} />
           <button type="button" className="small" onClick={close}>
             Close
           </button>
@@ -115,6 +109,7 @@ function Editor({ id, entry, text, saved }: { id: string; entry: FileEntry; text
   const [kept, setKept] = useState({ text, mtime: entry.mtime_ms });
   const [said, setSaid] = useState("");
   const [failed, setFailed] = useState("");
+  const action = saveFile(id, entry.path, draft);
   const save = async () => {
     setSaid("");
     setFailed("");
@@ -122,7 +117,7 @@ function Editor({ id, entry, text, saved }: { id: string; entry: FileEntry; text
       const now = await stat(id, entry.path);
       const changed = now.mtime_ms !== kept.mtime;
       if (changed && !window.confirm("A program has changed this file since you opened it. Replace its changes?")) return;
-      const written = await writeFile(id, entry.path, draft);
+      const written = await action.run();
       setKept({ text: draft, mtime: written.mtime_ms });
       setSaid("Saved.");
       saved();
@@ -155,9 +150,12 @@ function Editor({ id, entry, text, saved }: { id: string; entry: FileEntry; text
         <span className="hint" role="status">
           {said || (draft === kept.text ? "Not changed." : "Changed, not saved.")}
         </span>
-        <button type="submit" className="primary" disabled={draft === kept.text}>
-          Save
-        </button>
+        <span className="row">
+          <CopyAs command={action} />
+          <button type="submit" className="primary" disabled={draft === kept.text}>
+            Save
+          </button>
+        </span>
       </footer>
     </form>
   );

@@ -1,10 +1,12 @@
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { type DragEvent, useRef, useState } from "react";
+import { createFolder, downloadFile, listFiles, removeEntry, uploadFile } from "../../../actions/files";
 import { messageOf } from "../../../api/errors";
-import { download, listFolder, makeFolder, readFile, removeFile, writeFile } from "../../../api/files";
+import { listFolder } from "../../../api/files";
+import type { Action } from "../../../actions/action";
 import type { FileEntry } from "../../../api/types";
-import { cli, onSession, pythonText } from "../../../commands";
 import { ago, bytes, visible } from "../../../format";
+import { ActionButton } from "../../../parts/ActionButton";
 import { Confirm } from "../../../parts/Confirm";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
@@ -47,7 +49,7 @@ export default function Files({ id }: { id: string }) {
     const known = new Set(entries.map((entry) => entry.name));
     const replaced = files.filter((file) => known.has(file.name)).map((file) => visible(file.name));
     if (replaced.length > 0 && !window.confirm(`Replace ${replaced.join(", ")}?`)) return;
-    for (const file of files) await attempt(`Uploading ${visible(file.name)}…`, () => writeFile(id, `${folder}/${file.name}`, file));
+    for (const file of files) await attempt(`Uploading ${visible(file.name)}…`, uploadFile(id, folder, file).run);
   };
   const drop = (event: DragEvent) => {
     event.preventDefault();
@@ -65,14 +67,8 @@ export default function Files({ id }: { id: string }) {
         title="Files"
         actions={
           <>
-            <CopyAs
-              what="List and upload files"
-              command={{
-                cli: `${cli("files", "ls", `${id}:${folder}`)}\n${cli("files", "put", "LOCAL", `${id}:${folder}`)}`,
-                python: onSession(id, `session.files.list(${pythonText(folder)})`),
-              }}
-            />
-            <NewFolder make={(name) => void attempt("Making the folder…", () => makeFolder(id, `${folder}/${name}`))} />
+            <CopyAs command={listFiles(id, folder)} />
+            <NewFolder id={id} folder={folder} create={(action) => void attempt("Creating the folder…", action.run)} />
             <input
               ref={picker}
               type="file"
@@ -83,6 +79,7 @@ export default function Files({ id }: { id: string }) {
                 event.target.value = "";
               }}
             />
+            <CopyAs command={uploadFile(id, folder, null)} />
             <button type="button" className="primary small" onClick={() => picker.current?.click()}>
               Upload
             </button>
@@ -121,19 +118,18 @@ export default function Files({ id }: { id: string }) {
                 </button>
                 <span className="row">
                   <span className="hint">
-                    {!isFolder(entry) && bytes(entry.size)} <span className="wide-only">· {ago(entry.mtime_ms / 1000)}</span>
+                    {!isFolder(entry) && bytes(entry.size)}
+                    <span className="wide-only">{`${isFolder(entry) ? "" : " · "}${ago(entry.mtime_ms / 1000)}`}</span>
                   </span>
                   {!isFolder(entry) && (
-                    <button
-                      type="button"
-                      className="small"
-                      aria-label={`Download ${visible(entry.name)}`}
-                      onClick={() => void attempt("Downloading…", async () => download(await readFile(id, entry.path), entry.name))}
-                    >
-                      ↓
-                    </button>
+                    <ActionButton
+                      label="↓"
+                      name={`Download ${visible(entry.name)}`}
+                      action={downloadFile(id, entry.path, entry.name)}
+                      run={(action) => attempt("Downloading…", action.run)}
+                    />
                   )}
-                  <Confirm label="Remove" title="Remove it?" act={() => removeFile(id, entry.path).then(refresh)}>
+                  <Confirm label="Remove" title="Remove it?" action={removeEntry(id, entry.path)} done={refresh}>
                     <code className="breaks">{visible(entry.path)}</code>
                     {isFolder(entry) && " and everything in it."}
                   </Confirm>
@@ -173,7 +169,7 @@ function Crumbs({ folder, enter }: { folder: string; enter: (path: string) => vo
   );
 }
 
-function NewFolder({ make }: { make: (name: string) => void }) {
+function NewFolder({ id, folder, create }: { id: string; folder: string; create: (action: Action) => void }) {
   const [name, setName] = useState<string | null>(null);
   if (name === null) {
     return (
@@ -182,18 +178,20 @@ function NewFolder({ make }: { make: (name: string) => void }) {
       </button>
     );
   }
+  const action = createFolder(id, `${folder}/${name.trim() || "NAME"}`);
   return (
     <form
       className="row"
       onSubmit={(event) => {
         event.preventDefault();
-        if (name.trim()) make(name.trim());
+        if (name.trim()) create(action);
         setName(null);
       }}
     >
       <input aria-label="Folder name" className="small" autoFocus value={name} onChange={(event) => setName(event.target.value)} />
+      <CopyAs command={action} />
       <button type="submit" className="small">
-        Make
+        Create
       </button>
     </form>
   );

@@ -1,10 +1,12 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { get, patch, put, remove, segment } from "../../../api/client";
+import type { Action } from "../../../actions/action";
+import { allowHost, exposePort, listPorts, revokeHost, showNetwork, unexposePort } from "../../../actions/network";
+import { get, segment } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
 import type { Denied, Network, Port } from "../../../api/types";
-import { cli, onSession, pythonText } from "../../../commands";
 import { until, visible } from "../../../format";
+import { ActionButton } from "../../../parts/ActionButton";
 import { Confirm } from "../../../parts/Confirm";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
@@ -20,10 +22,10 @@ export default function NetworkTab({ id }: { id: string }) {
     queryFn: ({ signal }) => get<Network>(path, {}, signal),
     refetchInterval: 2_000,
   });
-  const change = async (body: object) => {
+  const change = async (action: Action<Network>) => {
     setFailed("");
     try {
-      queries.setQueryData(["network", id], await patch<Network>(path, body));
+      queries.setQueryData(["network", id], await action.run());
     } catch (error) {
       setFailed(messageOf(error));
     }
@@ -34,11 +36,11 @@ export default function NetworkTab({ id }: { id: string }) {
       <Loaded query={network}>
         {(now) => (
           <>
-            <Panel title="Denied connections">
+            <Panel title="Denied connections" actions={<CopyAs command={showNetwork(id)} />}>
               {now.denied.length === 0 && <Empty>Nothing was denied.</Empty>}
               <ul className="rows">
                 {now.denied.toReversed().map((denied, index) => (
-                  <DeniedRow key={`${index} ${denied.target}`} id={id} denied={denied} grants={now.grants} allow={(entry) => void change({ allow: [entry] })} />
+                  <DeniedRow key={`${index} ${denied.target}`} id={id} denied={denied} grants={now.grants} allow={change} />
                 ))}
               </ul>
             </Panel>
@@ -62,13 +64,13 @@ export default function NetworkTab({ id }: { id: string }) {
                     <span className="breaks">
                       {visible(grant.entry)} <span className="hint">{grant.until === null ? "as long as the session lives" : `ends ${until(grant.until)}`}</span>
                     </span>
-                    <button type="button" className="small" onClick={() => void change({ revoke: [grant.entry] })}>
-                      Revoke
-                    </button>
+                    <span className="row">
+                      <ActionButton label="Revoke" action={revokeHost(id, grant.entry)} run={change} />
+                    </span>
                   </li>
                 ))}
               </ul>
-              <AllowHost id={id} allow={(entry) => void change({ allow: [entry] })} />
+              <AllowHost id={id} allow={change} />
             </Panel>
           </>
         )}
@@ -82,7 +84,7 @@ interface RowProps {
   id: string;
   denied: Denied;
   grants: Network["grants"];
-  allow: (entry: string) => void;
+  allow: (action: Action<Network>) => Promise<void>;
 }
 
 function DeniedRow({ id, denied, grants, allow }: RowProps) {
@@ -94,30 +96,27 @@ function DeniedRow({ id, denied, grants, allow }: RowProps) {
       </span>
       {denied.entry && (
         <span className="row">
-          <CopyAs
-            what="Allow this host"
-            command={{
-              cli: cli("network", "allow", id, denied.entry),
-              python: onSession(id, `session.network.allow(${pythonText(denied.entry)})`),
-            }}
+          <ActionButton
+            label={granted ? "Allowed" : `Allow ${visible(denied.entry)}`}
+            action={allowHost(id, denied.entry)}
+            run={allow}
+            disabled={granted}
           />
-          <button type="button" className="small" disabled={granted} onClick={() => allow(denied.entry)}>
-            {granted ? "Allowed" : `Allow ${visible(denied.entry)}`}
-          </button>
         </span>
       )}
     </li>
   );
 }
 
-function AllowHost({ id, allow }: { id: string; allow: (entry: string) => void }) {
+function AllowHost({ id, allow }: { id: string; allow: (action: Action<Network>) => Promise<void> }) {
   const [host, setHost] = useState("");
+  const action = allowHost(id, host.trim() || "HOST");
   return (
     <form
       className="filters"
       onSubmit={(event) => {
         event.preventDefault();
-        allow(host.trim());
+        void allow(action);
         setHost("");
       }}
     >
@@ -125,13 +124,7 @@ function AllowHost({ id, allow }: { id: string; allow: (entry: string) => void }
         <span className="unseen">Host to allow</span>
         <input placeholder="Allow a host, such as api.example.com" value={host} onChange={(event) => setHost(event.target.value)} />
       </label>
-      <CopyAs
-        what="Allow a host"
-        command={{
-          cli: cli("network", "allow", id, host || "HOST"),
-          python: onSession(id, `session.network.allow(${pythonText(host || "HOST")})`),
-        }}
-      />
+      <CopyAs command={action} />
       <button type="submit" disabled={host.trim() === ""}>
         Allow
       </button>
@@ -147,10 +140,11 @@ function Ports({ id }: { id: string }) {
   const [failed, setFailed] = useState("");
   const ports = useQuery({ queryKey: ["ports", id], queryFn: ({ signal }) => get<{ ports: Port[] }>(path, {}, signal) });
   const refresh = () => queries.invalidateQueries({ queryKey: ["ports", id] });
-  const expose = async (number: number, isPublic: boolean) => {
+  const typed = exposePort(id, Number(port) || 8000, false);
+  const expose = async (number: number, action: Action<{ url: string }>) => {
     setFailed("");
     try {
-      const preview = await put<{ url: string }>(`${path}/${number}`, { public: isPublic });
+      const preview = await action.run();
       setLinks((known) => ({ ...known, [number]: preview.url }));
       await refresh();
     } catch (error) {
@@ -158,7 +152,7 @@ function Ports({ id }: { id: string }) {
     }
   };
   return (
-    <Panel title="Ports with previews">
+    <Panel title="Ports with previews" actions={<CopyAs command={listPorts(id)} />}>
       {failed && <Failure message={failed} />}
       <Loaded query={ports}>
         {(list) => (
@@ -174,11 +168,9 @@ function Ports({ id }: { id: string }) {
                       Open the preview
                     </a>
                   ) : (
-                    <button type="button" className="small" onClick={() => void expose(one.port, one.public)}>
-                      Make a link
-                    </button>
+                    <ActionButton label="Make a link" action={exposePort(id, one.port, one.public)} run={(action) => expose(one.port, action)} />
                   )}
-                  <Confirm label="Unexpose" title="End the preview?" act={() => remove(`${path}/${one.port}`).then(refresh)}>
+                  <Confirm label="Unexpose" title="End the preview?" action={unexposePort(id, one.port)} done={refresh}>
                     All links to port {one.port} end at once.
                   </Confirm>
                 </span>
@@ -191,7 +183,7 @@ function Ports({ id }: { id: string }) {
         className="filters"
         onSubmit={(event) => {
           event.preventDefault();
-          void expose(Number(port), false);
+          void expose(Number(port), typed);
           setPort("");
         }}
       >
@@ -199,10 +191,7 @@ function Ports({ id }: { id: string }) {
           <span className="unseen">Port</span>
           <input inputMode="numeric" pattern="[0-9]{1,5}" placeholder="Expose a port, such as 8000" value={port} onChange={(event) => setPort(event.target.value)} />
         </label>
-        <CopyAs
-          what="Expose a port"
-          command={{ cli: cli("expose", id, port || "8000"), python: onSession(id, `print(session.expose(${Number(port) || 8000}).url)`) }}
-        />
+        <CopyAs command={typed} />
         <button type="submit" disabled={!/^\d{1,5}$/.test(port)}>
           Expose
         </button>

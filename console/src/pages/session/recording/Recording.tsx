@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
-import { segment, send } from "../../../api/client";
+import { downloadRecording } from "../../../actions/history";
+import { read, segment } from "../../../api/client";
 import { download } from "../../../api/files";
-import { cli, onSession } from "../../../commands";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Loaded } from "../../../parts/Loaded";
 import { Empty, Panel } from "../../../parts/Panel";
@@ -9,9 +9,13 @@ import { castOf } from "./cast";
 import { Player } from "./Player";
 
 export default function Recording({ id }: { id: string }) {
+  const file = `${id}.cast`;
   const recording = useQuery({
     queryKey: ["recording", id],
-    queryFn: async ({ signal }) => (await send("GET", `/v1/sessions/${segment(id)}/recording`, { signal })).blob().then(async (blob) => ({ blob, cast: castOf(await blob.text()) })),
+    queryFn: async ({ signal }) => {
+      const blob = await (await read(`/v1/sessions/${segment(id)}/recording`, signal)).blob();
+      return { blob, cast: castOf(await blob.text()) };
+    },
     refetchOnWindowFocus: false,
   });
   return (
@@ -19,15 +23,12 @@ export default function Recording({ id }: { id: string }) {
       title="Recording"
       actions={
         <>
-          <CopyAs
-            what="Download the recording"
-            command={{ cli: `${cli("recording", id)} | asciinema play -`, python: onSession(id, 'open("session.cast", "wb").writelines(session.recording())') }}
-          />
+          <CopyAs command={downloadRecording(id, file)} />
           <button type="button" className="small" onClick={() => void recording.refetch()}>
             Load again
           </button>
           {recording.data && (
-            <button type="button" className="small" onClick={() => download(recording.data.blob, `${id}.cast`)}>
+            <button type="button" className="small" onClick={() => download(recording.data.blob, file)}>
               Download
             </button>
           )}

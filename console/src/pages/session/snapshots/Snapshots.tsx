@@ -1,9 +1,9 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { get, post, remove, segment } from "../../../api/client";
+import { compareSnapshot, deleteSnapshot, forkSnapshot, listSnapshots, restoreSnapshot, takeSnapshot } from "../../../actions/snapshots";
+import { get, segment } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
 import type { Difference, Session, Snapshot } from "../../../api/types";
-import { cli, onClient, onSession, pythonText } from "../../../commands";
 import { ago, bytes, plural, visible } from "../../../format";
 import { Confirm } from "../../../parts/Confirm";
 import { CopyAs } from "../../../parts/CopyAs";
@@ -18,7 +18,6 @@ const MOST = 1_000;
 export default function Snapshots({ session }: { session: Session }) {
   const queries = useQueryClient();
   const id = session.id;
-  const path = `/v1/sessions/${segment(id)}`;
   const [name, setName] = useState("");
   const [failed, setFailed] = useState("");
   const snapshots = useQuery({
@@ -29,22 +28,19 @@ export default function Snapshots({ session }: { session: Session }) {
     await queries.invalidateQueries({ queryKey: ["snapshots"] });
     await queries.invalidateQueries({ queryKey: ["session", id] });
   };
+  const action = takeSnapshot(id, name);
   const take = async () => {
     setFailed("");
     try {
-      await post(`${path}/snapshots`, { name });
+      await action.run();
       setName("");
       await refresh();
     } catch (error) {
       setFailed(messageOf(error));
     }
   };
-  const fork = async (snapshot: Snapshot) => {
-    const made = await post<Session>("/v1/sessions", { snapshot: snapshot.id, environment: snapshot.environment });
-    go(`/sessions/${encodeURIComponent(made.id)}`);
-  };
   return (
-    <Panel title="Snapshots">
+    <Panel title="Snapshots" actions={<CopyAs command={listSnapshots(id)} />}>
       <form
         className="filters"
         onSubmit={(event) => {
@@ -56,13 +52,7 @@ export default function Snapshots({ session }: { session: Session }) {
           <span className="unseen">Name</span>
           <input placeholder="Name (may be empty)" value={name} onChange={(event) => setName(event.target.value)} />
         </label>
-        <CopyAs
-          what="Take a snapshot"
-          command={{
-            cli: cli("snapshots", "create", id, ...(name ? ["--name", name] : [])),
-            python: onSession(id, `snapshot = session.workspace.snapshot(${name ? pythonText(name) : ""})`),
-          }}
-        />
+        <CopyAs command={action} />
         <button type="submit" className="primary">
           Take a snapshot
         </button>
@@ -72,15 +62,7 @@ export default function Snapshots({ session }: { session: Session }) {
         {(list) => {
           const trees = treesWith(treeOf(list.snapshots), id, session.workspace?.snapshot ?? null);
           if (trees.length === 0) return <Empty>No snapshot yet. A snapshot keeps the files as they are now.</Empty>;
-          return (
-            <Tree
-              branches={trees}
-              session={session}
-              restore={(snapshot) => post(`${path}/restore`, { snapshot: snapshot.id }).then(refresh)}
-              fork={fork}
-              drop={(snapshot) => remove(`/v1/snapshots/${segment(snapshot.id)}`).then(refresh)}
-            />
-          );
+          return <Tree branches={trees} session={session} refresh={refresh} />;
         }}
       </Loaded>
     </Panel>
@@ -90,9 +72,7 @@ export default function Snapshots({ session }: { session: Session }) {
 interface TreeProps {
   branches: Branch[];
   session: Session;
-  restore: (snapshot: Snapshot) => Promise<unknown>;
-  fork: (snapshot: Snapshot) => Promise<unknown>;
-  drop: (snapshot: Snapshot) => Promise<unknown>;
+  refresh: () => Promise<void>;
 }
 
 function Tree(props: TreeProps) {
@@ -108,7 +88,7 @@ function Tree(props: TreeProps) {
   );
 }
 
-function Node({ snapshot, session, restore, fork, drop }: Omit<TreeProps, "branches"> & { snapshot: Snapshot }) {
+function Node({ snapshot, session, refresh }: Omit<TreeProps, "branches"> & { snapshot: Snapshot }) {
   const [compared, setCompared] = useState(false);
   const own = snapshot.session_id === session.id;
   const base = session.workspace?.snapshot === snapshot.id;
@@ -132,31 +112,30 @@ function Node({ snapshot, session, restore, fork, drop }: Omit<TreeProps, "branc
           <button type="button" className="small" aria-expanded={compared} onClick={() => setCompared(!compared)}>
             Compare
           </button>
-          <Confirm label="Restore" title="Restore these files?" act={() => restore(snapshot)} danger={false}>
+          <Confirm label="Restore" title="Restore these files?" action={restoreSnapshot(session.id, snapshot.id)} done={refresh} danger={false}>
             The session gets the files of this snapshot and a new sandbox. Every process of it ends, and files that
             changed since are lost unless another snapshot has them.
           </Confirm>
-          <Confirm label="Fork" title="Begin a new session with these files?" act={() => fork(snapshot)} danger={false}>
+          <Confirm
+            label="Fork"
+            title="Start a new session with these files?"
+            action={forkSnapshot(snapshot.id, snapshot.environment)}
+            done={(made) => go(`/sessions/${encodeURIComponent(made.id)}`)}
+            danger={false}
+          >
             This session stays as it is.
           </Confirm>
-          <Confirm label="Delete" title="Delete the snapshot?" act={() => drop(snapshot)}>
+          <Confirm label="Delete" title="Delete the snapshot?" action={deleteSnapshot(snapshot.id)} done={refresh}>
             Sessions that began with its files keep them.
           </Confirm>
-          <CopyAs
-            what="Restore or fork"
-            command={{
-              cli: `${cli("snapshots", "restore", session.id, snapshot.id)}\n${cli("snapshots", "diff", snapshot.id)}`,
-              python: `${onSession(session.id, `session.workspace.restore(${pythonText(snapshot.id)})`)}\n\n# or a new session:\n${onClient(`client.create(snapshot=${pythonText(snapshot.id)})`)}`,
-            }}
-          />
         </span>
       </header>
-      {compared && <Changes snapshot={snapshot} />}
+      {compared && <Changes sessionId={session.id} snapshot={snapshot} />}
     </article>
   );
 }
 
-function Changes({ snapshot }: { snapshot: Snapshot }) {
+function Changes({ sessionId, snapshot }: { sessionId: string; snapshot: Snapshot }) {
   const difference = useQuery({
     queryKey: ["diff", snapshot.id],
     queryFn: ({ signal }) => get<Difference>(`/v1/snapshots/${segment(snapshot.id)}/diff`, {}, signal),
@@ -168,7 +147,7 @@ function Changes({ snapshot }: { snapshot: Snapshot }) {
         <div className="changes">
           <p className="hint">
             Since then: {plural(found.added.length, "file")} added, {found.changed.length} changed, {found.removed.length}{" "}
-            removed{found.truncated && ", and more"}.
+            removed{found.truncated && ", and more"}. <CopyAs command={compareSnapshot(sessionId, snapshot.id, null)} />
           </p>
           <ul>
             {found.added.map((path) => (

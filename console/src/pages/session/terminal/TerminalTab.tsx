@@ -1,15 +1,13 @@
 import { useEffect, useState } from "react";
-import { get, post, segment } from "../../../api/client";
+import { newExecId } from "../../../actions/execs";
+import { openTerminal } from "../../../actions/sessions";
+import { get, segment } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
 import type { ExecStatus, Session } from "../../../api/types";
-import { cli, onSession } from "../../../commands";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
 import { Panel } from "../../../parts/Panel";
 import { AttachedScreen } from "./AttachedScreen";
-
-const ROWS = 24;
-const COLS = 80;
 
 /** A terminal of the tab's own: the same one after a reload, as long as its command runs. */
 export default function TerminalTab({ session }: { session: Session }) {
@@ -19,18 +17,11 @@ export default function TerminalTab({ session }: { session: Session }) {
 
   const open = async () => {
     setFailed("");
-    // The id is chosen here and kept first: if the answer is lost, the command is found again by it.
-    const id = `console-${crypto.randomUUID()}`;
+    // The id is kept first: if the answer is lost, the command is found again by it.
+    const id = newExecId();
     sessionStorage.setItem(place, id);
     try {
-      await post<ExecStatus>(`/v1/sessions/${segment(session.id)}/exec`, {
-        exec_id: id,
-        argv: ["bash", "-l"],
-        pty: { rows: ROWS, cols: COLS },
-        stdin: true,
-        background: true,
-        output_limit: null,
-      });
+      await openTerminal(session.id, id).run();
       setExecId(id);
     } catch (error) {
       sessionStorage.removeItem(place);
@@ -52,10 +43,7 @@ export default function TerminalTab({ session }: { session: Session }) {
       title="Terminal"
       actions={
         <>
-          <CopyAs
-            what="Open a terminal"
-            command={{ cli: cli("shell", "--session", session.id), python: onSession(session.id, "terminal = session.terminal()") }}
-          />
+          <CopyAs command={openTerminal(session.id, "")} />
           <button type="button" className={execId ? "small" : "primary"} disabled={!usable} onClick={() => void open()}>
             {execId ? "New terminal" : "Open a terminal"}
           </button>

@@ -1,0 +1,1 @@
+"""Commands that were started before: list them, read their output, kill them."""
