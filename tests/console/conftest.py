@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from sandlot import AsyncClient
 from sandlot.api.console.files import DIST, INDEX
+from tests.btrfs_storage import btrfs_storage
 from tests.console.scene import administered
 from tests.faults.rig import ServerProcess
 from tests.service.browsing import opened_page, running_chromium
@@ -38,6 +39,11 @@ class Console:
     page: Any
     # Where the page finds the server, if it is not where the server is.
     url: str = ""
+
+    @property
+    def measures_files(self) -> bool:
+        """Whether its store tells what files use."""
+        return self.server.environ.get("SANDLOT_WORKSPACE_STORE") == "btrfs"
 
     async def go(self, path: str) -> None:
         await self.page.goto(f"{self.url or self.server.url}/console{path}")
@@ -92,11 +98,27 @@ async def chromium() -> AsyncIterator[Any]:
         yield chromium
 
 
+@pytest.fixture(scope="session")
+def storage() -> Iterator[Path | None]:
+    """None on a machine without btrfs: its files are in Docker's volumes, which nobody measures."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(btrfs_storage())
+        except pytest.skip.Exception:
+            folder = None
+        yield folder
+
+
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def server(chromium: Any) -> AsyncIterator[ServerProcess]:  # not started where there is no Chromium
+async def server(chromium: Any, storage: Path | None) -> AsyncIterator[ServerProcess]:
+    """Not started where there is no Chromium."""
     if not (DIST / INDEX).is_file():
         pytest.skip("the console is not built (make console)")
-    server = ServerProcess(api_key=KEY, pool_size="3")
+    # Its sandboxes may ask for hosts on this machine, where those of the tests are.
+    settings: dict[str, Any] = {"egress_allow": "127.0.0.0/8", "egress_ceiling": "any"}
+    if storage is not None:
+        settings |= {"workspace_store": "btrfs", "storage_dir": str(storage)}
+    server = ServerProcess(api_key=KEY, pool_size="3", **settings)
     try:
         await server.start()
         yield server

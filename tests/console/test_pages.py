@@ -92,7 +92,8 @@ async def test_a_thousand_sessions_are_painted_at_once(console: Console) -> None
     many = [{**known, "id": f"ses_{index:032x}", "thread": f"thread {index}"} for index in range(SESSIONS)]
 
     async def answer(route: Any) -> None:
-        after = int(re.search(r"after=(\d+)", route.request.url)[1]) if "after=" in route.request.url else 0
+        found = re.search(r"after=(\d+)", route.request.url)
+        after = int(found[1]) if found else 0
         shown = many[after : after + 500]
         more = str(after + 500) if after + 500 < SESSIONS else None
         await route.fulfill(json={"sessions": shown, "next": more})
