@@ -55,6 +55,9 @@ class Keeper:
         except SandlotError as error:
             log.warning("cannot list the sandboxes at E2B; will retry", error=error.message)
             return
+        except Exception:  # of the SDK: without this task, E2B would soon end every sandbox
+            log.exception("cannot list the sandboxes at E2B, in an unknown way; will retry")
+            return
         for sandbox in before:
             if sandbox.remote_id not in there:
                 sandbox.mark_lost("E2B has ended the sandbox")
@@ -67,3 +70,5 @@ class Keeper:
                 sandbox.mark_lost(error.message)
             except SandlotError as error:
                 log.warning("cannot extend a sandbox; will retry", sandbox=sandbox.id, error=error.message)
+            except Exception:
+                log.exception("cannot extend a sandbox, in an unknown way; will retry", sandbox=sandbox.id)
