@@ -1,9 +1,17 @@
 import { segment, send } from "../api/client";
 import type { Action, Command } from "./action";
-import { cli } from "./words";
+import { cli, option } from "./words";
 
 export function listWorkers(): Command {
   return { what: "List the workers", cli: cli("fleet", "workers"), python: null };
+}
+
+export function listPlacedSessions(worker: string, tenant: string): Command {
+  return {
+    what: "List the sessions of this worker",
+    cli: cli("fleet", "sessions", "--worker", worker, ...option("--tenant", tenant)),
+    python: null,
+  };
 }
 
 export function drainWorker(worker: string): Action {

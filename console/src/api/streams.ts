@@ -10,11 +10,12 @@ export interface Message {
 const MAX_EVENT_CHARACTERS = 8 * 1024 * 1024;
 
 /** Server-sent events by fetch, because EventSource cannot send the key in a header. */
-export async function* events(path: string, after: string, signal: AbortSignal): AsyncGenerator<Message> {
+export async function* events(path: string, after: string, signal: AbortSignal, onOpen: () => void): AsyncGenerator<Message> {
   const headers: Record<string, string> = { Accept: "text/event-stream" };
   if (after) headers["Last-Event-ID"] = after;
   const answer = await send("GET", path, { headers, signal });
   if (!answer.body) return;
+  onOpen();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -55,8 +56,7 @@ export async function follow(
   let wait = 500;
   while (!signal.aborted) {
     try {
-      onState(true);
-      for await (const message of events(path, after, signal)) {
+      for await (const message of events(path, after, signal, () => onState(true))) {
         wait = 500;
         if (message.id) after = message.id;
         onMessage(message);

@@ -265,11 +265,18 @@ export interface Worker {
   epoch: number;
   lease_left_s: number;
   sessions: number;
+  recorded: number;
   warm: number;
   free: number;
   draining: boolean;
   problems: string[];
   machine: { total: Resources; given: Resources; disk_free_bytes: number | null } | null;
+}
+
+export interface PlacedSession {
+  session: Session;
+  worker: string;
+  worker_state: string;
 }
 
 export interface Fleet {

@@ -195,6 +195,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "fleet": {
         "listWorkers": Case(_nothing, "/v1/fleet"),
+        "listPlacedSessions": Case(_with("w1", "acme", first=_nothing), "/v1/fleet/sessions?tenant={1}"),
         "drainWorker": Case(_with("w1", first=_nothing)),
         "undrainWorker": Case(_with("w1", first=_nothing)),
     },

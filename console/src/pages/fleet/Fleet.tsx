@@ -1,20 +1,26 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { drainWorker, listWorkers, undrainWorker } from "../../actions/fleet";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { listWorkers } from "../../actions/fleet";
 import { get } from "../../api/client";
-import { ApiError } from "../../api/errors";
-import type { Fleet as FleetInfo, Worker } from "../../api/types";
-import { bytes, count, seconds, visible } from "../../format";
-import { Badge } from "../../parts/Badge";
-import { Confirm } from "../../parts/Confirm";
+import { ApiError, messageOf } from "../../api/errors";
+import type { Fleet as FleetInfo, PlacedSession } from "../../api/types";
+import { MOST_SESSIONS, useAllSessions } from "../../api/useAllSessions";
+import { LIVES, useFresh } from "../../api/useFresh";
+import { count } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
+import { Failure } from "../../parts/Failure";
 import { Loaded } from "../../parts/Loaded";
 import { Empty, Figure } from "../../parts/Panel";
+import { WorkerCard } from "./WorkerCard";
+
+// Leases last seconds, and no event tells of them.
+const LEASES_MS = 3_000;
 
 export default function Fleet() {
   const fleet = useQuery({
     queryKey: ["fleet"],
     queryFn: ({ signal }) => get<FleetInfo>("/v1/fleet", {}, signal),
-    refetchInterval: 2_000,
+    refetchInterval: LEASES_MS,
     retry: false,
   });
   const single = fleet.error instanceof ApiError && fleet.error.status === 404;
@@ -36,11 +42,7 @@ export default function Fleet() {
                 <Figure label="Being created" value={count(state.reservations)} note="sessions" />
                 <Figure label="Directory" value={state.settled ? "complete" : "rebuilding"} note="list of all sessions" />
               </dl>
-              <div className="cards">
-                {state.workers.map((worker) => (
-                  <WorkerCard key={worker.id} worker={worker} />
-                ))}
-              </div>
+              <Workers fleet={state} />
             </>
           )}
         </Loaded>
@@ -49,71 +51,44 @@ export default function Fleet() {
   );
 }
 
-function WorkerCard({ worker }: { worker: Worker }) {
-  const queries = useQueryClient();
-  const verb = worker.draining ? "Undrain" : "Drain";
-  const machine = worker.machine;
+/** The workers, each with the sessions of one tenant that it has. */
+function Workers({ fleet }: { fleet: FleetInfo }) {
+  const [typed, setTyped] = useState("");
+  const [tenant, setTenant] = useState("");
+  const everyMs = useFresh(["fleet", "placed"], LIVES);
+  const placed = useAllSessions<PlacedSession>("placed", "/v1/fleet/sessions", { tenant: tenant || undefined }, everyMs);
+  const at = (worker: string) => placed.sessions.filter((one) => one.worker === worker).reverse();
   return (
-    <article className="card">
-      <header className="row between">
-        <h2>{visible(worker.id)}</h2>
-        <span className="row">
-          <Badge state={worker.state} />
-          {worker.draining && <Badge state="draining" />}
-        </span>
-      </header>
-      {machine && (
-        <>
-          <Load label="Memory" given={machine.given.memory_bytes} total={machine.total.memory_bytes} text={bytes} />
-          <Load label="Processors" given={machine.given.cpus} total={machine.total.cpus} text={(value) => value.toFixed(1)} />
-        </>
-      )}
-      <dl className="pairs">
-        <dt>Sessions</dt>
-        <dd>
-          {worker.sessions}, room for {worker.free} more
-        </dd>
-        <dt>Warm</dt>
-        <dd>{worker.warm}</dd>
-        <dt>Lease</dt>
-        <dd>{worker.lease_left_s > 0 ? `${seconds(worker.lease_left_s)} left` : "over"}</dd>
-        <dt>Version</dt>
-        <dd>{visible(worker.version)}</dd>
-        <dt>Epoch</dt>
-        <dd>{worker.epoch}</dd>
-        <dt>Disk free</dt>
-        <dd>{bytes(machine?.disk_free_bytes)}</dd>
-        <dt>Address</dt>
-        <dd className="breaks">{visible(worker.url)}</dd>
-      </dl>
-      {worker.problems.map((problem) => (
-        <p key={problem} className="failure">
-          {visible(problem)}
-        </p>
-      ))}
-      <footer className="row end">
-        <Confirm
-          label={verb}
-          title={`${verb} ${visible(worker.id)}?`}
-          action={worker.draining ? undrainWorker(worker.id) : drainWorker(worker.id)}
-          done={() => queries.invalidateQueries({ queryKey: ["fleet"] })}
-          danger={false}
-        >
-          {worker.draining ? "It takes new sessions again." : "It takes no new sessions. Its existing sessions continue."}
-        </Confirm>
-      </footer>
-    </article>
-  );
-}
-
-function Load({ label, given, total, text }: { label: string; given: number; total: number; text: (value: number) => string }) {
-  const words = `${text(given)} of ${text(total)}`;
-  return (
-    <div className="share">
-      <meter min={0} max={Math.max(total, 1)} high={total * 0.9} value={given} aria-label={`${label}: ${words}`} />
-      <span>
-        {label}: {words}
-      </span>
-    </div>
+    <>
+      <form
+        className="filters"
+        role="search"
+        onSubmit={(event) => {
+          event.preventDefault();
+          setTenant(typed.trim());
+        }}
+      >
+        <label className="grow">
+          <span className="unseen">Tenant whose sessions are listed</span>
+          <input type="search" placeholder="List the sessions of another tenant" value={typed} onChange={(event) => setTyped(event.target.value)} />
+        </label>
+        <button type="submit" disabled={typed.trim() === tenant}>
+          List
+        </button>
+      </form>
+      {placed.query.error && <Failure message={messageOf(placed.query.error)} />}
+      {placed.cut && <p className="hint">Only the oldest {count(MOST_SESSIONS)} sessions are listed.</p>}
+      <div className="cards">
+        {fleet.workers.map((worker) => (
+          <WorkerCard
+            key={worker.id}
+            worker={worker}
+            sessions={at(worker.id)}
+            tenant={tenant}
+            complete={placed.query.isSuccess && !placed.loading && !placed.cut}
+          />
+        ))}
+      </div>
+    </>
   );
 }

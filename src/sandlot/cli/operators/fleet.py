@@ -85,6 +85,12 @@ def sessions(
     worker: Annotated[
         str | None, typer.Option("--worker", metavar="WORKER", help="List only this worker's sessions.")
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant", metavar="TENANT", help="List this tenant's sessions.", show_default="your own tenant"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List the sessions and the worker of each."""
@@ -92,7 +98,9 @@ def sessions(
 
     async def work(operator: FleetOperator) -> list[PlacedSessionBody]:
         return [
-            placed async for placed in operator.placed_sessions() if worker is None or placed.worker == worker
+            placed
+            async for placed in operator.placed_sessions(tenant)
+            if worker is None or placed.worker == worker
         ]
 
     placed = _with_operator(ctx, work)

@@ -23,11 +23,16 @@ class FleetOperator(HttpService):
         fleet: FleetBody = self._connection.decode(_FLEET, await self._request("GET", "/v1/fleet"))
         return fleet
 
-    async def placed_sessions(self) -> AsyncIterator[PlacedSessionBody]:
-        """Iterate over all sessions with their workers, oldest first, page by page."""
+    async def placed_sessions(self, tenant: str | None = None) -> AsyncIterator[PlacedSessionBody]:
+        """Iterate over a tenant's sessions with their workers, oldest first, page by page.
+
+        Without ``tenant``, they are the caller's own.
+        """
         after: str | None = None
         while True:
-            body = await self._request("GET", "/v1/fleet/sessions" + query(after=after, limit=1000))
+            body = await self._request(
+                "GET", "/v1/fleet/sessions" + query(tenant=tenant, after=after, limit=1000)
+            )
             page: PlacedSessionsBody = self._connection.decode(_PLACED, body)
             for placed in page.sessions:
                 yield placed

@@ -1,0 +1,54 @@
+import { type Query, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { address } from "./client";
+import { follow } from "./streams";
+
+/** How often a page asks again by itself: what other tenants do, and what machines do, sends it no events. */
+export const SLOWLY_MS = 10_000;
+/** How often it asks while it gets no events at all. */
+export const OFTEN_MS = 3_000;
+const SOON_MS = 1_000;
+
+export const LIVES = ["session.created", "session.claimed", "session.lost", "session.hibernated", "session.ended"];
+
+/** Asks again for queries as soon as something happens. Returns how often they are to ask by themselves. */
+export function useFresh(names: readonly string[], kinds: readonly string[]): number {
+  const queries = useQueryClient();
+  const [live, setLive] = useState(false);
+  const [wanted, happening] = [names.join(), kinds.join()];
+  useEffect(() => {
+    const names = wanted.split(",");
+    const stop = new AbortController();
+    const refresh = throttled(
+      () => queries.invalidateQueries({ predicate: (query) => names.includes(String(query.queryKey[0])) && !isLong(query) }),
+      stop.signal,
+    );
+    const since = Math.floor(Date.now() / 1000);
+    const path = address("/v1/events", { since }) + happening.split(",").map((kind) => `&kind=${kind}`).join("");
+    void follow(path, (message) => message.event === "event" && refresh(), setLive, stop.signal);
+    return () => stop.abort();
+  }, [queries, wanted, happening]);
+  return live ? SLOWLY_MS : OFTEN_MS;
+}
+
+/** A list of many pages is too much to ask for again with each event. */
+function isLong(query: Query): boolean {
+  const data = query.state.data as { pages?: unknown[] } | undefined;
+  return (data?.pages?.length ?? 0) > 1;
+}
+
+/** Calls at once, then not again before the last call has ended and a second has passed, however often it is asked. */
+export function throttled(call: () => Promise<unknown>, signal: AbortSignal): () => void {
+  let [busy, again] = [false, false];
+  const run = async () => {
+    busy = true;
+    again = false;
+    await Promise.allSettled([call(), new Promise((resolve) => setTimeout(resolve, SOON_MS))]);
+    busy = false;
+    if (again && !signal.aborted) void run();
+  };
+  return () => {
+    again = true;
+    if (!busy && !signal.aborted) void run();
+  };
+}
