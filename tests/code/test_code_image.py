@@ -15,7 +15,13 @@ from sandlot.domain.code.events import CellData
 from sandlot.domain.execution import ExecRequest
 from sandlot.wiring import LocalWorker
 from tests.code.conftest import environment, new_session, run, value, worker_with
-from tests.code.plots import PLOT, TABLE, assert_shows_the_plot, assert_shows_the_table
+from tests.code.plots import (
+    PLOT,
+    TABLE,
+    assert_charts_and_tables,
+    assert_shows_the_plot,
+    assert_shows_the_table,
+)
 from tests.docker.shipped import build_image
 
 pytestmark = [
@@ -55,6 +61,11 @@ async def test_a_table_is_html(code_service: LocalWorker, code: str) -> None:
     (shown,) = ran.of(CellData)
     assert shown.main
     assert_shows_the_table(shown.data["text/html"], shown.data["text/plain"])
+
+
+async def test_charts_and_tables_are_data_too(code_service: LocalWorker, code: str) -> None:
+    """With Debian's Matplotlib and pandas, which are older than those of ``test_plots.py``."""
+    await assert_charts_and_tables(code_service, code)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.code.plots import (
     PLOT,
     TABLE,
     TAG,
+    assert_charts_and_tables,
     assert_shows_the_plot,
     assert_shows_the_table,
     plots_image,
@@ -39,7 +40,7 @@ async def plots_service() -> AsyncIterator[LocalWorker]:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_a_plot_and_a_table(plots_service: LocalWorker, tier: str) -> None:
+async def test_plots_and_tables(plots_service: LocalWorker, tier: str) -> None:
     async with new_session(plots_service, f"plots-{tier}") as session:
         plotted = await run(plots_service, session, PLOT, timeout_s=200)
         (plot,) = plotted.of(CellData)
@@ -48,3 +49,4 @@ async def test_a_plot_and_a_table(plots_service: LocalWorker, tier: str) -> None
         (table,) = (await run(plots_service, session, TABLE, timeout_s=200)).of(CellData)
         assert table.main
         assert_shows_the_table(table.data["text/html"], table.data["text/plain"])
+        await assert_charts_and_tables(plots_service, session)

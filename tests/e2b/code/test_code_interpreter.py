@@ -23,6 +23,7 @@ PROGRAMS = {
     "async": "code/code_calls.py",
     "javascript": "code/code_calls.cjs",
 }
+PIE = {"type": "pie", "title": "Shares", "elements": [{"label": "a", "angle": 360.0, "radius": 1.0}]}
 CASES = [(form, check) for form, program in PROGRAMS.items() for check in checks_in(program)]
 
 
@@ -31,7 +32,7 @@ def scripted() -> FakeService:
     fake = FakeSandlot(FakeService(recipes=recipes))
     fake.on_cell(
         "show everything",
-        displays=[{"image/png": b"a picture", "text/plain": "<Figure>"}],
+        displays=[{"image/png": b"a picture", "text/plain": "<Figure>", "e2b/chart": PIE}],
         value={
             "text/html": "<table></table>",
             "text/markdown": "| a |",
@@ -39,6 +40,7 @@ def scripted() -> FakeService:
             "image/svg+xml": "<svg/>",
             "application/json": {"rows": [1, 2]},
             "application/x-own": "own",
+            "e2b/data": {"n": [1, 2]},
         },
     )
     fake.on_cell("fails loudly", stdout="before\n", stderr="trouble\n", error=("ValueError", "it was wrong"))

@@ -53,7 +53,7 @@ _EVENTS = st.one_of(
     st.builds(
         CellData,
         st.dictionaries(st.sampled_from(["text/plain", "image/png"]), st.text())
-        | st.dictionaries(st.just("application/json"), _JSON),
+        | st.dictionaries(st.sampled_from(["application/json", "e2b/data", "e2b/chart"]), _JSON),
         main=st.booleans(),
         display_id=st.none() | st.text(),
         update=st.booleans(),

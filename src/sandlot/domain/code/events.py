@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+# Values with these media types are JSON, as are those whose type ends in ``+json``. The last two are tables
+# and charts as data, as E2B's code interpreter calls them.
+JSON_TYPES: Final = frozenset({"application/json", "e2b/data", "e2b/chart"})
 # Values with these media types are text in base64: pictures and documents.
 BINARY_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 
@@ -119,7 +122,7 @@ def event_body(event: CellEvent) -> dict[str, Any]:
 
 def _is_valid(kind: str, value: object) -> bool:
     """Whether a media type has the kind of value that it must have."""
-    return isinstance(value, str) or kind == "application/json" or kind.endswith("+json")
+    return isinstance(value, str) or kind in JSON_TYPES or kind.endswith("+json")
 
 
 class EventLines:

@@ -29,6 +29,8 @@ run({
     assert.equal(Buffer.from(plot.png, 'base64').toString(), 'a picture')
     assert.equal(table.html, '<table></table>')
     assert.equal(table.isMainResult, true)
+    assert.deepEqual([plot.chart.type, plot.chart.title], ['pie', 'Shares'])
+    assert.deepEqual(table.data, { n: [1, 2] })
   },
   async errors_and_callbacks() {
     const seen = []

@@ -56,6 +56,8 @@ async def check_results() -> None:
     assert base64.b64decode(plot.png) == b"a picture"
     assert plot.text == "<Figure>"
     assert not plot.is_main_result
+    assert (plot.chart.title, plot.chart.elements[0].angle) == ("Shares", 360)
+    assert table.data == {"n": [1, 2]}
     assert table.html == "<table></table>"
     assert table.is_main_result
     assert table.json == {"rows": [1, 2]}

@@ -28,6 +28,8 @@ _NAMES: Final = {
     "application/pdf": "pdf",
     "application/json": "json",
     "application/javascript": "javascript",
+    "e2b/data": "data",
+    "e2b/chart": "chart",
 }
 # Why a cell ended that raised no error of its own.
 _ENDED: Final = {
