@@ -84,3 +84,18 @@ async def test_a_worker_shows_its_load(fleet: Fleet, console: Console) -> None:
     card = page.locator("article", has=page.get_by_role("heading", name=worker))
     for meter in ("Sessions: 0 of ", "Memory: ", "Processors: "):
         await card.get_by_role("meter", name=meter).wait_for()
+
+
+async def test_an_environment_shows_how_far_each_worker_is(fleet: Fleet, console: Console) -> None:
+    page = console.page
+    await console.go("/admin/environments")
+    card = page.locator("article", has=page.get_by_role("heading", name="base", exact=True))
+    await card.get_by_text("on 2 workers").wait_for()
+    missing = [
+        one
+        for environment in (await console.client.catalogue()).environments
+        for one in environment.readiness
+        if one.state == "missing"
+    ]
+    for one in missing:
+        await page.get_by_text(one.reason).first.wait_for()

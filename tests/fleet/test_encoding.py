@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandlot.domain.capacity.limits import MIB, Limits
 from sandlot.domain.capacity.machine import MachineUse, Resources
+from sandlot.domain.capacity.readiness import Readiness, ReadinessState
 from sandlot.domain.errors import InvalidRequest
 from sandlot.domain.ids import (
     new_sandbox_id,
@@ -177,6 +178,12 @@ def test_a_report_with_its_machine() -> None:
     assert whole.machine.disk_free_bytes == 12 * 1024**3
     # How full the disk is changes all the time; that alone is no reason to report.
     assert report == replace(report, machine=replace(use, disk_free_bytes=5))
+
+
+def test_a_report_of_what_can_be_made() -> None:
+    missing = Readiness("w1", ReadinessState.MISSING, "Image x is not on this machine.", 5.5)
+    report = WorkerReport(readiness={"base": missing, "data": Readiness("w1", ReadinessState.READY, warm=2)})
+    assert unpack_report(pack_report(report)) == report
 
 
 def test_a_report_of_an_earlier_version() -> None:

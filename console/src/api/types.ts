@@ -199,6 +199,14 @@ export interface Port {
   public: boolean;
 }
 
+export interface Readiness {
+  server: string;
+  state: "ready" | "preparing" | "missing" | "failing" | "unknown";
+  reason: string;
+  since: number | null;
+  warm: number;
+}
+
 export interface Environment {
   name: string;
   description: string;
@@ -209,6 +217,7 @@ export interface Environment {
   network: { allow: string[]; deny: string[] };
   policy: string | null;
   record: boolean;
+  readiness: Readiness[];
 }
 
 export interface ApiKey {

@@ -11,6 +11,7 @@ from sandlot.cli.connection import server_module, with_client
 from sandlot.cli.operators.administration import with_administrator
 
 if TYPE_CHECKING:
+    from sandlot.domain.capacity.readiness import Readiness
     from sandlot.domain.service import Catalogue, EnvironmentInfo
 
 env_app = typer.Typer(
@@ -27,18 +28,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @env_app.command("list")
 def list_environments(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the environments that the server offers."""
+    """List the environments that the server offers.
+
+    STATE says whether sandboxes can be made from each; a key needs the scope metrics:read to see it.
+    `sandlot env show` also says why not.
+    """
     from sandlot.cli.terminal import display
+    from sandlot.domain.capacity.readiness import summarize
 
     environments = with_client(ctx, lambda client: client.catalogue()).environments
     if as_json:
         display.print_json(environments)
         return
     display.print_table(
-        ("NAME", "TIER", "IMAGE", "MEMORY", "CPUS", "CONTEXTS", "DESCRIPTION"),
+        ("NAME", "STATE", "TIER", "IMAGE", "MEMORY", "CPUS", "CONTEXTS", "DESCRIPTION"),
         [
             (
                 e.name,
+                summarize(e.readiness),
                 e.tier,
                 e.image,
                 display.size(e.limits.memory_bytes),
@@ -82,8 +89,17 @@ def show_environment(
             ("idle timeout", display.duration(found.idle_timeout_s)),
             ("lifetime", display.duration(found.lifetime_s)),
             ("network", ", ".join(found.network.allow) or "none"),
+            *((f"state on {one.server}", _readiness(one)) for one in found.readiness),
         ]
     )
+
+
+def _readiness(server: Readiness) -> str:
+    from sandlot.cli.terminal import display
+
+    since = "" if server.since is None else f" since {display.timestamp(server.since)}"
+    warm = f", {server.warm} warm" if server.warm else ""
+    return f"{server.state}{since}{warm}{f': {server.reason}' if server.reason else ''}"
 
 
 @env_app.command("reload")

@@ -25,6 +25,7 @@ from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.pool import PoolStats
+from sandlot.domain.capacity.readiness import Readiness
 from sandlot.domain.capacity.usage import SandboxUsage
 from sandlot.domain.code.contexts import ContextService, Language
 from sandlot.domain.computer import ByteStream, ExecSummary, Execution, Files, ShellSummary
@@ -110,6 +111,8 @@ class EnvironmentInfo:
     network: what its sandboxes may connect to, unless a session asks for something else.
     contexts: the languages whose kernels are warm in it. If there are any, code contexts work in it.
     provider: what makes its sandboxes.
+    readiness: how far each server is with it; empty for a caller without ``metrics:read``, and from an older
+        server.
     """
 
     name: str
@@ -126,6 +129,7 @@ class EnvironmentInfo:
     network: EgressPolicy = field(default_factory=EgressPolicy)
     contexts: tuple[Language, ...] = ()
     provider: ProviderName = ProviderName.DOCKER
+    readiness: tuple[Readiness, ...] = ()
 
     @classmethod
     def of(cls, recipe: Recipe) -> EnvironmentInfo:
@@ -177,6 +181,12 @@ class Catalogue:
     tools: tuple[RegistryEntry, ...] = ()
     prompts: tuple[RegistryEntry, ...] = ()
     agents: tuple[RegistryEntry, ...] = ()
+
+    def visible_to(self, principal: Principal) -> Catalogue:
+        """What the caller may see of it: without ``metrics:read``, nothing of the servers."""
+        if principal.may(Scope.METRICS_READ):
+            return self
+        return replace(self, environments=tuple(replace(each, readiness=()) for each in self.environments))
 
 
 @dataclass(frozen=True, slots=True)

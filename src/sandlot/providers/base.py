@@ -192,6 +192,13 @@ class Provider(Protocol):
         """
         ...
 
+    async def check_image(self, environment: Environment) -> bool:
+        """Whether the environment's image is there, without fetching it. False if nobody here can say.
+
+        Raises ``ImageMissing``, which says how to get it, if it is not there.
+        """
+        ...
+
     async def forget_rebuilt_images(self) -> Collection[str]:
         """Forgets prepared images whose names now mean another image, and returns these names.
 

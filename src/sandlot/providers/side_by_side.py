@@ -69,6 +69,9 @@ class Providers:
     async def image_of(self, environment: Environment) -> str:
         return await self._for(environment).image_of(environment)
 
+    async def check_image(self, environment: Environment) -> bool:
+        return await self._for(environment).check_image(environment)
+
     async def forget_rebuilt_images(self) -> Collection[str]:
         here = await self._here.forget_rebuilt_images()
         return {*here, *await self._remote.forget_rebuilt_images()}

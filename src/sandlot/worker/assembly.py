@@ -26,6 +26,7 @@ from sandlot.worker.network.networks import Networks
 from sandlot.worker.options import WorkerOptions
 from sandlot.worker.pool.environments import Environments
 from sandlot.worker.pool.one_off import OneOffSandboxes
+from sandlot.worker.pool.readiness import EnvironmentReadiness
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.quotas import Quotas
 from sandlot.worker.recordings.recordings import Recordings
@@ -67,6 +68,7 @@ class WorkerParts:
     environments: Environments
     pools: Mapping[str, WarmPool]
     one_off: OneOffSandboxes
+    readiness: EnvironmentReadiness
     sessions: SessionLifecycle
     opening: Opening
     usage: Usage
@@ -137,6 +139,7 @@ def assemble(
 
     environments = Environments(recipes, new_pool)
     pools = environments.pools
+    readiness = EnvironmentReadiness(provider, pools, options.worker_id)
     one_off = OneOffSandboxes(options, make=seeds.make, prepare=seeds.prepare, slots=sandboxes.slots)
     removals, transitions = Removals(sandboxes, workspaces), Transitions(store)
     recordings = Recordings(database.parent, options.recordings)
@@ -214,6 +217,7 @@ def assemble(
         environments=environments,
         pools=pools,
         one_off=one_off,
+        readiness=readiness,
         sessions=sessions,
         opening=opening,
         usage=Usage(provider),
@@ -223,7 +227,18 @@ def assemble(
         capacity=capacity,
         quotas=quotas,
         reaper=Reaper(
-            sessions, sandboxes, pools, store, options, disk, snapshots, seeds, artifacts, volumes, automatic
+            sessions,
+            sandboxes,
+            pools,
+            readiness,
+            store,
+            options,
+            disk,
+            snapshots,
+            seeds,
+            artifacts,
+            volumes,
+            automatic,
         ),
         networks=networks,
         snapshots=snapshots,

@@ -145,6 +145,7 @@ class WorkerHost:
         await recover(self._opening, self._sandboxes, self._store, self._options, time.time())
         if self._parts.exports is not None:
             self._parts.exports.start()
+        await self._parts.readiness.look()
         self._reaper.start()
         self._status.open = True
         for pool in self._environments.pools.values():

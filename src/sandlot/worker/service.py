@@ -65,6 +65,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
         self._tenant = principal.tenant
         self._options = options
         self._catalogue = catalogue
+        self._readiness = parts.readiness
         self._status = status
         self._sessions = parts.sessions
         self._opening = parts.opening
@@ -370,7 +371,7 @@ class WorkerService(ArtifactCalls, VolumeCalls, ContextCalls):
     # --- the service itself -------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
-        return self._catalogue
+        return self._readiness.on(self._catalogue)
 
     async def health(self) -> ServiceHealth:
         own = sum(live_session.session.tenant == self._tenant for live_session in self._sessions.table)

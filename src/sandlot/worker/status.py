@@ -69,7 +69,8 @@ class WorkerStatus:
         silent = silent_sandboxes(self._parts.sessions.table)
         copies = self._parts.artifacts.copies
         unsaved = export_problems(self._parts.exports, self._parts.automatic, copies)
-        return Condition(self._parts.capacity.use, (*self._disk_problems, *broken, *silent, *unsaved))
+        problems = (*self._disk_problems, *broken, *silent, *unsaved)
+        return Condition(self._parts.capacity.use, problems, self._parts.readiness.now())
 
     def health(self) -> ServiceHealth:
         ready = self.open and not self.stopping and self._registrar.joined

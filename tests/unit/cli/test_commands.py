@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -295,7 +296,11 @@ def test_environments_and_registry(served: Served) -> None:
         *("base", "slim", "gvisor"),
         *("python", "data-science", "code", "node"),
     }
-    assert "runsc" in served.sandlot("env", "show", "gvisor").decode()
+    header, *rows = [line.split("\t") for line in served.sandlot("env", "list").decode().splitlines()]
+    assert {row[header.index("STATE")] for row in rows} == {"ready"}
+    shown = served.sandlot("env", "show", "gvisor").decode()
+    assert "runsc" in shown
+    assert re.search(r"^state on fake +ready since \d{4}-", shown, re.MULTILINE)
     assert "Available: base, code, data-science, gvisor, node, python, slim" in failed(
         served, "env", "show", "windows"
     )

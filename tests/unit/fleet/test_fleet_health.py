@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from sandlot.domain.capacity.readiness import Readiness, ReadinessState
+from sandlot.domain.environment import Environment, Recipe
 from sandlot.domain.errors import Unavailable
-from sandlot.fleet.coordinator.health import MAX_PROBLEMS, FleetHealth, fleet_body, health_of
+from sandlot.domain.service import Catalogue, EnvironmentInfo
+from sandlot.fleet.coordinator.health import MAX_PROBLEMS, FleetHealth, fleet_body, health_of, with_readiness
 from sandlot.fleet.directory.contract import (
     DirectoryStatus,
     WorkerCard,
@@ -121,3 +124,17 @@ def test_a_worker_with_other_keys_is_not_one_that_works(keys: str, trusted: bool
             is not trusted
         )
         assert any("the disk is full" in problem for problem in problems)
+
+
+def test_each_worker_says_how_far_it_is_with_an_environment() -> None:
+    base, data = (EnvironmentInfo.of(Recipe(Environment(name, "an-image"))) for name in ("base", "data"))
+    first, second, older = workers(3, WorkerState.ALIVE)
+    ready = Readiness("w0", ReadinessState.READY, since=5.0, warm=3)
+    failing = Readiness("w1", ReadinessState.FAILING, "The disk is full.", since=6.0)
+    alive = [
+        replace(first, report=WorkerReport(readiness={"base": ready})),
+        replace(second, report=WorkerReport(readiness={"base": failing})),
+        older,  # it has not reported yet, or its version does not say
+    ]
+    offered = with_readiness(Catalogue((base, data)), alive)
+    assert [one.readiness for one in offered.environments] == [(ready, failing), ()]

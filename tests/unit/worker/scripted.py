@@ -317,6 +317,7 @@ class Engine:
             Switch() for _ in range(5)
         )
         self.rebuilt_images: list[str] = []
+        self.images: dict[str, bool | SandlotError] = {}  # whether they are there; of others nobody knows
         self.builds = 0  # of all images; another number is another image
         self.listen_error: SandlotError | None = None  # of sandboxes that are made from now on
         self.binding, self.asking = Switch(), Switch()  # the agents' own calls
@@ -352,6 +353,12 @@ class ScriptedProvider:
 
     async def image_of(self, environment: Environment) -> str:
         return f"{environment.image} {self.engine.builds}"
+
+    async def check_image(self, environment: Environment) -> bool:
+        found = self.engine.images.get(environment.image, False)
+        if isinstance(found, SandlotError):
+            raise found
+        return found
 
     async def forget_rebuilt_images(self) -> Sequence[str]:
         rebuilt, self.engine.rebuilt_images = self.engine.rebuilt_images, []

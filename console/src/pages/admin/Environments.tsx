@@ -6,12 +6,17 @@ import { bytes, visible } from "../../format";
 import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
 import { Loaded } from "../../parts/Loaded";
+import { EnvironmentState } from "./EnvironmentState";
+
+const EVERY_MS = 5_000;
+const TIERS: Record<string, string> = { runc: "container (runc)", runsc: "gVisor (runsc)", microvm: "virtual machine (microvm)" };
 
 export function Environments() {
   const queries = useQueryClient();
   const environments = useQuery({
     queryKey: ["environments"],
     queryFn: ({ signal }) => get<{ environments: Environment[] }>("/v1/environments", {}, signal),
+    refetchInterval: EVERY_MS,
   });
   return (
     <>
@@ -33,12 +38,13 @@ export function Environments() {
             {list.environments.map((one) => (
               <article key={one.name} className="card">
                 <h2>{visible(one.name)}</h2>
+                <EnvironmentState servers={one.readiness} />
                 <p>{visible(one.description)}</p>
                 <dl className="pairs">
                   <dt>Image</dt>
                   <dd className="mono breaks">{visible(one.image)}</dd>
                   <dt>Isolation</dt>
-                  <dd>{one.tier === "runsc" ? "gVisor (runsc)" : one.tier === "microvm" ? "virtual machine (microvm)" : "container (runc)"}</dd>
+                  <dd>{TIERS[one.tier] ?? visible(one.tier)}</dd>
                   <dt>Memory</dt>
                   <dd>{bytes(one.limits.memory_bytes)}</dd>
                   <dt>Processors</dt>

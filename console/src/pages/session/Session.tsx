@@ -2,8 +2,9 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { deleteSession, hibernateSession, recreateSession, showSession } from "../../actions/sessions";
 import { get, segment } from "../../api/client";
+import { ApiError } from "../../api/errors";
 import type { Session as SessionInfo } from "../../api/types";
-import { ago, until } from "../../format";
+import { ago, until, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
@@ -42,11 +43,13 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
     queryFn: ({ signal }) => get<SessionInfo>(path, {}, signal),
     refetchInterval: 2_000,
   });
+  const unknown = session.data === undefined && session.error instanceof ApiError && session.error.status === 404;
   return (
     <>
       <p className="crumbs">
         <Link to="/sessions">Sessions</Link>
       </p>
+      {!session.data && <h1 className="mono">{visible(id)}</h1>}
       <Loaded query={session}>
         {(info) => (
           <>
@@ -55,15 +58,21 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
           </>
         )}
       </Loaded>
-      <Tabs
-        label="About this session"
-        tabs={TABS.filter(([name]) => name !== "recording" || session.data?.record)}
-        current={tab}
-        to={(name) => `/sessions/${encodeURIComponent(id)}/${name}`}
-      />
-      <Suspense fallback={<p className="hint">Loading…</p>}>
-        <Tab tab={tab} id={id} info={session.data} />
-      </Suspense>
+      {unknown ? (
+        <p>It may have ended long ago, or belong to somebody else.</p>
+      ) : (
+        <>
+          <Tabs
+            label="About this session"
+            tabs={TABS.filter(([name]) => name !== "recording" || session.data?.record)}
+            current={tab}
+            to={(name) => `/sessions/${encodeURIComponent(id)}/${name}`}
+          />
+          <Suspense fallback={<p className="hint">Loading…</p>}>
+            <Tab tab={tab} id={id} info={session.data} />
+          </Suspense>
+        </>
+      )}
     </>
   );
 }

@@ -223,7 +223,7 @@ class ScopedService(ScopedArtifacts, ScopedVolumes, ScopedContexts):
 
     async def catalogue(self) -> Catalogue:
         self._require(Scope.SESSIONS_READ)
-        return await self._service.catalogue()
+        return (await self._service.catalogue()).visible_to(self._principal)
 
     async def health(self) -> ServiceHealth:
         """Needs no scope: it shows a caller without ``metrics:read`` nothing of other callers."""

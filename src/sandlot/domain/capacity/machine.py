@@ -8,10 +8,11 @@ the kernel has none left, nothing on the machine can start a process.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.capacity.readiness import Readiness
 from sandlot.domain.errors import Unavailable
 
 GIB = 1024**3
@@ -79,10 +80,12 @@ class Condition:
     """The condition of a worker's machine.
 
     ``use`` is None if the machine's size is unknown. ``problems``: what an operator should look at.
+    ``readiness``: how far the worker is with each environment.
     """
 
     use: MachineUse | None = None
     problems: tuple[str, ...] = ()
+    readiness: Mapping[str, Readiness] = field(default_factory=dict)
 
 
 def allocatable(machine: Machine, overcommit: Overcommit) -> Resources:

@@ -14,7 +14,7 @@ import structlog
 from sandlot import __version__
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.errors import SandlotError
-from sandlot.domain.service import ServiceHealth
+from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.directory.contract import Directory, DirectoryStatus, FoundPage, WorkerState, WorkerStatus
 from sandlot.wire.fleet_bodies import FleetBody, PlacedSessionBody, PlacedSessionsBody, WorkerBody
 from sandlot.wire.http_bodies import SessionBody
@@ -47,6 +47,8 @@ class FleetHealth:
         self._last: ServiceHealth | None = None
         # How many workers the fleet has, by state, as of the last check.
         self.workers: dict[str, int] = {}
+        # Those that are alive, as of the last check; none if the directory did not answer.
+        self.alive: Sequence[WorkerStatus] = ()
         self._checked_at = 0.0
         self._lock = asyncio.Lock()
 
@@ -66,6 +68,7 @@ class FleetHealth:
             status, workers = await self._directory.status(), await self._directory.workers()
         except SandlotError as error:
             self._log_change(error.message)
+            self.alive = ()
             # The coordinator keeps serving the sessions it knows. It knows none, and is not ready,
             # if it has never reached the directory.
             return ServiceHealth(
@@ -82,6 +85,7 @@ class FleetHealth:
         self._log_change(None)
         states = Counter(worker.ref.state.value for worker in workers)
         self.workers = {state.value: states[state.value] for state in WorkerState}
+        self.alive = [worker for worker in workers if worker.ref.state is WorkerState.ALIVE]
         return health_of(self._id, status, workers, self._expected, self._signed_with)
 
     def _log_change(self, problem: str | None) -> None:
@@ -158,6 +162,18 @@ def health_of(
         },
         problems=tuple(problems[:MAX_PROBLEMS]),
         workers=len(alive),
+    )
+
+
+def with_readiness(catalogue: Catalogue, alive: Sequence[WorkerStatus]) -> Catalogue:
+    """The catalogue, with how far each of these workers is with each environment."""
+    reports = [worker.report.readiness for worker in alive if worker.report is not None]
+    return replace(
+        catalogue,
+        environments=tuple(
+            replace(each, readiness=tuple(report[each.name] for report in reports if each.name in report))
+            for each in catalogue.environments
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from sandlot.domain.callers.limits import AllowancesOf
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.service import Catalogue, ServiceHealth
 from sandlot.fleet.coordinator.asked_workers import AskedWorkers
-from sandlot.fleet.coordinator.health import FleetHealth
+from sandlot.fleet.coordinator.health import FleetHealth, with_readiness
 from sandlot.fleet.coordinator.history import FleetHistory
 from sandlot.fleet.coordinator.options import CoordinatorOptions
 from sandlot.fleet.coordinator.session_locations import SessionLocations
@@ -30,6 +30,16 @@ class CoordinatorParts:
     history: FleetHistory
     asked: AskedWorkers
     calls: int = 0
+
+    async def catalogue_for(self, principal: Principal) -> Catalogue:
+        """With how far the workers are with each environment, for who may see that.
+
+        Others do not wait for the directory.
+        """
+        if not principal.may(Scope.METRICS_READ):
+            return self.catalogue
+        await self.fleet_health.current()
+        return with_readiness(self.catalogue, self.fleet_health.alive)
 
     async def health(self) -> ServiceHealth:
         return replace(await self.fleet_health.current(), calls_under_way=self.calls)

@@ -262,7 +262,7 @@ class CoordinatorService(WorkspaceCalls, ArtifactCalls, VolumeCalls, ContextCall
     # --- the service itself -------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
-        return self._catalogue
+        return await self._parts.catalogue_for(self._principal)
 
     async def health(self) -> ServiceHealth:
         return await self._parts.health_for(self._principal)

@@ -25,6 +25,7 @@ from typing import Protocol
 from sandlot.domain.callers.limits import Allowance, Use
 from sandlot.domain.capacity.limits import Limits
 from sandlot.domain.capacity.machine import MachineUse
+from sandlot.domain.capacity.readiness import Readiness
 from sandlot.domain.errors import Conflict, InvalidRequest
 from sandlot.domain.session import Session
 from sandlot.fleet.directory.lease import Lease
@@ -113,6 +114,8 @@ class WorkerReport:
     machine: MachineUse | None = None
     # Fingerprints of the signing keys that the worker accepts.
     keys: tuple[str, ...] = ()
+    # How far the worker is with each environment. Earlier versions do not say.
+    readiness: Mapping[str, Readiness] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -243,6 +244,10 @@ class Membership:
             complete=self._recorder.complete and self._recorder.member.is_open,
             machine=condition.use,
             keys=self._keys,
+            readiness={
+                name: replace(one, reason=f"{one.reason:.{MAX_PROBLEM_CHARS}}")
+                for name, one in condition.readiness.items()
+            },
             problems=tuple(
                 f"{problem:.{MAX_PROBLEM_CHARS}}" for problem in condition.problems[:MAX_PROBLEMS]
             ),

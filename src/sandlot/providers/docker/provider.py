@@ -160,6 +160,12 @@ class DockerProvider:
             image = self._images[environment.image]
         return image
 
+    async def check_image(self, environment: Environment) -> bool:
+        await self.open()
+        if environment.image not in self._images:  # a prepared one works without it
+            await self._preparer.find(environment.image)
+        return True
+
     async def forget_rebuilt_images(self) -> Collection[str]:
         return await self._preparer.forget_rebuilt(self._images)
 

@@ -105,6 +105,10 @@ class E2BProvider:
         await self.prepare(environment)
         return f"e2b:{environment.image}"
 
+    async def check_image(self, environment: Environment) -> bool:
+        """E2B alone knows its templates, and is asked at each create."""
+        return False
+
     async def forget_rebuilt_images(self) -> Collection[str]:
         """None: E2B resolves a template's name at each create."""
         return ()

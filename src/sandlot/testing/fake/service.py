@@ -16,6 +16,7 @@ from sandlot.domain import session_states as states
 from sandlot.domain.callers.limits import AllowancesOf, Use, check_room, no_allowances, total_use, use_of
 from sandlot.domain.callers.principal import OWNER, Principal
 from sandlot.domain.callers.scoped_service import scoped
+from sandlot.domain.capacity.readiness import Readiness, ReadinessState
 from sandlot.domain.computer import ExecSummary, Execution, Files, ShellSummary
 from sandlot.domain.environment import Environment, Recipe, unknown_environment_error, with_provider
 from sandlot.domain.errors import IdempotencyMismatch, InvalidRequest, Unavailable
@@ -78,6 +79,7 @@ class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls, Cont
         self.calls: list[Call] = []
         self._recipes = {recipe.environment.name: recipe for recipe in recipes}
         self._clock = clock
+        self._began = clock()
         self._max_execs = max_execs
         self._allow_never = allow_never
         self._allowances = allowances
@@ -278,7 +280,12 @@ class FakeService(ArtifactCalls, VolumeCalls, WorkspaceCalls, NetworkCalls, Cont
     # --- the service itself -----------------------------------------------------------------------
 
     async def catalogue(self) -> Catalogue:
-        return Catalogue(tuple(EnvironmentInfo.of(recipe) for recipe in self._recipes.values()))
+        readiness = (Readiness(self._worker_id, ReadinessState.READY, since=self._began),)
+        return Catalogue(
+            tuple(
+                replace(EnvironmentInfo.of(recipe), readiness=readiness) for recipe in self._recipes.values()
+            )
+        )
 
     async def use(self, holder: str) -> Use:
         return self._use(holder)

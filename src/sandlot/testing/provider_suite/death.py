@@ -33,6 +33,16 @@ class DeathCases(Cases):
         assert image
         assert await provider.image_of(replace(environment, name="another")) == image
 
+    async def test_it_says_whether_an_image_is_there(self, provider_harness: Harness) -> None:
+        provider, environment = provider_harness.provider, provider_harness.environment
+        absent = replace(environment, name="absent", image="sandlot.invalid/no-such-image:none")
+        await provider.prepare(environment)
+        if await provider.check_image(environment):
+            with pytest.raises(ImageMissing, match="no-such-image"):
+                await provider.check_image(absent)
+        else:  # it cannot tell
+            assert not await provider.check_image(absent)
+
     async def test_destroy_twice(self, provider_harness: Harness) -> None:
         sandbox = await provider_harness.create()
         await provider_harness.provider.destroy(sandbox.id)

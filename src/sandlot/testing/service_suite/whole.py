@@ -9,6 +9,7 @@ import pytest
 
 from sandlot.client.async_client import AsyncClient
 from sandlot.client.async_session import AsyncSession
+from sandlot.domain.capacity.readiness import ReadinessState
 from sandlot.domain.errors import (
     Conflict,
     FileProblem,
@@ -113,6 +114,18 @@ class WholeCases(Cases):
         environment = next(e for e in catalogue.environments if e.name == DEFAULT_ENVIRONMENT)
         assert environment.image
         assert environment.limits.memory_bytes > 0
+
+    async def test_catalogue_says_how_far_the_server_is(
+        self, client: AsyncClient, session: AsyncSession
+    ) -> None:
+        """A session of it exists, so its image does. A fleet hears of that with the next report."""
+
+        async def known() -> bool:
+            catalogue = await client.catalogue()
+            environment = next(e for e in catalogue.environments if e.name == session.environment)
+            return any(one.server and one.state is ReadinessState.READY for one in environment.readiness)
+
+        await eventually(known, 20, "the environment is ready somewhere")
 
     async def test_health(self, client: AsyncClient, session: AsyncSession) -> None:
         health = await client.health()

@@ -19,8 +19,9 @@ import structlog
 
 from sandlot.domain.capacity import pool as policy
 from sandlot.domain.capacity.pool import Demand, Occupancy, PoolStats, Target
+from sandlot.domain.capacity.readiness import ReadinessState
 from sandlot.domain.environment import Environment, Recipe
-from sandlot.domain.errors import EngineProblem, SandlotError, StorageFull, Unavailable
+from sandlot.domain.errors import EngineProblem, ImageMissing, SandlotError, StorageFull, Unavailable
 from sandlot.domain.metrics.figures import Figures
 from sandlot.domain.metrics.table import POOL_CLAIM_SECONDS, SANDBOX_MAKE_SECONDS, SANDBOXES_MADE
 from sandlot.providers.base import Sandbox
@@ -180,6 +181,16 @@ class WarmPool:
         Until then only ready sandboxes are available.
         """
         return self._clock() < self._retry_at and self._last_failure is not None and self._making == 0
+
+    @property
+    def readiness(self) -> tuple[ReadinessState, str] | None:
+        """How making goes, with the last failure in words. None if nothing was tried yet."""
+        if self._failures and self._last_failure is not None:
+            missing = isinstance(self._last_failure, ImageMissing)
+            return (ReadinessState.MISSING if missing else ReadinessState.FAILING), self._last_failure.message
+        if self._made_one:
+            return ReadinessState.READY, ""
+        return (ReadinessState.PREPARING, "") if self._making else None
 
     @property
     def out_of_space(self) -> bool:

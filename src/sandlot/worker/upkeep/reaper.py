@@ -18,6 +18,7 @@ from sandlot.worker import disk as disks
 from sandlot.worker.artifacts.artifacts import Artifacts
 from sandlot.worker.disk import Disk
 from sandlot.worker.options import WorkerOptions
+from sandlot.worker.pool.readiness import LOOK_EVERY_S, EnvironmentReadiness
 from sandlot.worker.pool.warm_pool import WarmPool
 from sandlot.worker.sessions import responsiveness
 from sandlot.worker.sessions.lifecycle import SessionLifecycle
@@ -46,6 +47,7 @@ class Reaper:
         sessions: SessionLifecycle,
         sandboxes: Sandboxes,
         pools: Mapping[str, WarmPool],
+        readiness: EnvironmentReadiness,
         store: Store,
         options: WorkerOptions,
         disk: Disk,
@@ -66,6 +68,7 @@ class Reaper:
         self._responsiveness = ResponsivenessMonitor(sessions.table)
         self._sandboxes = sandboxes
         self._pools = pools
+        self._readiness = readiness
         self._store = store
         self._options = options
         self._clock = clock
@@ -89,6 +92,7 @@ class Reaper:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(_every(TICK_S, self._expire))
             loops.create_task(_every(FILL_EVERY_S, self._fill))
+            loops.create_task(_every(LOOK_EVERY_S, self._readiness.look))
             loops.create_task(_every(SAVE_EVERY_S, self._save))
             loops.create_task(_every(disks.CHECK_INTERVAL_S, self._disk.check))
             loops.create_task(_every(responsiveness.ASK_EVERY_S, self._responsiveness.check))

@@ -104,6 +104,16 @@ class ImagePreparer:
             task.add_done_callback(lambda _: self._under_way.pop(reference, None))
         return await wait_shared(task)
 
+    async def find(self, reference: str) -> dict[str, Any]:
+        """The engine's description of an image. Raises ``ImageMissing`` if it is not on this machine."""
+        try:
+            return await find_image(self._engine, reference)
+        except (ImageMissing, NotFound) as error:
+            if "image_id" in error.details:  # the error already names the image found here
+                raise
+            advice = "The first sandbox fetches it." if self._pull else _how_to_get(reference)
+            raise ImageMissing(f"Image {reference} is not on this machine. {advice}") from error
+
     async def forget_rebuilt(self, images: dict[str, PreparedImage]) -> list[str]:
         """Removes the images whose names now mean another one, and returns these names.
 
@@ -139,7 +149,7 @@ class ImagePreparer:
                 await self._engine.remove(container["Id"])
 
     async def _prepare(self, reference: str) -> PreparedImage:
-        source = await self._find(reference)
+        source = await self._find_or_pull(reference)
         tag = prepared_tag(source["Id"])
         try:
             return _parse_prepared(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
@@ -149,21 +159,18 @@ class ImagePreparer:
         await self._build(source, tag)
         return _parse_prepared(await self._engine.inspect_image(f"{REPOSITORY}:{tag}"), source["Id"])
 
-    async def _find(self, reference: str) -> dict[str, Any]:
+    async def _find_or_pull(self, reference: str) -> dict[str, Any]:
         try:
-            return await find_image(self._engine, reference)
-        except (ImageMissing, NotFound) as error:
-            advice = _how_to_get(reference)
+            return await self.find(reference)
+        except ImageMissing:
             if not self._pull:
-                if "image_id" in error.details:  # the error already names the image found here
-                    raise
-                raise ImageMissing(f"Image {reference} is not on this machine. {advice}") from error
+                raise
         try:
             await self._engine.pull(reference, seconds=self._pull_seconds)
         except EngineProblem as error:
             raise ImageMissing(
                 f"Image {reference} is not on this machine and could not be pulled: "
-                f"{error.message.removesuffix('.')}. {advice}"
+                f"{error.message.removesuffix('.')}. {_how_to_get(reference)}"
             ) from error
         return await find_image(self._engine, reference)
 
