@@ -14,7 +14,7 @@ import pytest_asyncio
 from sandlot import AsyncClient
 from sandlot.api.console.files import DIST, INDEX
 from tests.btrfs_storage import btrfs_storage
-from tests.console.scene import administered
+from tests.console.stage.scene import Scene, administered, played
 from tests.faults.rig import ServerProcess
 from tests.service.browsing import opened_page, running_chromium
 
@@ -126,6 +126,11 @@ async def server(chromium: Any, storage: Path | None) -> AsyncIterator[ServerPro
         await server.mend()
         await server.terminate()
         await server.clean()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def scene(server: ServerProcess) -> Scene:
+    return await played(server)
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

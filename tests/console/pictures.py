@@ -1,117 +1,101 @@
-"""Pictures of every page, light and dark, on a desktop and on a phone: ``python -m tests.console.pictures FOLDER``."""
+"""Pictures of every page and dialog, light and dark, on a desktop and on a phone.
+
+``python -m tests.console.pictures FOLDER [NAME …]``: of a server, then of a fleet, after agents have worked there. With
+names, only of these. ``FOLDER/readme.png`` is the one that README.md shows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sandlot import AsyncSession
-from tests.console.scene import THREAD, administered, conversation, lost, research
+from tests.btrfs_storage import btrfs_storage
+from tests.console.conftest import KEY, Console
+from tests.console.stage.scene import administered, played
+from tests.console.stage.sights import FORMS, Sight, in_each_form, sights_of, sights_of_fleet
 from tests.faults.rig import ServerProcess
-from tests.service.browsing import running_chromium
+from tests.fleet_faults.rig import KEY as FLEET_KEY
+from tests.fleet_faults.rig import Fleet, running
+from tests.service.browsing import opened_page, running_chromium
 
-KEY = "a-key-for-the-pictures"
-SIZES = {"desktop": (1280, 860), "phone": (390, 844)}
-SETTLE_MS = 1300
-USAGE_MS = 2000
-# Also taken without what is below the window, as readme.png, for README.md.
-README_PAGE = "story"
+# Also taken without what is below the window.
+README_SIGHT = "story"
 README_FORM = "desktop-light"
 
 
-async def take(folder: Path, only: str = "") -> None:
+async def take(folder: Path, names: set[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    server = ServerProcess(api_key=KEY, pool_size="3")
+    async with running_chromium() as chromium:
+        with btrfs_storage() as storage:
+            await _of_a_server(chromium, storage, folder, names)
+        await _of_a_fleet(chromium, folder, names)
+
+
+async def _of_a_server(chromium: Any, storage: Path, folder: Path, names: set[str]) -> None:
+    server = ServerProcess(api_key=KEY, pool_size="3", workspace_store="btrfs", storage_dir=str(storage))
     try:
         await server.start()
-        async with server.client() as client, running_chromium() as chromium:
-            session = await conversation(client)
-            await research(client)
-            gone = await lost(server, client)
-            await administered(server)
-            for index in range(4):
-                await client.create(thread=f"conversation-{index}", metadata={"user": f"person-{index}"})
-            for size, (width, height) in SIZES.items():
-                for scheme in ("light", "dark"):
-                    context = await chromium.new_context(
-                        viewport={"width": width, "height": height}, color_scheme=scheme
-                    )
-                    page = await context.new_page()
-                    page.on("console", lambda said: print("console:", said.text))
-                    page.on("pageerror", lambda error: print("error:", error))
-                    await see_pages(page, server.url, session, gone, folder, f"{size}-{scheme}", only)
-                    await context.close()
+        scene = await played(server)
+        await administered(server)
+        async with server.client() as client, opened_page(chromium) as page:
+            for number in range(4):
+                await client.create(thread=f"conversation-{number}", metadata={"user": f"person-{number}"})
+            console = Console(server, client, page)
+            await _shots(page, folder, _entered(console, KEY, "login"), server.url, names)
+            await _shots(page, folder, sights_of(scene), server.url, names)
     finally:
         await server.mend()
         await server.terminate()
         await server.clean()
 
 
-async def see_pages(
-    page: Any, url: str, session: AsyncSession, gone: AsyncSession, folder: Path, suffix: str, only: str
-) -> None:
-    async def shot(name: str) -> None:
-        await page.wait_for_timeout(SETTLE_MS)
-        await page.screenshot(path=folder / f"{name}-{suffix}.png", full_page=True)
-        if name == README_PAGE and suffix == README_FORM:
-            await page.screenshot(path=folder / "readme.png")
+async def _of_a_fleet(chromium: Any, folder: Path, names: set[str]) -> None:
+    async with running(Fleet(workers=3, coordinators=1)) as fleet:
+        front = fleet.coordinators[0]
+        scene = await played(front, FLEET_KEY)
+        await administered(front, FLEET_KEY)
+        async with fleet.client() as client, opened_page(chromium) as page:
+            await client.create(thread="of-the-second-worker")
+            console = Console(front, client, page)
+            await _shots(page, folder, _entered(console, FLEET_KEY, "fleet-login"), front.url, names)
+            await _shots(page, folder, sights_of_fleet(scene), front.url, names)
+            async for session in client.sessions():
+                await session.delete()
 
-    await page.goto(f"{url}/console/")
-    await shot("login")
-    await page.get_by_label("API key").fill(KEY)
-    await page.get_by_role("button", name="Log in").click()
-    await page.get_by_role("heading", name="Overview").wait_for()
-    places = {
-        "overview": "/",
-        "sessions": "/sessions",
-        "session": f"/sessions/{session.id}",
-        "lost": f"/sessions/{gone.id}",
-        "commands": f"/sessions/{session.id}/execs",
-        "files": f"/sessions/{session.id}/files",
-        "snapshots": f"/sessions/{session.id}/snapshots",
-        "network": f"/sessions/{session.id}/network",
-        "history": f"/sessions/{session.id}/history",
-        "recording": f"/sessions/{session.id}/recording",
-        "threads": "/threads",
-        "story": f"/threads/{THREAD.replace(' ', '%20')}",
-        "fleet": "/fleet",
-        "environments": "/admin/environments",
-        "keys": "/admin/keys",
-        "tenants": "/admin/tenants",
-        "webhooks": "/admin/webhooks",
-        "terminal": f"/sessions/{session.id}/terminal",  # last: it becomes a step of the story
-    }
-    for name, path in places.items():
-        if only and only != name:
+
+def _entered(console: Console, key: str, name: str) -> list[Sight]:
+    """The way in: an empty form, a wrong key, and then the right one, which is not shown."""
+
+    async def wrong(_: Any) -> None:
+        await console.log_in("not-the-key-of-this-server")
+
+    async def right(_: Any) -> None:
+        await console.log_in(key)
+
+    return [
+        Sight(name, "/", "input"),
+        Sight(f"{name}-refused", "/", ".failure", wrong),
+        Sight("", "/", ".figures", right),
+    ]
+
+
+async def _shots(page: Any, folder: Path, sights: Iterable[Sight], url: str, names: set[str]) -> None:
+    for sight in sights:
+        if names and sight.name and sight.name not in names:
             continue
-        await page.goto(f"{url}/console{path}")
-        await page.wait_for_load_state("load")
-        await act(page, name)
-        await shot(name)
-
-
-async def act(page: Any, name: str) -> None:
-    if name == "session":  # until the charts have lines
-        await page.wait_for_timeout(3 * USAGE_MS)
-    if name == "terminal":
-        opens = page.get_by_role("button", name="Open a terminal", exact=True)
-        await opens.or_(page.get_by_text("Connected.")).first.wait_for()
-        if await opens.count():
-            await opens.click()
-        await page.get_by_text("Connected.").wait_for()
-        await page.keyboard.type("ls --color -la; git --version\n")
-    if name == "files":
-        await page.get_by_role("button", name="data/").click()
-        await page.get_by_role("button", name="report.csv", exact=False).first.click()
-    if name == "snapshots":
-        await page.get_by_role("button", name="Compare").first.click()
-    if name == "commands":
-        await page.get_by_role("button", name="for i in").click()
-    if name == "recording":
-        await page.get_by_label("Position").fill("1000")
+        await page.set_viewport_size(FORMS["desktop-light"][0])
+        await sight.open(page, url)
+        if not sight.name:
+            continue
+        async for form in in_each_form(page):
+            await page.screenshot(path=folder / f"{sight.name}-{form}.png", full_page=True)
+            if (sight.name, form) == (README_SIGHT, README_FORM):
+                await page.screenshot(path=folder / "readme.png")
+        print(sight.name, *page.problems, flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(take(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""))
+    asyncio.run(take(Path(sys.argv[1]), set(sys.argv[2:])))

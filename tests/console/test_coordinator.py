@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from functools import partial
@@ -21,6 +22,9 @@ from sandlot.client.http.fleet import FleetOperator
 from sandlot.domain.callers.principal import USER_SCOPES, Scope
 from sandlot.wire.key_bodies import CreateKeyBody
 from tests.console.conftest import WATCH, Console
+from tests.console.stage.axe import found_in_each_form
+from tests.console.stage.scene import administered, played
+from tests.console.stage.sights import sights_of_fleet
 from tests.fleet_faults.rig import KEY, Fleet, running
 from tests.service.browsing import opened_page, picture, shows
 from tests.unit.cli.test_top import SIZE, becomes, screen_text
@@ -136,6 +140,26 @@ async def test_top_shows_a_fleet(fleet: Fleet) -> None:
             await session.delete()
     finally:
         await service.close()
+
+
+async def test_axe_finds_nothing_on_a_fleet(fleet: Fleet, chromium: Any, axe: str) -> None:
+    front = fleet.coordinators[0]
+    scene = await played(front, KEY)
+    await administered(front, KEY)
+    problems: dict[str, list[str]] = {}
+    async with fleet.client() as client, opened_page(chromium) as page:
+        await page.add_init_script(WATCH)
+        console = Console(front, client, page)
+        await console.go("/")
+        await console.log_in(KEY)
+        await page.get_by_role("heading", name="Overview").wait_for()
+        for sight in sights_of_fleet(scene):
+            await sight.open(page, front.url)
+            problems |= await found_in_each_form(page, axe, sight.name)
+            await console.check()
+        async for session in client.sessions():
+            await session.delete()
+    assert problems == {}, json.dumps(problems, indent=1)
 
 
 def _tells(pilot: Pilot[Any], text: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from sandlot import AsyncSession
 from sandlot.testing.eventually import eventually
 from tests.console.conftest import Console
-from tests.console.scene import PNG, REPORT
+from tests.console.stage.agents import PNG, REPORT
 from tests.service.browsing import shows
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

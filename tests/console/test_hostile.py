@@ -17,7 +17,7 @@ import pytest_asyncio
 from sandlot import AsyncSession
 from sandlot.testing.eventually import eventually
 from tests.console.conftest import SCREEN_SECONDS, Console
-from tests.console.payloads import ALL, AS_FILES, PAYLOADS, SEQUENCES, WITHOUT_SPACES, batches, visible
+from tests.console.stage.payloads import ALL, AS_FILES, PAYLOADS, SEQUENCES, WITHOUT_SPACES, batches, visible
 from tests.faults.rig import ServerProcess
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

@@ -11,62 +11,38 @@ import pytest
 
 from sandlot.api.console.files import read_files
 from tests.console.conftest import Console
-from tests.console.scene import THREAD, conversation
+from tests.console.stage.axe import found_in_each_form
+from tests.console.stage.scene import Scene
+from tests.console.stage.sights import sights_of
+from tests.service.browsing import opened_page
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
 # All scripts and styles without the terminal, compressed.
 MAX_BYTES = 300 * 1024
 SESSIONS = 1_000
 PAINTED_MS = 1_000
 
 
-async def _pages(console: Console) -> dict[str, str]:
-    session = await conversation(console.client)
-    tabs = ("about", "terminal", "execs", "files", "snapshots", "network", "history", "recording")
-    return {
-        "overview": "/",
-        "sessions": "/sessions",
-        **{tab: f"/sessions/{session.id}/{tab}" for tab in tabs},
-        "threads": "/threads",
-        "story": f"/threads/{THREAD}",
-        "fleet": "/fleet",
-        **{tab: f"/admin/{tab}" for tab in ("environments", "keys", "tenants", "webhooks")},
-    }
-
-
-async def _violations(page: Any, axe: str) -> list[str]:
-    # Playwright evaluates past the page's policy, which would refuse a script of ours too.
-    found = await page.evaluate(axe + "; axe.run(document, {resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
-        for one in found["violations"]
-        for node in one["nodes"][:3]
-    ]
-
-
-async def test_axe_finds_nothing(console: Console, axe: str) -> None:
-    page = console.page
+async def test_axe_finds_nothing(console: Console, scene: Scene, administration: None, axe: str) -> None:
+    """On any page and in any dialog, light and dark, on a desktop and on a phone; and nothing is too wide."""
     problems: dict[str, list[str]] = {}
-    forms = (("light", DESKTOP), ("dark", PHONE), ("dark", DESKTOP), ("light", PHONE))
-    for number, (name, path) in enumerate((await _pages(console)).items()):
-        await console.go(path)
-        await page.locator("main h1").first.wait_for()
-        await page.wait_for_timeout(400)
-        # Each page once: every part of a page is on several, in both forms.
-        scheme, size = forms[number % len(forms)]
-        await page.emulate_media(color_scheme=scheme)
-        await page.set_viewport_size(size)
-        if found := await _violations(page, axe):
-            problems[f"{name} {scheme}"] = found
-        await page.set_viewport_size(PHONE)
-        # Charts take their new width in the next frame.
-        await page.wait_for_function(
-            "width => document.documentElement.scrollWidth <= width", arg=PHONE["width"]
-        )
+    for sight in sights_of(scene):
+        await sight.open(console.page, console.server.url)
+        problems |= await found_in_each_form(console.page, axe, sight.name)
         await console.check()
+    assert problems == {}, json.dumps(problems, indent=1)
+
+
+async def test_axe_finds_nothing_before_somebody_is_in(console: Console, chromium: Any, axe: str) -> None:
+    async with opened_page(chromium) as page:
+        await page.goto(f"{console.server.url}/console/")
+        stranger = Console(console.server, console.client, page)
+        await page.get_by_label("API key").wait_for()
+        problems = await found_in_each_form(page, axe, "login")
+        await stranger.log_in("not-the-key-of-this-server")
+        await page.locator(".failure").wait_for()
+        problems |= await found_in_each_form(page, axe, "wrong key")
     assert problems == {}, json.dumps(problems, indent=1)
 
 

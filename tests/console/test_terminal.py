@@ -14,7 +14,7 @@ import pytest_asyncio
 from sandlot import AsyncSession
 from sandlot.testing.eventually import eventually
 from tests.console.conftest import Console, opened_console
-from tests.console.line import Line
+from tests.console.stage.line import Line
 from tests.faults.rig import ServerProcess
 from tests.service.browsing import shows
 
