@@ -86,6 +86,15 @@ async def test_a_worker_shows_its_load(fleet: Fleet, console: Console) -> None:
         await card.get_by_role("meter", name=meter).wait_for()
 
 
+async def test_the_overview_shows_the_load_of_each_worker(fleet: Fleet, console: Console) -> None:
+    page = console.page
+    await console.go("/")
+    for worker in fleet.workers:
+        card = page.locator("article", has=page.get_by_role("heading", name=worker.owner))
+        await card.get_by_role("meter", name="Sessions: 0 of ").wait_for()
+    await shows(page, "ready on all workers")
+
+
 async def test_an_environment_shows_how_far_each_worker_is(fleet: Fleet, console: Console) -> None:
     page = console.page
     await console.go("/admin/environments")

@@ -80,6 +80,8 @@ export interface Health {
   pools: Record<string, PoolStats>;
   problems: string[];
   workers: number | null;
+  free: number | null;
+  machine: MachineUse | null;
 }
 
 export interface HistoryEvent {
@@ -266,6 +268,12 @@ export interface Resources {
   pids: number;
 }
 
+export interface MachineUse {
+  total: Resources;
+  given: Resources;
+  disk_free_bytes: number | null;
+}
+
 export interface Worker {
   id: string;
   url: string;
@@ -279,7 +287,7 @@ export interface Worker {
   free: number;
   draining: boolean;
   problems: string[];
-  machine: { total: Resources; given: Resources; disk_free_bytes: number | null } | null;
+  machine: MachineUse | null;
 }
 
 export interface PlacedSession {

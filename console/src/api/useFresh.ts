@@ -1,4 +1,4 @@
-import { type Query, useQueryClient } from "@tanstack/react-query";
+import { type Query, type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { address } from "./client";
 import { follow } from "./streams";
@@ -17,12 +17,8 @@ export function useFresh(names: readonly string[], kinds: readonly string[]): nu
   const [live, setLive] = useState(false);
   const [wanted, happening] = [names.join(), kinds.join()];
   useEffect(() => {
-    const names = wanted.split(",");
     const stop = new AbortController();
-    const refresh = throttled(
-      () => queries.invalidateQueries({ predicate: (query) => names.includes(String(query.queryKey[0])) && !isLong(query) }),
-      stop.signal,
-    );
+    const refresh = refresher(queries, wanted.split(","), stop.signal);
     const since = Math.floor(Date.now() / 1000);
     const path = address("/v1/events", { since }) + happening.split(",").map((kind) => `&kind=${kind}`).join("");
     void follow(path, (message) => message.event === "event" && refresh(), setLive, stop.signal);
@@ -31,14 +27,20 @@ export function useFresh(names: readonly string[], kinds: readonly string[]): nu
   return live ? SLOWLY_MS : OFTEN_MS;
 }
 
+/** Asks again for these queries: at once, then at most once in a second, however often it is called. */
+export function refresher(queries: QueryClient, names: readonly string[], signal: AbortSignal): () => void {
+  const wanted = (query: Query) => names.includes(String(query.queryKey[0])) && !isLong(query);
+  return throttled(() => queries.invalidateQueries({ predicate: wanted }), signal);
+}
+
 /** A list of many pages is too much to ask for again with each event. */
 function isLong(query: Query): boolean {
   const data = query.state.data as { pages?: unknown[] } | undefined;
   return (data?.pages?.length ?? 0) > 1;
 }
 
-/** Calls at once, then not again before the last call has ended and a second has passed, however often it is asked. */
-export function throttled(call: () => Promise<unknown>, signal: AbortSignal): () => void {
+/** Calls not again before the last call has ended and a second has passed. */
+function throttled(call: () => Promise<unknown>, signal: AbortSignal): () => void {
   let [busy, again] = [false, false];
   const run = async () => {
     busy = true;

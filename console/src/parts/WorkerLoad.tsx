@@ -1,12 +1,17 @@
-import type { Worker } from "../api/types";
+import type { MachineUse } from "../api/types";
 import { bytes, count } from "../format";
 
+interface Props {
+  sessions: number;
+  free: number;
+  machine: MachineUse | null;
+}
+
 /** How much of a worker is in use: its sessions, and what its machine has given to them. */
-export function WorkerLoad({ worker }: { worker: Worker }) {
-  const { machine } = worker;
+export function WorkerLoad({ sessions, free, machine }: Props) {
   return (
     <div className="loads">
-      <Load label="Sessions" used={worker.sessions} total={worker.sessions + worker.free} text={count} />
+      <Load label="Sessions" used={sessions} total={sessions + free} text={count} />
       {machine && (
         <>
           <Load label="Memory" used={machine.given.memory_bytes} total={machine.total.memory_bytes} text={bytes} />

@@ -4,9 +4,8 @@ The worker implements it on real sandboxes, the HTTP client by calling a server,
 and a coordinator by finding the right worker. ``sandlot.testing.service_suite`` proves that all of
 them behave the same.
 
-A service acts for one caller, its principal, and sees only what belongs to the principal's tenant. A worker,
-a coordinator and the fake have many callers: each is a ``SandboxHost``, which gives a service for each of
-them. The HTTP client needs no host, because the server finds out by its key who is calling.
+A service acts for one caller, its principal, and sees only what belongs to the principal's tenant. What has
+many callers is a ``SandboxHost``, which gives a service for each: a worker, a coordinator and the fake.
 
 A failed command is a result. Every other failure is an error of ``sandlot.domain.errors``:
 ``NotFound`` and ``SessionEnded`` for sessions, ``SandboxLost`` (with the loss report in its
@@ -24,6 +23,7 @@ from sandlot.domain.artifacts.artifact import ArtifactService
 from sandlot.domain.callers.limits import Use
 from sandlot.domain.callers.principal import Principal, Scope
 from sandlot.domain.capacity.limits import Limits
+from sandlot.domain.capacity.machine import MachineUse
 from sandlot.domain.capacity.pool import PoolStats
 from sandlot.domain.capacity.readiness import Readiness
 from sandlot.domain.capacity.usage import SandboxUsage
@@ -204,6 +204,8 @@ class ServiceHealth:
     creates: whether new sessions can be created.
     history: how its history is doing; ``None`` if it keeps none, and for a coordinator.
     recordings: how its recordings are doing; ``None`` if it makes none, and for a coordinator.
+    free: how many more sessions of default size fit; ``None`` for a coordinator, whose workers say it.
+    machine: how much of the machine its sandboxes have; ``None`` if it does not know, and for a coordinator.
     """
 
     ready: bool
@@ -217,6 +219,8 @@ class ServiceHealth:
     creates: bool = True
     history: HistoryFigures | None = None
     recordings: RecordingFigures | None = None
+    free: int | None = None
+    machine: MachineUse | None = None
 
     def visible_to(self, principal: Principal, own_sessions: int) -> ServiceHealth:
         """What the caller may see of it. Without ``metrics:read``, nothing that others do shows."""
@@ -231,6 +235,8 @@ class ServiceHealth:
             workers=None,
             history=None,
             recordings=None,
+            free=None,
+            machine=None,
         )
 
 

@@ -85,6 +85,9 @@ class WorkerStatus:
             problems=(*self._own_problems(), *self.condition().problems),
             history=self._parts.history.figures,
             recordings=self._parts.history.recordings.figures,
+            # Not the sum: all environments share the same free room.
+            free=max((free for _, free in self.room().values()), default=0),
+            machine=self._parts.capacity.use,
         )
 
     @property

@@ -26,7 +26,7 @@ export function WorkerCard({ worker, sessions, tenant, complete }: Props) {
           {worker.draining && <Badge state="draining" />}
         </span>
       </header>
-      <WorkerLoad worker={worker} />
+      <WorkerLoad sessions={worker.sessions} free={worker.free} machine={worker.machine} />
       <dl className="pairs">
         <dt>Warm</dt>
         <dd>{worker.warm}</dd>

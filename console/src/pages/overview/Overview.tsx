@@ -1,27 +1,31 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { watchServer } from "../../actions/history";
-import { get, read } from "../../api/client";
+import { get } from "../../api/client";
 import type { Health, HistoryEvent } from "../../api/types";
-import { ago, clock, count, seconds, visible } from "../../format";
+import { OFTEN_MS, SLOWLY_MS } from "../../api/useFresh";
+import { ago, clock, count, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Chart } from "../../parts/Chart";
 import { CopyAs } from "../../parts/CopyAs";
 import { Loaded } from "../../parts/Loaded";
 import { Empty, Figure, Panel } from "../../parts/Panel";
 import { Link } from "../../router";
-import { figuresOf } from "./metrics";
+import { Latencies } from "./Latencies";
 import { Pools } from "./Pools";
 import { useActivity } from "./useActivity";
+import { ServerLoad, Workers } from "./Workers";
 
 export function Overview() {
-  const activity = useActivity();
+  const activity = useActivity("health metrics fleet");
+  // Events have it asked at once. What other tenants do, and what machines do, sends none.
+  const everyMs = activity.live ? SLOWLY_MS : OFTEN_MS;
   const health = useQuery({
     queryKey: ["health"],
     queryFn: ({ signal }) => get<Health>("/v1/health", {}, signal),
-    refetchInterval: 3_000,
+    refetchInterval: everyMs,
   });
-  const sum = (list: number[]) => list.reduce((total, one) => total + one, 0);
+  const fleet = health.data !== undefined && health.data.workers !== null;
   return (
     <>
       <header className="page-head">
@@ -31,39 +35,44 @@ export function Overview() {
           <CopyAs command={watchServer()} />
         </div>
       </header>
-      <Loaded query={health}>
-        {(state) => (
-          <>
-            <dl className="figures">
-              <Figure
-                label="Server"
-                value={<Badge state={state.ready ? (state.creates ? "ready" : "no new sessions") : "not ready"} />}
-                note={`${state.worker_id} · ${state.version}`}
-              />
-              <Figure label="Sessions" value={count(state.active_sessions)} note={<Link to="/sessions">See all</Link>} />
-              <Figure label="Creates" value={count(sum(activity.creates))} note="in 30 minutes" />
-              <Figure label="Commands" value={count(sum(activity.execs))} note={`${count(sum(activity.failed))} failed`} />
-              <Figure label="Calls now" value={count(state.calls_under_way)} note="being served" />
-              {state.workers !== null && (
-                <Figure label="Workers" value={count(state.workers)} note={<Link to="/fleet">See the fleet</Link>} />
-              )}
-            </dl>
-            {state.problems.length > 0 && (
-              <Panel title="Needs attention">
-                <ul className="problems">
-                  {state.problems.map((problem) => (
-                    <li key={problem}>{visible(problem)}</li>
-                  ))}
-                </ul>
-              </Panel>
-            )}
-          </>
-        )}
-      </Loaded>
+      <Loaded query={health}>{(state) => <Figures health={state} activity={activity} />}</Loaded>
       <Activity activity={activity} />
-      {health.data && <Pools pools={health.data.pools} />}
+      {fleet && <Workers everyMs={everyMs} />}
+      {health.data && <ServerLoad health={health.data} />}
+      {health.data && <Pools pools={health.data.pools} fleet={fleet} />}
       <Troubles events={activity.troubles} />
-      <Latencies />
+      <Latencies everyMs={everyMs} />
+    </>
+  );
+}
+
+function Figures({ health, activity }: { health: Health; activity: ReturnType<typeof useActivity> }) {
+  const sum = (list: number[]) => list.reduce((total, one) => total + one, 0);
+  return (
+    <>
+      <dl className="figures">
+        <Figure
+          label="Server"
+          value={<Badge state={health.ready ? (health.creates ? "ready" : "no new sessions") : "not ready"} />}
+          note={`${health.worker_id} · ${health.version}`}
+        />
+        <Figure label="Sessions" value={count(health.active_sessions)} note={<Link to="/sessions">See all</Link>} />
+        <Figure label="Creates" value={count(sum(activity.creates))} note="in 30 minutes" />
+        <Figure label="Commands" value={count(sum(activity.execs))} note={`${count(sum(activity.failed))} failed`} />
+        <Figure label="Calls now" value={count(health.calls_under_way)} note="being served" />
+        {health.workers !== null && (
+          <Figure label="Workers" value={count(health.workers)} note={<Link to="/fleet">See the fleet</Link>} />
+        )}
+      </dl>
+      {health.problems.length > 0 && (
+        <Panel title="Needs attention">
+          <ul className="problems">
+            {health.problems.map((problem) => (
+              <li key={problem}>{visible(problem)}</li>
+            ))}
+          </ul>
+        </Panel>
+      )}
     </>
   );
 }
@@ -85,53 +94,6 @@ function Activity({ activity }: { activity: ReturnType<typeof useActivity> }) {
         data={data}
         value={(value) => count(Math.round(value))}
       />
-    </Panel>
-  );
-}
-
-function Latencies() {
-  const metrics = useQuery({
-    queryKey: ["metrics"],
-    queryFn: async ({ signal }) => figuresOf(await (await read("/metrics", signal)).text()),
-    refetchInterval: 5_000,
-  });
-  return (
-    <Panel title="API latency">
-      <Loaded query={metrics}>
-        {({ latencies, failures }) => (
-          <>
-            <div className="table" tabIndex={0} role="region" aria-label="Latencies">
-              <table>
-                <thead>
-                  <tr>
-                    <th>Route</th>
-                    <th className="number wide-only">Calls</th>
-                    <th className="number">p50</th>
-                    <th className="number wide-only">p95</th>
-                    <th className="number">p99</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {latencies.slice(0, 8).map((one) => (
-                    <tr key={one.route}>
-                      <td className="mono route">{one.route}</td>
-                      <td className="number wide-only">{count(one.calls)}</td>
-                      <td className="number">{seconds(one.p50)}</td>
-                      <td className="number wide-only">{seconds(one.p95)}</td>
-                      <td className="number">{seconds(one.p99)}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
-            <p className="hint">
-              {failures.length === 0
-                ? "No call has failed since the server started."
-                : `Errors since the start: ${failures.map((one) => `${one.status} × ${count(one.calls)}`).join(", ")}`}
-            </p>
-          </>
-        )}
-      </Loaded>
     </Panel>
   );
 }

@@ -2,7 +2,8 @@ import type { PoolStats } from "../../api/types";
 import { count, visible } from "../../format";
 import { Panel } from "../../parts/Panel";
 
-export function Pools({ pools }: { pools: Record<string, PoolStats> }) {
+/** `fleet`: of a coordinator, which knows how many sandboxes its workers have ready, and no more. */
+export function Pools({ pools, fleet }: { pools: Record<string, PoolStats>; fleet: boolean }) {
   const known = Object.entries(pools).sort(([one], [other]) => one.localeCompare(other));
   const used = known.filter(([, pool]) => pool.target + pool.ready + pool.hits + missesOf(pool) > 0);
   const unused = known.filter((one) => !used.includes(one)).map(([name]) => visible(name));
@@ -13,34 +14,46 @@ export function Pools({ pools }: { pools: Record<string, PoolStats> }) {
         {used.map(([name, pool]) => (
           <article key={name} className="card">
             <h3>{visible(name)}</h3>
-            <Share hits={pool.hits} misses={missesOf(pool)} />
-            <dl className="pairs">
-              <dt>Ready</dt>
-              <dd>
-                {pool.ready} of {pool.target}
-                {pool.making > 0 && `, ${pool.making} being made`}
-              </dd>
-              <dt>Suggested size</dt>
-              <dd>{pool.suggested_size}</dd>
-              <dt>Median claim</dt>
-              <dd>{pool.hits > 0 ? `${pool.claim_ms_p50.toFixed(1)} ms` : "–"}</dd>
-              {pool.waiting > 0 && (
-                <>
-                  <dt>Waiting</dt>
-                  <dd>{pool.waiting}</dd>
-                </>
-              )}
-              {Object.entries(pool.misses).map(([reason, misses]) => (
-                <Pair key={reason} name={`Missed: ${visible(reason).replaceAll("_", " ")}`} value={count(misses)} />
-              ))}
-            </dl>
-            <p className="hint">{visible(pool.target_reason)}</p>
-            {pool.failures > 0 && <p className="failure">{visible(pool.last_failure)}</p>}
+            {fleet ? <p>{count(pool.ready)} ready on all workers</p> : <PoolFigures pool={pool} />}
           </article>
         ))}
       </div>
-      {unused.length > 0 && <p className="hint">No warm sandboxes, and no creates yet: {unused.join(", ")}.</p>}
+      {unused.length > 0 && (
+        <p className="hint">
+          {fleet ? "No warm sandboxes" : "No warm sandboxes, and no creates yet"}: {unused.join(", ")}.
+        </p>
+      )}
     </Panel>
+  );
+}
+
+function PoolFigures({ pool }: { pool: PoolStats }) {
+  return (
+    <>
+      <Share hits={pool.hits} misses={missesOf(pool)} />
+      <dl className="pairs">
+        <dt>Ready</dt>
+        <dd>
+          {pool.ready} of {pool.target}
+          {pool.making > 0 && `, ${pool.making} being made`}
+        </dd>
+        <dt>Suggested size</dt>
+        <dd>{pool.suggested_size}</dd>
+        <dt>Median claim</dt>
+        <dd>{pool.hits > 0 ? `${pool.claim_ms_p50.toFixed(1)} ms` : "–"}</dd>
+        {pool.waiting > 0 && (
+          <>
+            <dt>Waiting</dt>
+            <dd>{pool.waiting}</dd>
+          </>
+        )}
+        {Object.entries(pool.misses).map(([reason, misses]) => (
+          <Pair key={reason} name={`Missed: ${visible(reason).replaceAll("_", " ")}`} value={count(misses)} />
+        ))}
+      </dl>
+      <p className="hint">{visible(pool.target_reason)}</p>
+      {pool.failures > 0 && <p className="failure">{visible(pool.last_failure)}</p>}
+    </>
   );
 }
 

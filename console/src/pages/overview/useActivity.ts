@@ -1,7 +1,9 @@
+import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
-import { follow } from "../../api/streams";
 import { address } from "../../api/client";
+import { follow } from "../../api/streams";
 import type { HistoryEvent } from "../../api/types";
+import { LIVES, refresher } from "../../api/useFresh";
 
 export const BUCKET_S = 60;
 export const MINUTES = 30;
@@ -17,8 +19,9 @@ export interface Activity {
   live: boolean;
 }
 
-/** What happens, counted by the minute as it arrives. Only the counts are kept. */
-export function useActivity(): Activity {
+/** What happens, counted by the minute as it arrives. Only the counts are kept. Each event has `names` asked again. */
+export function useActivity(names: string): Activity {
+  const queries = useQueryClient();
   const counts = useRef(new Map<number, [number, number, number]>());
   const troubles = useRef<HistoryEvent[]>([]);
   const [live, setLive] = useState(false);
@@ -26,11 +29,13 @@ export function useActivity(): Activity {
 
   useEffect(() => {
     const stop = new AbortController();
-    const kinds = ["session.created", "exec.started", "exec.ended", ...NOTED].map((kind) => `&kind=${kind}`).join("");
+    const refresh = refresher(queries, names.split(" "), stop.signal);
+    const kinds = [...new Set([...LIVES, "exec.started", "exec.ended", ...NOTED])].map((kind) => `&kind=${kind}`).join("");
     const since = Math.floor(Date.now() / 1000) - MINUTES * BUCKET_S;
     counts.current.clear();
     troubles.current = [];
     const take = (event: HistoryEvent) => {
+      refresh();
       const minute = Math.floor(event.at / BUCKET_S);
       const count = counts.current.get(minute) ?? [0, 0, 0];
       if (event.kind === "session.created") count[0] += 1;
@@ -50,7 +55,7 @@ export function useActivity(): Activity {
       stop.abort();
       clearInterval(timer);
     };
-  }, []);
+  }, [queries, names]);
 
   const last = Math.floor(Date.now() / 1000 / BUCKET_S);
   const minutes = Array.from({ length: MINUTES }, (_, index) => last - MINUTES + 1 + index);
