@@ -56,6 +56,7 @@ STEPS: tuple[str, ...] = (
 # In the other rounds it is killed after some call, or in the middle of one.
 AT_A_STEP = 0.85
 DURING_START = 0.25
+AT_START_ALONE = {Step.ADOPTED}
 MAX_COUNT = 3  # it dies when the step is reached for the first time, or up to this time
 CALLS = 30  # in one round, after which the server is killed in any case
 # Rounds after which it has died at every step. A round may end before its step is reached as often as it says.
@@ -112,7 +113,7 @@ async def _round(server: ForkedServer, objects: ObjectStorage, story: Story) -> 
     chance = story.random.random
     step = _next_step(story) if chance() < AT_A_STEP else KILLED
     command = None if step == KILLED else [step, str(story.random.randint(1, MAX_COUNT))]
-    if chance() < DURING_START:
+    if chance() < DURING_START or step in AT_START_ALONE:
         await server.start(command, ready=False)
         server.arm()
     else:
