@@ -27,6 +27,11 @@ export function until(at: number | null, now: number = Date.now() / 1000): strin
   return at <= now ? "due" : `in ${seconds(at - now)}`;
 }
 
+/** What a person calls the end of a command: how it failed, or its exit code. */
+export function ending(verdict: string, code: number): string {
+  return verdict === "nonzero" ? `exit ${code}` : verdict.replaceAll("_", " ");
+}
+
 export function clock(at: number): string {
   return new Date(at * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }

@@ -57,7 +57,7 @@ export function Chart({ title, lines, data, value, height = 150, binary = false,
         cursor: { y: false },
         legend: { show: false },
         scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.15, top)] } },
-        axes: [{ ...axis, space: 90, incrs: SECONDS, values: times }, { ...axis, ...(binary ? { incrs: POWERS } : {}), size: 64, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
+        axes: [{ ...axis, size: 26, space: 90, incrs: SECONDS, values: times }, { ...axis, ...(binary ? { incrs: POWERS } : {}), size: 64, values: (_plot, ticks) => ticks.map((tick) => value(tick)) }],
         series: [
           {},
           ...lines.map((line) => ({

@@ -7,7 +7,7 @@ export function CopyAs({ command }: { command: Command }) {
   const [open, setOpen] = useState(false);
   return (
     <>
-      <button type="button" className="quiet small" aria-label={`Copy as code: ${command.what}`} onClick={() => setOpen(true)}>
+      <button type="button" className="quiet small" title={`Copy as code: ${command.what}`} aria-label={`Copy as code: ${command.what}`} onClick={() => setOpen(true)}>
         {"</>"}
       </button>
       {open && (
@@ -35,7 +35,7 @@ export function Snippets({ command }: { command: Command }) {
   );
 }
 
-function Snippet({ label, text }: { label: string; text: string }) {
+export function Snippet({ label, text }: { label: string; text: string }) {
   const [copied, setCopied] = useState(false);
   const copy = async () => {
     await navigator.clipboard.writeText(text);

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import type { HistoryEvent } from "../api/types";
-import { bytes, clock, moment, seconds, visible } from "../format";
+import { bytes, clock, ending, moment, seconds, visible } from "../format";
 
 const SHOWN = 100;
 
@@ -38,7 +38,7 @@ export function described(event: HistoryEvent): string {
   const words: string[] = [];
   if (command !== undefined) words.push(visible(String(command)));
   if (verdict !== undefined) {
-    words.push(`${String(verdict).replaceAll("_", " ")}, exit ${exit_code}, ${seconds(Number(duration_ms) / 1000)}, ${bytes(Number(output_bytes))} of output`);
+    words.push(`${ending(String(verdict), Number(exit_code))}, ${seconds(Number(duration_ms) / 1000)}, ${bytes(Number(output_bytes))} of output`);
   } else {
     for (const [name, value] of Object.entries(rest)) words.push(`${name.replaceAll("_", " ")} ${visible(String(value))}`);
   }

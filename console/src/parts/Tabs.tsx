@@ -14,8 +14,14 @@ export function Tabs({ label, tabs, current, to }: Props) {
   const bar = useRef<HTMLElement>(null);
   useEffect(() => {
     const place = bar.current;
-    const tab = place?.querySelector<HTMLElement>("[aria-current]");
-    if (place && tab) place.scrollLeft = tab.offsetLeft - (place.clientWidth - tab.offsetWidth) / 2;
+    if (!place) return;
+    const show = () => {
+      const tab = place.querySelector<HTMLElement>("[aria-current]");
+      if (tab) place.scrollLeft = tab.offsetLeft - (place.clientWidth - tab.offsetWidth) / 2;
+    };
+    const watcher = new ResizeObserver(show); // it calls at once, too
+    watcher.observe(place);
+    return () => watcher.disconnect();
   }, [current, tabs.length]);
   return (
     <nav ref={bar} className="tabs" aria-label={label}>

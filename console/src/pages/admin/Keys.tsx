@@ -12,6 +12,7 @@ import { Failure } from "../../parts/Failure";
 import { Loaded } from "../../parts/Loaded";
 import { Name } from "../../parts/Name";
 import { Empty, Panel } from "../../parts/Panel";
+import { Secret } from "../../parts/Secret";
 
 const SCOPES = ["sessions:read", "sessions:write", "exec", "files", "network", "admin", "metrics:read", "fleet:operate"];
 const USUAL = new Set(SCOPES.slice(0, 5));
@@ -111,15 +112,7 @@ function NewKey({ made }: { made: () => void }) {
           ))}
         </fieldset>
         {failed && <Failure message={failed} />}
-        {secret && (
-          <section className="snippet" role="status">
-            <p>Copy the key now. It is shown only once.</p>
-            <pre tabIndex={0}>{secret}</pre>
-            <button type="button" className="small" onClick={() => setSecret("")}>
-              I have copied it
-            </button>
-          </section>
-        )}
+        {secret && <Secret label="The new key" text={secret} why="Copy the key now. It is shown only once." forget={() => setSecret("")} />}
         <footer className="row end">
           <CopyAs command={action} />
           <button type="submit" className="primary" disabled={name.trim() === ""}>

@@ -11,6 +11,7 @@ import { CopyAs } from "../../parts/CopyAs";
 import { Failure } from "../../parts/Failure";
 import { Loaded } from "../../parts/Loaded";
 import { Empty, Panel } from "../../parts/Panel";
+import { Secret } from "../../parts/Secret";
 
 const USUAL = "session.created session.lost session.ended";
 
@@ -106,13 +107,12 @@ function NewWebhook({ made }: { made: () => void }) {
         </label>
         {failed && <Failure message={failed} />}
         {secret && (
-          <section className="snippet" role="status">
-            <p>Copy the secret now. It verifies the deliveries, and it is shown only once.</p>
-            <pre tabIndex={0}>{secret}</pre>
-            <button type="button" className="small" onClick={() => setSecret("")}>
-              I have copied it
-            </button>
-          </section>
+          <Secret
+            label="The webhook's secret"
+            text={secret}
+            why="Copy the secret now. It verifies the deliveries, and it is shown only once."
+            forget={() => setSecret("")}
+          />
         )}
         <footer className="row end">
           <CopyAs command={action} />

@@ -30,7 +30,15 @@ export function SessionTable({ sessions }: { sessions: Session[] }) {
               <td>
                 <Badge state={session.state} />
               </td>
-              <td>{session.thread === null ? <span className="none">–</span> : <Name text={session.thread} />}</td>
+              <td>
+                {session.thread === null ? (
+                  <span className="none">–</span>
+                ) : (
+                  <Link to={`/threads/${encodeURIComponent(session.thread)}`}>
+                    <Name text={session.thread} />
+                  </Link>
+                )}
+              </td>
               <td className="wide-only">
                 <Name text={session.environment} />
               </td>

@@ -3,10 +3,9 @@ import { useMemo, useState } from "react";
 import { OURS } from "../../actions/execs";
 import { threadHistory } from "../../actions/history";
 import { address, get, segment } from "../../api/client";
-import { messageOf } from "../../api/errors";
 import type { ExecStatus, HistoryEvent } from "../../api/types";
 import { useEvents } from "../../api/useEvents";
-import { bytes, clock, moment, seconds, visible, visibleLines } from "../../format";
+import { bytes, clock, ending, moment, seconds, visible, visibleLines } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";
 import { described, toneOf } from "../../parts/EventList";
@@ -16,13 +15,14 @@ import { type Step, stepsOf } from "./steps";
 
 const KEPT = 5_000;
 const SHOWN = 50;
-// How many of the latest steps show their output at once.
+// How many of the first steps on the page show their output at once.
 const OPENED = 5;
 
 /** What happened in one conversation, step by step: what ran, what it said, which files changed. */
 export function Story({ thread }: { thread: string }) {
   const { events, live } = useEvents(address("/v1/events", { thread }), KEPT);
-  const steps = useMemo(() => stepsOf(events).reverse(), [events]);
+  const [newestFirst, setNewestFirst] = useState(true);
+  const steps = useMemo(() => (newestFirst ? stepsOf(events).reverse() : stepsOf(events)), [events, newestFirst]);
   const [shown, setShown] = useState(SHOWN);
   const sessions = [...new Set(events.map((event) => event.session_id).filter((id) => id !== null))];
   return (
@@ -42,6 +42,13 @@ export function Story({ thread }: { thread: string }) {
           </p>
         </div>
         <div className="row">
+          <label>
+            <span className="unseen">Order</span>
+            <select className="small" value={newestFirst ? "newest" : "oldest"} onChange={(event) => setNewestFirst(event.target.value === "newest")}>
+              <option value="newest">Newest first</option>
+              <option value="oldest">Oldest first</option>
+            </select>
+          </label>
           <span className={`live ${live ? "on" : ""}`}>{live ? "live" : "connecting…"}</span>
           <CopyAs command={threadHistory(thread)} />
         </div>
@@ -50,7 +57,7 @@ export function Story({ thread }: { thread: string }) {
       <ol className="story">
         {steps.slice(0, shown).map((step, index) => (
           <li key={step.id}>
-            <StepCard step={step} number={steps.length - index} latest={index < OPENED} />
+            <StepCard step={step} opened={index < OPENED} />
           </li>
         ))}
       </ol>
@@ -63,8 +70,8 @@ export function Story({ thread }: { thread: string }) {
   );
 }
 
-function StepCard({ step, number, latest }: { step: Step; number: number; latest: boolean }) {
-  const [open, setOpen] = useState(latest);
+function StepCard({ step, opened }: { step: Step; opened: boolean }) {
+  const [open, setOpen] = useState(opened);
   const { started, ended } = step;
   const details = ended?.details ?? {};
   return (
@@ -73,12 +80,12 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
         <>
           <header className="row between">
             <span className="hint">
-              {number} · <time title={moment(started.at)}>{clock(started.at)}</time>
+              {step.number} · <time title={moment(started.at)}>{clock(started.at)}</time>
               {started.exec_id?.startsWith(OURS) && " · run in the console"}
             </span>
             <span className="row">
               {ended && <span className="hint">{`${seconds(Number(details.duration_ms ?? 0) / 1000)}, ${bytes(Number(details.output_bytes ?? 0))}`}</span>}
-              <Badge state={ended ? endingOf(details) : "running"} />
+              <Badge state={ended ? ending(String(details.verdict ?? "unseen"), Number(details.exit_code)) : "running"} />
             </span>
           </header>
           <pre className="ran" tabIndex={0}>
@@ -109,12 +116,6 @@ function StepCard({ step, number, latest }: { step: Step; number: number; latest
   );
 }
 
-/** What a person calls it: how a command failed, or its exit code. */
-function endingOf(details: HistoryEvent["details"]): string {
-  const verdict = String(details.verdict ?? "unseen");
-  return verdict === "nonzero" ? `exit ${details.exit_code}` : verdict.replaceAll("_", " ");
-}
-
 function Seen({ event }: { event: HistoryEvent }) {
   const path = `/v1/sessions/${segment(event.session_id ?? "")}/execs/${segment(event.exec_id ?? "")}`;
   const status = useQuery({
@@ -126,13 +127,25 @@ function Seen({ event }: { event: HistoryEvent }) {
   if (status.error) {
     return (
       <p className="hint">
-        The output is no longer available: {messageOf(status.error)} If the session was recorded, see{" "}
+        The output is no longer available. If the session was recorded, see{" "}
         <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/recording`}>the recording</Link>.
       </p>
     );
   }
   const result = status.data?.result;
-  if (!result) return <p className="hint">{status.data?.running ? "Still running…" : "Loading…"}</p>;
+  if (!result) {
+    return (
+      <p className="hint">
+        {status.data?.running ? (
+          <>
+            Still running. <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/execs`}>See its output live</Link>
+          </>
+        ) : (
+          "Loading…"
+        )}
+      </p>
+    );
+  }
   return (
     <>
       <pre className="saw" tabIndex={0}>

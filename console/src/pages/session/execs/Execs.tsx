@@ -50,6 +50,7 @@ export default function Execs({ id }: { id: string }) {
                         aria-expanded={open === exec.exec_id}
                         onClick={() => setOpen(open === exec.exec_id ? null : exec.exec_id)}
                       >
+                        <Disclosure open={open === exec.exec_id} />
                         {visible(exec.command) || "(no command)"}
                       </button>
                       <span className="row">
@@ -82,6 +83,14 @@ export default function Execs({ id }: { id: string }) {
         </Loaded>
       </Panel>
     </>
+  );
+}
+
+function Disclosure({ open }: { open: boolean }) {
+  return (
+    <span aria-hidden="true" className="sign">
+      {open ? "▾" : "▸"}
+    </span>
   );
 }
 

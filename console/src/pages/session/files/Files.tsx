@@ -109,10 +109,11 @@ export default function Files({ id }: { id: string }) {
                 <button
                   type="button"
                   className="quiet file"
+                  aria-current={open?.path === entry.path ? "true" : undefined}
                   onClick={() => (isFolder(entry) ? enter(entry.path) : setOpen(entry))}
                 >
-                  <span aria-hidden="true" className="file-kind">
-                    {isFolder(entry) ? "▸" : "·"}
+                  <span aria-hidden="true" className="sign">
+                    {isFolder(entry) ? "▸" : ""}
                   </span>
                   <Name text={entry.name + (isFolder(entry) ? "/" : "")} />
                 </button>

@@ -11,7 +11,7 @@ import { Failure } from "../../../parts/Failure";
 import { Loaded } from "../../../parts/Loaded";
 import { Empty, Panel } from "../../../parts/Panel";
 import { go, Link } from "../../../router";
-import { type Branch, treeOf, treesWith } from "./tree";
+import { type Knot, lineOf, treeOf, treesWith } from "./tree";
 
 const MOST = 1_000;
 
@@ -62,33 +62,37 @@ export default function Snapshots({ session }: { session: Session }) {
         {(list) => {
           const trees = treesWith(treeOf(list.snapshots), id, session.workspace?.snapshot ?? null);
           if (trees.length === 0) return <Empty>No snapshot yet. A snapshot keeps the files as they are now.</Empty>;
-          return <Tree branches={trees} session={session} refresh={refresh} />;
+          return trees.map((root) => (
+            <Line key={root.snapshot.id} knots={lineOf(root, id)} session={session} refresh={refresh} />
+          ));
         }}
       </Loaded>
     </Panel>
   );
 }
 
-interface TreeProps {
-  branches: Branch[];
+interface LineProps {
+  knots: Knot[];
   session: Session;
   refresh: () => Promise<void>;
 }
 
-function Tree(props: TreeProps) {
+function Line({ knots, ...rest }: LineProps) {
   return (
     <ul className="tree">
-      {props.branches.map((branch) => (
-        <li key={branch.snapshot.id}>
-          <Node {...props} snapshot={branch.snapshot} />
-          {branch.children.length > 0 && <Tree {...props} branches={branch.children} />}
+      {knots.map(({ snapshot, sides }) => (
+        <li key={snapshot.id}>
+          <Node {...rest} snapshot={snapshot} />
+          {sides.map((side) => (
+            <Line key={side[0]?.snapshot.id} {...rest} knots={side} />
+          ))}
         </li>
       ))}
     </ul>
   );
 }
 
-function Node({ snapshot, session, refresh }: Omit<TreeProps, "branches"> & { snapshot: Snapshot }) {
+function Node({ snapshot, session, refresh }: Omit<LineProps, "knots"> & { snapshot: Snapshot }) {
   const [compared, setCompared] = useState(false);
   const own = snapshot.session_id === session.id;
   const base = session.workspace?.snapshot === snapshot.id;
@@ -100,13 +104,16 @@ function Node({ snapshot, session, refresh }: Omit<TreeProps, "branches"> & { sn
           <span className="hint">
             {ago(snapshot.created_at)}
             {snapshot.unique_bytes !== null && `, ${bytes(snapshot.unique_bytes)} of its own`}
+            {!own && (
+              <>
+                {", of "}
+                <Link to={`/sessions/${encodeURIComponent(snapshot.session_id)}`} className="mono id" title={snapshot.session_id}>
+                  {snapshot.session_id}
+                </Link>
+              </>
+            )}
             {base && ", this session began here"}
-          </span>{" "}
-          {!own && (
-            <Link to={`/sessions/${encodeURIComponent(snapshot.session_id)}`} className="mono small-text">
-              {snapshot.session_id}
-            </Link>
-          )}
+          </span>
         </span>
         <span className="row">
           <button type="button" className="small" aria-expanded={compared} onClick={() => setCompared(!compared)}>

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "react";
 import { Attachment, type AttachState } from "../../../api/attach";
-import { count } from "../../../format";
+import { count, ending } from "../../../format";
 import { useTheme } from "../../../theme";
 import { Readable } from "./Readable";
 import { openScreen, type Screen, themeOf } from "./screen";
@@ -47,7 +47,7 @@ export function AttachedScreen({ sessionId, execId, label, input, pty, onEnd }: 
         if (next === "ended" && message) ended.current?.(message);
       },
       exited: (verdict, code) => {
-        terminal.write(`\r\n\x1b[2m[ended: ${verdict || "exit"} ${code}]\x1b[0m\r\n`);
+        terminal.write(`\r\n\x1b[2m[ended: ${ending(verdict, code)}]\x1b[0m\r\n`);
         setState({ state: "ended", message: "" });
         ended.current?.("");
       },
