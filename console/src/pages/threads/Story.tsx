@@ -3,7 +3,7 @@ import { useMemo, useState } from "react";
 import { OURS } from "../../actions/execs";
 import { threadHistory } from "../../actions/history";
 import { address, get, segment } from "../../api/client";
-import type { ExecStatus, HistoryEvent } from "../../api/types";
+import type { ExecStatus, HistoryEvent, Snapshot } from "../../api/types";
 import { useEvents } from "../../api/useEvents";
 import { bytes, clock, ending, moment, seconds, visible, visibleLines } from "../../format";
 import { Badge } from "../../parts/Badge";
@@ -11,6 +11,8 @@ import { CopyAs } from "../../parts/CopyAs";
 import { described, toneOf } from "../../parts/EventList";
 import { Empty } from "../../parts/Panel";
 import { Link } from "../../router";
+import { FilesAfter, FilesNow } from "./FileChanges";
+import { bySteps, useSnapshots } from "./snapshots";
 import { type Step, stepsOf } from "./steps";
 
 const KEPT = 5_000;
@@ -25,6 +27,10 @@ export function Story({ thread }: { thread: string }) {
   const steps = useMemo(() => (newestFirst ? stepsOf(events).reverse() : stepsOf(events)), [events, newestFirst]);
   const [shown, setShown] = useState(SHOWN);
   const sessions = [...new Set(events.map((event) => event.session_id).filter((id) => id !== null))];
+  const files = useSnapshots(sessions);
+  const taken = useMemo(() => bySteps(steps, files.snapshots), [steps, files.snapshots]);
+  const last = sessions.at(-1);
+  const ended = events.findLast((event) => event.session_id === last && event.kind.startsWith("session."))?.kind === "session.ended";
   return (
     <>
       <p className="crumbs">
@@ -54,10 +60,11 @@ export function Story({ thread }: { thread: string }) {
         </div>
       </header>
       {events.length === 0 && <Empty>No events for this thread. Check its id. The operator may have switched off the history.</Empty>}
+      {last !== undefined && <FilesNow session={last} active={!ended} files={files} />}
       <ol className="story">
         {steps.slice(0, shown).map((step, index) => (
           <li key={step.id}>
-            <StepCard step={step} opened={index < OPENED} />
+            <StepCard step={step} opened={index < OPENED} files={files.snapshots} taken={taken.get(step.id) ?? []} />
           </li>
         ))}
       </ol>
@@ -70,7 +77,15 @@ export function Story({ thread }: { thread: string }) {
   );
 }
 
-function StepCard({ step, opened }: { step: Step; opened: boolean }) {
+interface StepProps {
+  step: Step;
+  opened: boolean;
+  /** All snapshots of the conversation, and those that were taken after this step. */
+  files: Snapshot[];
+  taken: Snapshot[];
+}
+
+function StepCard({ step, opened, files, taken }: StepProps) {
   const [open, setOpen] = useState(opened);
   const { started, ended } = step;
   const details = ended?.details ?? {};
@@ -112,6 +127,9 @@ function StepCard({ step, opened }: { step: Step; opened: boolean }) {
           ))}
         </ul>
       )}
+      {taken.map((snapshot) => (
+        <FilesAfter key={snapshot.id} snapshot={snapshot} all={files} />
+      ))}
     </article>
   );
 }

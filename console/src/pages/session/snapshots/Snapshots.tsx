@@ -1,10 +1,11 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { compareSnapshot, deleteSnapshot, forkSnapshot, listSnapshots, restoreSnapshot, takeSnapshot } from "../../../actions/snapshots";
-import { get, segment } from "../../../api/client";
+import { deleteSnapshot, forkSnapshot, listSnapshots, restoreSnapshot, takeSnapshot } from "../../../actions/snapshots";
+import { get } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
-import type { Difference, Session, Snapshot } from "../../../api/types";
-import { ago, bytes, plural, visible } from "../../../format";
+import type { Session, Snapshot } from "../../../api/types";
+import { ago, bytes, visible } from "../../../format";
+import { Changes } from "../../../parts/Changes";
 import { Confirm } from "../../../parts/Confirm";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
@@ -137,44 +138,7 @@ function Node({ snapshot, session, refresh }: Omit<LineProps, "knots"> & { snaps
           </Confirm>
         </span>
       </header>
-      {compared && <Changes sessionId={session.id} snapshot={snapshot} />}
+      {compared && <Changes sessionId={session.id} from={snapshot.id} to={null} since="Since then" />}
     </article>
-  );
-}
-
-function Changes({ sessionId, snapshot }: { sessionId: string; snapshot: Snapshot }) {
-  const difference = useQuery({
-    queryKey: ["diff", snapshot.id],
-    queryFn: ({ signal }) => get<Difference>(`/v1/snapshots/${segment(snapshot.id)}/diff`, {}, signal),
-    staleTime: 0,
-  });
-  return (
-    <Loaded query={difference}>
-      {(found) => (
-        <div className="changes">
-          <p className="hint">
-            Since then: {plural(found.added.length, "file")} added, {found.changed.length} changed, {found.removed.length}{" "}
-            removed{found.truncated && ", and more"}. <CopyAs command={compareSnapshot(sessionId, snapshot.id, null)} />
-          </p>
-          <ul>
-            {found.added.map((path) => (
-              <li key={path} className="added">
-                + {visible(path)}
-              </li>
-            ))}
-            {found.changed.map((path) => (
-              <li key={path} className="changed">
-                ~ {visible(path)}
-              </li>
-            ))}
-            {found.removed.map((path) => (
-              <li key={path} className="removed">
-                − {visible(path)}
-              </li>
-            ))}
-          </ul>
-        </div>
-      )}
-    </Loaded>
   );
 }
