@@ -155,6 +155,7 @@ async def check_background() -> None:
         assert (error.exit_code, error.stdout) == (4, "typed\n")
     else:
         assert await handle.kill()
+        await raises_soon(e2b.CommandExitException, handle.wait())
     assert await Made.sandbox.commands.kill(handle.pid) is False
     await raises_soon(e2b.NotFoundException, Made.sandbox.commands.send_stdin(99_999_999, "x"))
 
