@@ -90,8 +90,11 @@ async def _shots(page: Any, folder: Path, sights: Iterable[Sight], url: str, nam
         await sight.open(page, url)
         if not sight.name:
             continue
+        await page.mouse.move(0, 0)
         async for form in in_each_form(page):
-            await page.screenshot(path=folder / f"{sight.name}-{form}.png", full_page=True)
+            # What is around a dialog cannot be scrolled.
+            whole = await page.locator("dialog").count() == 0
+            await page.screenshot(path=folder / f"{sight.name}-{form}.png", full_page=whole)
             if (sight.name, form) == (README_SIGHT, README_FORM):
                 await page.screenshot(path=folder / "readme.png")
         print(sight.name, *page.problems, flush=True)

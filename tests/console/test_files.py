@@ -11,7 +11,8 @@ import pytest
 from sandlot import AsyncSession
 from sandlot.testing.eventually import eventually
 from tests.console.conftest import Console
-from tests.console.stage.agents import PNG, REPORT
+from tests.console.stage.agents import REPORT
+from tests.console.stage.plot import HEIGHT, WIDTH, bars
 from tests.service.browsing import shows
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -109,14 +110,14 @@ async def test_a_picture_is_shown_as_one(console: Console) -> None:
     """By its first bytes, and not by its name."""
     page = console.page
     async with console.client.create() as session:
-        await session.files.write("plot.txt", PNG)
+        await session.files.write("plot.txt", bars([1, 2]))
         await session.files.write("plot.png", json.dumps({"no": "picture"}))
         await console.go(f"/sessions/{session.id}/files")
         await page.get_by_role("button", name="plot.txt", exact=False).first.click()
         picture = page.get_by_role("img", name="plot.txt")
         await picture.wait_for()
         size = "one => one.decode().then(() => [one.naturalWidth, one.naturalHeight])"
-        assert await picture.evaluate(size) == [10, 10]
+        assert await picture.evaluate(size) == [WIDTH, HEIGHT]
         await page.get_by_role("button", name="plot.png", exact=False).first.click()
         await page.get_by_label("Content of plot.png").wait_for()
         assert await page.locator("img.picture").count() == 0

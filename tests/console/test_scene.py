@@ -39,7 +39,8 @@ async def test_what_the_models_have_read(scene: Scene) -> None:
     """Otherwise the stories below would be of agents that failed."""
     report = scene.analyst.read(REPORT_THREAD)
     assert [text for text in report if text.startswith("profit")] == ["profit 1640", "profit 2390"]
-    assert "No such file" in report[-2]
+    assert "No such file" in report[-3]
+    assert "denied" in report[-1]
     assert scene.analyst.read(WHAT_IF_THREAD)[-1] == "profit 1892.0"
     denied = scene.researcher.read(RESEARCH_THREAD)[1]
     assert "prices.example.org" in denied
@@ -62,7 +63,7 @@ async def test_a_story_of_work_that_goes_two_ways(console: Console, scene: Scene
         ("ok", "profit 2390"),
     ]
     assert told[2][0] == "echo April,1700,950 >> data/report.csv && python3 profits.py"
-    assert told[4][1] == "running"
+    assert [ending for _, ending, _ in told[4:]] == ["egress denied", "running"]
     for path in ("data/report.csv", "profit.py", "plot.png"):
         await page.locator("li", has_text="file.written").get_by_text(path).first.wait_for()
     told = await _told(console, WHAT_IF_THREAD)

@@ -18,13 +18,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from sandlot import Client, Session
 from sandlot.integrations.langchain import SandboxMiddleware
+from tests.console.stage.plot import bars
 from tests.integrations.langchain_runs import ask, bash, config
 from tests.integrations.scripted import calls, script
 
 REPORT = "month,revenue,cost\nJanuary,1200,800\nFebruary,1350,820\nMarch,1610,900\n"
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mP8z8BQz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC"
-)
 REPORT_THREAD = "monthly-report"
 WHAT_IF_THREAD = "monthly-report-what-if"
 RESEARCH_THREAD = "market-research"
@@ -79,7 +77,12 @@ def analyst(client: Client) -> Scripted:
         bash("wc -l data/report.csv && head -3 data/report.csv"),
         calls(("write_file", {"path": "profit.py", "content": PROFIT})),
         bash("python3 profit.py"),
-        calls(("upload_file", {"path": "plot.png", "content_base64": base64.b64encode(PNG).decode()})),
+        calls(
+            (
+                "upload_file",
+                {"path": "plot.png", "content_base64": base64.b64encode(bars([400, 530, 710])).decode()},
+            )
+        ),
         "The profit was 1640.",
     )
     client.thread(REPORT_THREAD, if_different="keep").workspace.snapshot("as delivered")
@@ -89,7 +92,8 @@ def analyst(client: Client) -> Scripted:
         "April is missing.",
         bash("echo April,1700,950 >> data/report.csv && python3 profits.py"),
         bash("python3 profit.py"),
-        "With April, the profit is 2390.",
+        bash("curl -sS -m 5 https://api.example.com/rates"),
+        "With April, the profit is 2390. I cannot reach the rates for euros.",
     )
     agent.run(
         WHAT_IF_THREAD,
