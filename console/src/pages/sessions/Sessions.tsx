@@ -1,10 +1,12 @@
-import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { createSession, listSessions } from "../../actions/sessions";
-import { get } from "../../api/client";
+import { get, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
 import type { Environment, Session } from "../../api/types";
-import { plural } from "../../format";
+import { MOST_SESSIONS, useAllSessions } from "../../api/useAllSessions";
+import { LIVES, useFresh } from "../../api/useFresh";
+import { count, plural } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Dialog } from "../../parts/Dialog";
 import { Failure } from "../../parts/Failure";
@@ -12,22 +14,20 @@ import { Empty } from "../../parts/Panel";
 import { go, replaceQuery, usePlace } from "../../router";
 import { SessionTable } from "./SessionTable";
 
-const PAGE = 500;
 const SHOWN = 50;
+const SESSION_ID = /^ses_[0-9a-f]{32}$/;
 
 export function Sessions() {
   const { query } = usePlace();
   const [shown, setShown] = useState(SHOWN);
   const filter = (name: string) => query.get(name) ?? "";
-  const sessions = useInfiniteQuery({
-    queryKey: ["sessions"],
-    queryFn: ({ pageParam, signal }) =>
-      get<{ sessions: Session[]; next: string | null }>("/v1/sessions", { limit: PAGE, after: pageParam }, signal),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (last) => last.next ?? undefined,
-    refetchInterval: 5_000,
-  });
-  const all = useMemo(() => sessions.data?.pages.flatMap((page) => page.sessions).reverse() ?? [], [sessions.data]);
+  const everyMs = useFresh(["sessions"], LIVES);
+  const { sessions, query: pages, loading, cut } = useAllSessions<Session>("sessions", "/v1/sessions", {}, everyMs);
+  const other = useOther(cut ? filter("q").trim() : "");
+  const all = useMemo(() => {
+    const known = new Set(sessions.map((session) => session.id));
+    return [...sessions, ...other.filter((one) => !known.has(one.id))].reverse();
+  }, [sessions, other]);
   const found = useMemo(() => all.filter((session) => matches(session, query)), [all, query]);
   const values = (of: (session: Session) => string) => [...new Set(all.map(of))].sort();
   const set = (name: string, value: string) => {
@@ -63,29 +63,40 @@ export function Sessions() {
           <Choice label="Tenant" all="Any tenant" values={tenants} value={filter("tenant")} set={(value) => set("tenant", value)} />
         )}
       </form>
-      {sessions.error && <Failure message={messageOf(sessions.error)} />}
-      {sessions.data && found.length === 0 && (
+      {pages.error && <Failure message={messageOf(pages.error)} />}
+      {pages.isSuccess && !loading && found.length === 0 && (
         <Empty>{all.length === 0 ? "No sessions yet. Programs create them; so can you." : "No session matches."}</Empty>
       )}
       {found.length > 0 && <SessionTable sessions={found.slice(0, shown)} />}
       <footer className="row between">
         <p className="hint" role="status">
-          {sessions.data && `${plural(found.length, "session")}${sessions.hasNextPage ? " so far" : ""}`}
+          {pages.isSuccess && `${plural(found.length, "session")}${loading ? " so far" : ""}`}
+          {cut && `. These are of the oldest ${count(MOST_SESSIONS)} sessions. To find another one, enter its whole id or thread.`}
         </p>
-        {(found.length > shown || sessions.hasNextPage) && (
-          <button
-            type="button"
-            onClick={() => {
-              setShown(shown + SHOWN);
-              if (shown + SHOWN > found.length && sessions.hasNextPage) void sessions.fetchNextPage();
-            }}
-          >
+        {found.length > shown && (
+          <button type="button" onClick={() => setShown(shown + SHOWN)}>
             Show more
           </button>
         )}
       </footer>
     </>
   );
+}
+
+const NONE: Session[] = [];
+
+/** Sessions that a list which is cut may lack: the server finds those of a whole id or thread. */
+function useOther(text: string): Session[] {
+  const found = useQuery({
+    queryKey: ["session of", text],
+    queryFn: async ({ signal }) =>
+      SESSION_ID.test(text)
+        ? [await get<Session>(`/v1/sessions/${segment(text)}`, {}, signal)]
+        : (await get<{ sessions: Session[] }>("/v1/sessions", { thread: text }, signal)).sessions,
+    enabled: text !== "",
+    retry: false,
+  });
+  return found.data ?? NONE;
 }
 
 function matches(session: Session, query: URLSearchParams): boolean {

@@ -1,16 +1,18 @@
-import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { get } from "../../api/client";
+import { listSessions } from "../../actions/sessions";
+import { messageOf } from "../../api/errors";
 import type { Session } from "../../api/types";
+import { MOST_SESSIONS, useAllSessions } from "../../api/useAllSessions";
+import { LIVES, useFresh } from "../../api/useFresh";
 import { ago, count, plural } from "../../format";
 import { Badge } from "../../parts/Badge";
-import { Loaded } from "../../parts/Loaded";
+import { CopyAs } from "../../parts/CopyAs";
+import { Failure } from "../../parts/Failure";
 import { Name } from "../../parts/Name";
 import { Empty } from "../../parts/Panel";
 import { go, Link } from "../../router";
 import { Story } from "./Story";
 
-const MOST = 1_000;
 const SHOWN = 50;
 
 export default function Threads({ thread }: { thread: string | undefined }) {
@@ -20,15 +22,15 @@ export default function Threads({ thread }: { thread: string | undefined }) {
 function ThreadList() {
   const [text, setText] = useState("");
   const [shown, setShown] = useState(SHOWN);
-  const sessions = useQuery({
-    queryKey: ["threads"],
-    queryFn: ({ signal }) => get<{ sessions: Session[]; next: string | null }>("/v1/sessions", { limit: MOST }, signal),
-    refetchInterval: 5_000,
-  });
+  const everyMs = useFresh(["sessions"], LIVES);
+  const { sessions, query, loading, cut } = useAllSessions<Session>("sessions", "/v1/sessions", {}, everyMs);
+  const found = sessions.filter((one) => one.thread?.toLowerCase().includes(text.toLowerCase()));
+  found.sort((one, other) => other.last_active_at - one.last_active_at);
   return (
     <>
       <header className="page-head">
         <h1>Threads</h1>
+        <CopyAs command={listSessions()} />
       </header>
       <form
         className="filters"
@@ -46,41 +48,41 @@ function ThreadList() {
           Open
         </button>
       </form>
-      <Loaded query={sessions}>
-        {(list) => {
-          const found = list.sessions.filter((one) => one.thread?.toLowerCase().includes(text.toLowerCase()));
-          found.sort((one, other) => other.last_active_at - one.last_active_at);
-          if (found.length === 0) return <Empty>{text ? "No conversation with a session matches." : "No threads have a session now. To start one, call client.thread(\"…\"), or create a session here and enter a thread."}</Empty>;
-          return (
-            <>
-              <ul className="rows panel">
-                {found.slice(0, shown).map((one) => (
-                  <li key={one.id} className="row between">
-                    <Link to={`/threads/${encodeURIComponent(one.thread ?? "")}`}>
-                      <Name text={one.thread ?? ""} />
-                    </Link>
-                    <span className="row">
-                      <span className="hint">{ago(one.last_active_at)}</span>
-                      <Badge state={one.state} />
-                    </span>
-                  </li>
-                ))}
-              </ul>
-              <footer className="row between">
-                <p className="hint" role="status">
-                  {plural(found.length, "thread")}
-                  {list.next !== null && ` of the oldest ${count(MOST)} sessions. A search opens any other by its id.`}
-                </p>
-                {found.length > shown && (
-                  <button type="button" onClick={() => setShown(shown + SHOWN)}>
-                    Show more
-                  </button>
-                )}
-              </footer>
-            </>
-          );
-        }}
-      </Loaded>
+      {query.error && <Failure message={messageOf(query.error)} />}
+      {query.isPending && <p className="hint">Loading…</p>}
+      {query.isSuccess && !loading && found.length === 0 && (
+        <Empty>
+          {text
+            ? "No thread with a session matches. To open one whose session has ended, enter its whole id."
+            : 'No threads have a session now. To start one, call client.thread("…"), or create a session here and enter a thread.'}
+        </Empty>
+      )}
+      {found.length > 0 && (
+        <ul className="rows panel">
+          {found.slice(0, shown).map((one) => (
+            <li key={one.id} className="row between">
+              <Link to={`/threads/${encodeURIComponent(one.thread ?? "")}`}>
+                <Name text={one.thread ?? ""} />
+              </Link>
+              <span className="row">
+                <span className="hint">{ago(one.last_active_at)}</span>
+                <Badge state={one.state} />
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <footer className="row between">
+        <p className="hint" role="status">
+          {found.length > 0 && `${plural(found.length, "thread")}${loading ? " so far" : ""}`}
+          {cut && `. These are of the oldest ${count(MOST_SESSIONS)} sessions. To open another one, enter its whole id.`}
+        </p>
+        {found.length > shown && (
+          <button type="button" onClick={() => setShown(shown + SHOWN)}>
+            Show more
+          </button>
+        )}
+      </footer>
     </>
   );
 }
