@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from sandlot.domain.session import SessionState
 from sandlot.testing.eventually import eventually
 from tests.console.conftest import Console
 from tests.service.browsing import shows
@@ -103,6 +104,7 @@ async def test_snapshots_are_taken_compared_restored_and_forked(console: Console
         await node.get_by_role("button", name="Restore").click()
         await page.get_by_role("dialog").get_by_role("button", name="Restore").click()
         await shows(page, "generation 2")
+        await shows(page, "Generation 1 ended")  # and was not lost
         assert await session.files.read_text("kept.txt") == "first\n"
         assert not await session.files.exists("added.txt")
 
@@ -110,6 +112,22 @@ async def test_snapshots_are_taken_compared_restored_and_forked(console: Console
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await node.wait_for(state="detached")
         await fork.delete()
+
+
+async def test_who_looks_around_wakes_no_session(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await session.files.write("kept.txt", "")
+        await session.hibernate()
+        for tab in ("about", "terminal", "execs", "files", "snapshots", "network", "history"):
+            await console.go(f"/sessions/{session.id}/{tab}")
+            await shows(page, "The session is hibernated until its next use")
+            await page.wait_for_load_state("networkidle" if tab != "history" else "load")
+        assert (await console.client.get(session.id)).info.state is SessionState.HIBERNATED
+        await console.go(f"/sessions/{session.id}/files")
+        await page.get_by_role("button", name="Wake it and show the files").click()
+        await page.locator("button.file", has_text="kept.txt").wait_for()
+        await shows(page, "Generation 1 ended")
 
 
 async def test_a_recording_is_played_back(console: Console) -> None:

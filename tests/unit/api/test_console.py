@@ -53,6 +53,14 @@ async def test_everybody_gets_the_page_and_nobody_the_api(console: Live) -> None
     assert (await console.client.get("/consoles")).status_code == 401
 
 
+async def test_the_servers_address_leads_a_browser_to_the_page(console: Live) -> None:
+    """A program still gets the API's answer there."""
+    answer = await console.client.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (answer.status_code, answer.headers["location"]) == (307, "/console/")
+    assert (await console.client.get("/", headers={"Accept": "*/*"})).status_code == 401
+    assert (await console.client.post("/", headers={"Accept": "text/html"})).status_code == 401
+
+
 async def test_the_policy_lets_in_nothing(console: Live) -> None:
     for path in ("/console/", "/console/assets/index-abc123.js"):
         headers = (await console.client.get(path)).headers

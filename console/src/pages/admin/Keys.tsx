@@ -26,7 +26,7 @@ export function Keys() {
   const refresh = () => queries.invalidateQueries({ queryKey: ["keys"] });
   return (
     <>
-      <NewKey made={() => void refresh()} />
+      {!keys.error && <NewKey made={() => void refresh()} />}
       <Panel title="Keys" actions={<CopyAs command={listKeys()} />}>
         <Loaded query={keys}>
           {(list) =>

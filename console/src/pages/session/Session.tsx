@@ -1,5 +1,5 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { deleteSession, hibernateSession, recreateSession, showSession } from "../../actions/sessions";
 import { get, segment } from "../../api/client";
 import { ApiError } from "../../api/errors";
@@ -10,6 +10,7 @@ import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";
 import { Loaded } from "../../parts/Loaded";
 import { Name } from "../../parts/Name";
+import { Empty, Panel } from "../../parts/Panel";
 import { Tabs } from "../../parts/Tabs";
 import { go, Link } from "../../router";
 import { About } from "./About";
@@ -77,15 +78,15 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
   );
 }
 
-/** What needs no more than the session's id does not wait for the rest of it. */
+/** What needs no more than the session's id, and wakes no session, does not wait for the rest of it. */
 function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | undefined }) {
   switch (tab) {
     case "terminal":
       return info && <Terminal session={info} />;
     case "execs":
-      return <Execs id={id} />;
+      return info && <Awake info={info} what="commands">{() => <Execs id={id} />}</Awake>;
     case "files":
-      return <Files id={id} />;
+      return info && <Awake info={info} what="files">{() => <Files id={id} />}</Awake>;
     case "snapshots":
       return info && <Snapshots session={info} />;
     case "network":
@@ -97,6 +98,22 @@ function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | u
     default:
       return info && <About info={info} />;
   }
+}
+
+/** What only a sandbox can tell. Somebody who just looks around does not wake a session that is hibernated. */
+function Awake({ info, what, children }: { info: SessionInfo; what: string; children: () => ReactNode }) {
+  const [woken, setWoken] = useState(false);
+  if (info.state !== "hibernated" || woken) return children();
+  return (
+    <Panel title={`The session's ${what}`}>
+      <Empty>To show its {what}, the session needs a sandbox.</Empty>
+      <div className="row">
+        <button type="button" className="primary" onClick={() => setWoken(true)}>
+          Wake it and show the {what}
+        </button>
+      </div>
+    </Panel>
+  );
 }
 
 function Head({ info }: { info: SessionInfo }) {

@@ -174,13 +174,16 @@ function NewSession() {
               <select value={environment} onChange={(event) => setEnvironment(event.target.value)}>
                 <option value="">The default one</option>
                 {environments.data?.environments.map((one) => (
-                  <option key={one.name}>{one.name}</option>
+                  <option key={one.name} value={one.name}>
+                    {one.name}
+                    {one.readiness.length > 0 && one.readiness.every(({ state }) => state === "missing") && " (image not built)"}
+                  </option>
                 ))}
               </select>
             </label>
             <label>
               Thread
-              <input value={thread} onChange={(event) => setThread(event.target.value)} placeholder="None" />
+              <input value={thread} onChange={(event) => setThread(event.target.value)} placeholder="Your id for a conversation, or none" />
             </label>
             <label className="check">
               <input type="checkbox" checked={record} onChange={(event) => setRecord(event.target.checked)} /> Record

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sandlot.api.console.files import ASSETS, DIST, INDEX, File, read_files
@@ -64,7 +64,9 @@ class ConsolePages:
 
     def serves(self, scope: Scope) -> bool:
         path: str = scope["path"]
-        return scope["type"] == "http" and (path == PATH or path.startswith(PATH + "/"))
+        if scope["type"] != "http":
+            return False
+        return path == PATH or path.startswith(PATH + "/") or (path == "/" and _wants_page(scope))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._edge(scope, receive, send)
@@ -84,6 +86,8 @@ class ConsolePages:
         if not self._files:
             headers = {**_HEADERS, "Cache-Control": "no-store"}
             return Response(_NOT_BUILT, 404, headers, media_type="text/html")
+        if scope["path"] == "/":
+            return RedirectResponse(PATH + "/", headers=_HEADERS)
         name = scope["path"].removeprefix(PATH).removeprefix("/")
         file = self._files.get(name)
         if file is None:
@@ -122,6 +126,11 @@ class _PageAdmission:
 
     async def may_admit_later(self, _refusal: Refusal) -> bool:
         return False
+
+
+def _wants_page(scope: Scope) -> bool:
+    """Whether somebody typed the server's address into a browser. Programs get the API's answer."""
+    return scope["method"] in ("GET", "HEAD") and b"text/html" in dict(scope["headers"]).get(b"accept", b"")
 
 
 def _opens_page(method: str, headers: Mapping[bytes, bytes]) -> bool:

@@ -13,6 +13,7 @@ import { AttachedScreen } from "./AttachedScreen";
 export default function TerminalTab({ session }: { session: Session }) {
   const place = `sandlot.terminal.${session.id}`;
   const [execId, setExecId] = useState<string | null>(null);
+  const [ended, setEnded] = useState(false);
   const [failed, setFailed] = useState("");
 
   const open = async () => {
@@ -23,6 +24,7 @@ export default function TerminalTab({ session }: { session: Session }) {
     try {
       await openTerminal(session.id, id).run();
       setExecId(id);
+      setEnded(false);
     } catch (error) {
       sessionStorage.removeItem(place);
       setFailed(messageOf(error));
@@ -31,11 +33,11 @@ export default function TerminalTab({ session }: { session: Session }) {
 
   useEffect(() => {
     const known = sessionStorage.getItem(place);
-    if (!known) return;
+    if (!known || session.state !== "active") return;
     get<ExecStatus>(`/v1/sessions/${segment(session.id)}/execs/${segment(known)}`)
       .then((status) => status.running && setExecId(known))
       .catch(() => sessionStorage.removeItem(place));
-  }, [place, session.id]);
+  }, [place, session.id, session.state]);
 
   const usable = session.state === "active" || session.state === "hibernated";
   return (
@@ -44,7 +46,7 @@ export default function TerminalTab({ session }: { session: Session }) {
       actions={
         <>
           <CopyAs command={openTerminal(session.id, "")} />
-          <button type="button" className={execId ? "small" : "primary"} disabled={!usable} onClick={() => void open()}>
+          <button type="button" className={execId && !ended ? "small" : "primary"} disabled={!usable} onClick={() => void open()}>
             {execId ? "New terminal" : "Open a terminal"}
           </button>
         </>
@@ -52,7 +54,7 @@ export default function TerminalTab({ session }: { session: Session }) {
     >
       {failed && <Failure message={failed} />}
       {execId ? (
-        <AttachedScreen key={execId} sessionId={session.id} execId={execId} label="Terminal" input pty />
+        <AttachedScreen key={execId} sessionId={session.id} execId={execId} label="Terminal" input pty onEnd={() => setEnded(true)} />
       ) : (
         <p className="empty">Opens Bash in the sandbox. It keeps running if you leave this page. To continue, come back in the same browser tab.</p>
       )}
