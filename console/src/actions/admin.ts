@@ -1,5 +1,5 @@
 import { post, put, remove, segment } from "../api/client";
-import type { UseLimits } from "../api/types";
+import type { UseLimits } from "../api/adminTypes";
 import type { Action, Command } from "./action";
 import { cli, onClient, option } from "./words";
 

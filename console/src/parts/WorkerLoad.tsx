@@ -1,4 +1,4 @@
-import type { MachineUse } from "../api/types";
+import type { MachineUse } from "../api/fleetTypes";
 import { bytes, count } from "../format";
 
 interface Props {

@@ -229,18 +229,6 @@ def test_no_code_of_the_console_makes_html() -> None:
         assert not ways.search(path.read_text()), path
 
 
-def test_commands_to_copy_exist() -> None:
-    """What stands behind `</>`: every command of the command line, and every option, is one that it has."""
-    page = (CONSOLE.parents[1] / "docs/reference/cli.md").read_text()
-    calls = [call for path in CONSOLE.rglob("*.tsx") for call in re.findall(r"\bcli\((.*)", path.read_text())]
-    assert len(calls) > 20
-    for call in calls:
-        first, second = re.match(r'"(\w+)"(?:, "(\w+)")?', call).groups()  # type: ignore[union-attr]
-        assert f"`sandlot {first} {second}`" in page or f"`sandlot {first}`" in page, call
-        for option in re.findall(r'"(--\w+)"', call):
-            assert f"`{option} " in page, call
-
-
 def test_no_file_of_the_console_is_long() -> None:
     for path in CONSOLE.rglob("*.ts*"):
         assert len(path.read_text().splitlines()) < 300, path

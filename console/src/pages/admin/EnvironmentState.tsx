@@ -1,4 +1,4 @@
-import type { Readiness } from "../../api/types";
+import type { Readiness } from "../../api/adminTypes";
 import { moment, plural, seconds, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 

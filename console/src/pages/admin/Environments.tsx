@@ -1,7 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { listEnvironments, reloadEnvironments } from "../../actions/admin";
 import { get } from "../../api/client";
-import type { Environment } from "../../api/types";
+import type { Environment } from "../../api/adminTypes";
 import { bytes, visible } from "../../format";
 import { Confirm } from "../../parts/Confirm";
 import { CopyAs } from "../../parts/CopyAs";

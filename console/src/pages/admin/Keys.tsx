@@ -3,7 +3,7 @@ import { useState } from "react";
 import { createKey, listKeys, revokeKey } from "../../actions/admin";
 import { get } from "../../api/client";
 import { messageOf } from "../../api/errors";
-import type { ApiKey } from "../../api/types";
+import type { ApiKey } from "../../api/adminTypes";
 import { ago, moment } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { limitTenant, listTenants } from "../../actions/admin";
 import { get, segment } from "../../api/client";
 import { messageOf } from "../../api/errors";
-import type { Tenant, UseLimits } from "../../api/types";
+import type { Tenant, UseLimits } from "../../api/adminTypes";
 import { count, visible } from "../../format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Failure } from "../../parts/Failure";

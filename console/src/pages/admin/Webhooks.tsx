@@ -3,7 +3,7 @@ import { useState } from "react";
 import { createWebhook, deleteWebhook, listWebhooks, redeliverDeadLetters } from "../../actions/admin";
 import { get } from "../../api/client";
 import { messageOf } from "../../api/errors";
-import type { Webhook } from "../../api/types";
+import type { Webhook } from "../../api/adminTypes";
 import { count, plural, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";

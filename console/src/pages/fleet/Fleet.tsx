@@ -3,7 +3,7 @@ import { useState } from "react";
 import { listWorkers } from "../../actions/fleet";
 import { get } from "../../api/client";
 import { ApiError, messageOf } from "../../api/errors";
-import type { Fleet as FleetInfo, PlacedSession } from "../../api/types";
+import type { Fleet as FleetInfo, PlacedSession } from "../../api/fleetTypes";
 import { MOST_SESSIONS, useAllSessions } from "../../api/useAllSessions";
 import { LIVES, useFresh } from "../../api/useFresh";
 import { count } from "../../format";

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { drainWorker, undrainWorker } from "../../actions/fleet";
-import type { PlacedSession, Worker } from "../../api/types";
+import type { PlacedSession, Worker } from "../../api/fleetTypes";
 import { bytes, seconds, visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { Confirm } from "../../parts/Confirm";

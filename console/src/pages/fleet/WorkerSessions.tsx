@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { listPlacedSessions } from "../../actions/fleet";
-import type { PlacedSession, Worker } from "../../api/types";
+import type { PlacedSession, Worker } from "../../api/fleetTypes";
 import { count, plural } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";

@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { listWorkers } from "../../actions/fleet";
 import { get } from "../../api/client";
-import type { Fleet, Health } from "../../api/types";
+import type { Fleet } from "../../api/fleetTypes";
+import type { Health } from "../../api/types";
 import { visible } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";
