@@ -7,10 +7,13 @@ names, only of these. ``FOLDER/readme.png`` is the one that README.md shows.
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from tests.btrfs_storage import btrfs_storage
 from tests.console.conftest import KEY, Console
@@ -96,7 +99,8 @@ async def _shots(page: Any, folder: Path, sights: Iterable[Sight], url: str, nam
             whole = await page.locator("dialog").count() == 0
             await page.screenshot(path=folder / f"{sight.name}-{form}.png", full_page=whole)
             if (sight.name, form) == (README_SIGHT, README_FORM):
-                await page.screenshot(path=folder / "readme.png")
+                small = Image.open(io.BytesIO(await page.screenshot())).convert("RGB").quantize(64)
+                small.save(folder / "readme.png", optimize=True)
         print(sight.name, *page.problems, flush=True)
 
 
