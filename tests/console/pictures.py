@@ -99,7 +99,7 @@ async def _shots(page: Any, folder: Path, sights: Iterable[Sight], url: str, nam
             whole = await page.locator("dialog").count() == 0
             await page.screenshot(path=folder / f"{sight.name}-{form}.png", full_page=whole)
             if (sight.name, form) == (README_SIGHT, README_FORM):
-                small = Image.open(io.BytesIO(await page.screenshot())).convert("RGB").quantize(64)
+                small = Image.open(io.BytesIO(await page.screenshot())).convert("RGB").quantize(256)
                 small.save(folder / "readme.png", optimize=True)
         print(sight.name, *page.problems, flush=True)
 
