@@ -243,6 +243,10 @@ async def test_what_the_api_never_says(console: Console, said: str) -> None:
             await route.continue_()
         elif route.request.url.endswith("/v1/fleet"):
             await route.fulfill(json=hostile(_fleet()))
+        elif "/v1/fleet/sessions?" in route.request.url:
+            known = await (await route.fetch(url=f"{console.server.url}/v1/sessions")).json()
+            placed = [{"session": one, "worker": "w1", "worker_state": "alive"} for one in known["sessions"]]
+            await route.fulfill(json=hostile({"sessions": placed, "next": None}))
         else:
             known = await route.fetch()
             is_json = "json" in known.headers.get("content-type", "")

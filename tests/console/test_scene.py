@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sandlot import EventKind
 from tests.console.conftest import Console
 from tests.console.stage.agents import (
     LOST_THREAD,
@@ -20,7 +21,10 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_sco
 async def _told(console: Console, thread: str) -> list[tuple[str, str, str]]:
     """A conversation's steps as its story shows them, oldest first: what ran, how it ended, what it said."""
     await console.go(f"/threads/{thread}")
-    await console.page.locator("article.step").first.wait_for()
+    kinds = [event.kind async for event in console.client.events(thread=thread)]
+    await console.page.locator("article.step pre.ran").nth(kinds.count(EventKind.EXEC_STARTED) - 1).wait_for()
+    badges = console.page.locator("article.step .badge").filter(has_not_text="running")
+    await badges.nth(kinds.count(EventKind.EXEC_ENDED) - 1).wait_for()
     await shows(console.page, "live")
     while await console.page.get_by_role("button", name="Show output").count():
         await console.page.get_by_role("button", name="Show output").first.click()
