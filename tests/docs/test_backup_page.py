@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,13 +23,24 @@ def block(role: str, folder: Path, redis: RedisServer) -> Block:
     (found,) = (block for block in blocks(PAGE) if block.role == role)
     found.text = found.text.replace("/tmp/", f"{folder}/").replace("/var/lib/redis", str(folder))
     if role == "redis":
-        found.text = found.text.replace("redis-cli", f"redis-cli -p {redis.port}")
+        # redis-cli reads the password from what it is given, if that is no terminal.
+        typed = f"redis-cli -p {redis.port}"
+        found.text = found.text.replace("redis-cli", typed).rstrip() + f" <{folder}/secrets/redis-admin\n"
     return found
 
 
+def make_users(folder: Path) -> tuple[tuple[str, str], str]:
+    """As a fleet's Redis has them. The options that name them, and the password of ``admin``."""
+    secrets = folder / "secrets"
+    secrets.mkdir()
+    subprocess.run([ROOT / "deploy/redis/users", secrets, "worker-a"], check=True, capture_output=True)
+    return ("--aclfile", str(secrets / "redis-users")), (secrets / "redis-admin").read_text().strip()
+
+
 @asynccontextmanager
-async def keys_of(redis: RedisServer) -> AsyncIterator[RedisKeys]:
-    directory = RedisDirectory.open(redis.url, cell="default", deadline_s=10.0)
+async def keys_of(redis: RedisServer, password: str) -> AsyncIterator[RedisKeys]:
+    url = redis.url.replace("://", f"://admin:{password}@")
+    directory = RedisDirectory.open(url, cell="default", deadline_s=10.0)
     yield RedisKeys(directory.calls)
     await directory.close()
 
@@ -38,17 +50,18 @@ async def test_keys_of_a_fleet_come_back(tmp_path: Path) -> None:
     environ = dict(os.environ)
     lost = tmp_path / "redis"
     lost.mkdir()
-    with redis_server(*AS_SHIPPED) as redis:
-        async with keys_of(redis) as keys:
+    users, password = make_users(lost)
+    with redis_server(*AS_SHIPPED, *users) as redis:
+        async with keys_of(redis, password) as keys:
             await keys.add(key)
         run_block(block("redis", lost, redis), tmp_path, environ)
-        async with keys_of(redis) as keys:
+        async with keys_of(redis, password) as keys:
             await keys.add(later)
     (lost / "appendonlydir").mkdir()
     run_block(block("restore", lost, redis), tmp_path, environ)
-    with redis_server(*AS_SHIPPED, "--dir", str(lost)) as redis:
+    with redis_server(*AS_SHIPPED, *users, "--dir", str(lost)) as redis:
         for _ in range(2):
-            async with keys_of(redis) as keys:
+            async with keys_of(redis, password) as keys:
                 assert await keys.get(key.id) == key
                 assert await keys.get(later.id) is None
             redis.signal(signal.SIGTERM)

@@ -20,6 +20,8 @@ from tests.docs.test_tutorial import ROOT, Block, blocks
 from tests.faults.rig import ServerProcess
 
 BLOCK_WITHIN_S = 150.0
+# Where deploy/README.md installs it. Here it is the one of the tests.
+INSTALLED = "/opt/sandlot/bin/sandlot"
 SUDO = '#!/bin/bash\nexec "$@"\n'
 # Asks the test, and exits as systemctl would.
 SYSTEMCTL = f"""#!{sys.executable} -IB
@@ -46,7 +48,7 @@ class Host:
     def here(self, text: str) -> str:
         for named in sorted(self.names, key=len, reverse=True):
             text = text.replace(named, self.names[named])
-        return text
+        return text.replace(INSTALLED, "sandlot")
 
     def program(self, name: str, script: str) -> Path:
         path = self.folder / "bin" / name

@@ -35,7 +35,10 @@ log = structlog.get_logger("sandlot.workspaces")
 
 Asked = Literal["auto", "btrfs", "volume"]
 
-SET_UP = "Run `sudo sandlot storage init --size 50G` on the worker's machine and restart the worker."
+SET_UP = (
+    "On the worker's machine, run `sandlot storage init --size 50G` as root, by its full path, because "
+    "`sudo` does not search a virtual environment. Then restart the worker."
+)
 AS_ROOT = "Run the worker as root to use btrfs: docs/howto/workspaces.md."
 READ_MORE = "docs/howto/workspaces.md says what btrfs needs."
 
