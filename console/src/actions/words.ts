@@ -1,11 +1,15 @@
-// Words of commands to copy. Names in them are hostile: a quote must not end a word, and a control character must not
-// end a paste.
+// Words of commands to copy, for sh, bash, zsh and fish. Names in them are hostile: a quote must not end a word, and a
+// control character must not end a paste.
 import { hasUnseen } from "../format";
 
 export function shellWord(text: string): string {
-  if (/^[A-Za-z0-9_@%+=:,./-]+$/.test(text)) return text;
-  if (!hasUnseen(text)) return `'${text.replaceAll("'", `'\\''`)}'`;
-  const escaped = text.replaceAll("\\", "\\\\").replaceAll("'", "\\'");
+  // zsh reads =ls as the path of a program, and fish %self as a number.
+  if (/^(?![=%])[A-Za-z0-9_@%+=:,./-]+$/.test(text)) return text;
+  // Not inside single quotes: there, a backslash is itself in sh, and hides what follows it in fish.
+  if (!hasUnseen(text)) return `'${text.replace(/['\\]/g, (one) => (one === "'" ? `'"'"'` : `'"\\\\"'`))}'`;
+  // fish has no such words, and runs nothing of a line with one. A plain sh has none either, and reads a word in single
+  // quotes behind a dollar, so no quote may be inside.
+  const escaped = text.replaceAll("\\", "\\\\").replaceAll("'", "\\x27");
   // As bytes: bash reads \u as a character only where the locale has it.
   return `$'${withoutUnseen(escaped, (one) => Array.from(new TextEncoder().encode(one), (byte) => `\\x${hex(byte, 2)}`).join(""))}'`;
 }

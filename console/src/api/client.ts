@@ -11,8 +11,9 @@ interface Options {
   signal?: AbortSignal | undefined;
 }
 
-/** One path segment from a name that anybody may have chosen. */
+/** One path segment from a name that anybody may have chosen. `.` and `..` would lead to another resource. */
 export function segment(name: string): string {
+  if (["", ".", ".."].includes(name)) throw new Error(`"${name}" is not a valid id or name.`);
   return encodeURIComponent(name);
 }
 

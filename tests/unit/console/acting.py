@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -135,6 +136,10 @@ class World:
         assert form.failed is None, (name, form.failed)
         return form
 
+    async def attempt(self, module: str, name: str, args: Sequence[Any]) -> Form:
+        """Press a button that may fail."""
+        return Form(**await self._ask(module=module, name=name, args=list(args), run=True))
+
     async def _ask(self, **question: Any) -> Any:
         assert self.node.stdin is not None
         assert self.node.stdout is not None
@@ -167,11 +172,33 @@ class World:
         return list(self.watched.calls)
 
 
-def words_of(line: str) -> list[str]:
-    """What bash makes of a line, without the name of the program."""
+def words_of(line: str, shell: str = "bash") -> list[str]:
+    """What a shell makes of a line, without the name of the program."""
     script = 'sandlot() { printf "%s\\0" "$@"; }\n' + line
-    split = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env={})
+    split = subprocess.run([shell, "-c", script], capture_output=True, check=True, env={})
     return split.stdout.decode().split("\0")[:-1]
+
+
+# A part of a word in fish. In quotes, a backslash hides a quote and a backslash, and nothing else is special here.
+FISH = re.compile(
+    r"""(?P<bare>[\w@%+=:,./-]+)|'(?P<single>(?:\\.|[^'\\])*)'|"(?P<double>(?:\\.|[^"\\$])*)"|(?P<space>\ +)""",
+    re.ASCII,
+)
+
+
+def words_in_fish(line: str) -> list[str]:
+    """What fish makes of a line, which few machines have; without the name of the program."""
+    words, at = [""], 0
+    while at < len(line):
+        part = FISH.match(line, at)
+        assert part is not None, f"more than words: {line[at:]}"
+        at = part.end()
+        if part["space"]:
+            words.append("")
+        else:
+            quote = part[0][0]
+            words[-1] += part["bare"] or re.sub(rf"\\([\\{quote}])", r"\1", part[0][1:-1])
+    return words[1:]
 
 
 def parse(line: str) -> None:

@@ -28,6 +28,10 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   const action = actions[name](...args.map((one) => (one?.file ? new File([one.text], one.file) : one)));
   let failed = null;
-  if (run) await action.run().catch((error) => (failed = String(error)));
+  try {
+    if (run) await action.run();
+  } catch (error) {
+    failed = String(error);
+  }
   console.log(JSON.stringify({ what: action.what, cli: action.cli, python: action.python, runs: "run" in action, failed }));
 }

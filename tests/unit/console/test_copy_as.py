@@ -13,7 +13,18 @@ from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
-from tests.unit.console.acting import ACTIONS, CONTENT, KEY, LOCAL, Call, World, parse, words_of, world_in
+from tests.unit.console.acting import (
+    ACTIONS,
+    CONTENT,
+    KEY,
+    LOCAL,
+    Call,
+    World,
+    parse,
+    words_in_fish,
+    words_of,
+    world_in,
+)
 
 from sandlot import AsyncSession
 from sandlot.wire.key_bodies import CreateKeyBody
@@ -39,6 +50,10 @@ HOSTILE = (
     "ünï \U0001f600",
     "#no comment !!",
     "\u2028\x85",
+    "x\\';id;#",
+    "bell\x07\\';id;#",
+    "=ls",
+    "%self",
 )
 
 
@@ -315,10 +330,24 @@ async def test_a_name_from_a_sandbox_stays_one_word(world: World) -> None:
             form = await world.form(module, action, args)
             parse(form.cli)
             assert words_of(form.cli)[-1] == name, action
+            if "$'" in form.cli:
+                assert len(words_of(form.cli, "sh")) == len(words_of(form.cli)), action
+            else:
+                assert words_in_fish(form.cli) == words_of(form.cli), action
+                # A bare word that begins so is another one in zsh or fish.
+                assert f" {name}" not in form.cli or name[0] not in "=%", action
             assert name in _texts(form.python or ""), action
             # Nothing of it moves the cursor, ends a line or turns text around where it is pasted.
             assert form.cli.isprintable()
             assert all(line.isprintable() for line in (form.python or "").split("\n"))
+
+
+async def test_a_name_leads_to_no_other_resource(world: World) -> None:
+    for name in ("", ".", ".."):
+        form = await world.attempt("snapshots", "deleteSnapshot", [name])
+        assert form.failed is not None
+        assert "not a valid id" in form.failed
+    assert world.watched.calls == []
 
 
 def _texts(python: str) -> set[Any]:
