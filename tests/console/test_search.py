@@ -57,6 +57,33 @@ async def test_a_session_of_the_last_page_is_found(console: Console) -> None:
     await console.check()
 
 
+async def test_all_snapshots_of_a_session_are_there(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await session.workspace.snapshot("real")
+        headers = {"Authorization": f"Bearer {console.server.api_key}"}
+        url = f"{console.server.url}/v1/snapshots?session={session.id}"
+        [real] = (await (await page.request.get(url, headers=headers)).json())["snapshots"]
+        # Each page has one snapshot, and those of other sessions never end.
+        own = [{**real, "id": f"snap-{index}", "name": f"number-{index}"} for index in range(3)]
+
+        async def answer(route: Any) -> None:
+            asked = parse_qs(urlsplit(route.request.url).query)
+            after = int(asked.get("after", ["0"])[0])
+            if "session" in asked:
+                more = str(after + 1) if after + 1 < len(own) else None
+                await route.fulfill(json={"snapshots": [own[after]], "next": more})
+            else:
+                await route.fulfill(json={"snapshots": [], "next": str(after + 1)})
+
+        await page.route("**/v1/snapshots?*", answer)
+        await console.go(f"/sessions/{session.id}/snapshots")
+        for one in own:
+            await page.locator("article.node", has_text=one["name"]).wait_for()
+        await shows(page, "if they are among the oldest 10,000 of all")
+        await page.unroute_all(behavior="ignoreErrors")
+
+
 async def test_a_list_that_is_cut_says_so_and_finds_what_is_whole(console: Console) -> None:
     page = console.page
     many = await _many(console, 10_700)

@@ -1,6 +1,8 @@
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { takeSnapshot } from "../../actions/snapshots";
-import type { Snapshot } from "../../api/types";
+import { get, segment } from "../../api/client";
+import type { Session, Snapshot } from "../../api/types";
 import { clock, visible } from "../../format";
 import { Changes } from "../../parts/Changes";
 import { CopyAs } from "../../parts/CopyAs";
@@ -9,13 +11,23 @@ import { baseOf, type Snapshots, sinceThe } from "./snapshots";
 /** The files after a step, as a snapshot of them, and what has changed since the one before it. */
 export function FilesAfter({ snapshot, all }: { snapshot: Snapshot; all: Snapshot[] }) {
   const [open, setOpen] = useState(false);
-  const base = baseOf(snapshot, all);
+  const known = baseOf(snapshot, all, null);
+  const unknown = known === null && snapshot.parent !== null;
+  const session = useQuery({
+    queryKey: ["session", snapshot.session_id],
+    queryFn: ({ signal }) => get<Session>(`/v1/sessions/${segment(snapshot.session_id)}`, {}, signal),
+    enabled: unknown,
+    retry: false,
+    refetchOnWindowFocus: false,
+  });
+  const base = known ?? baseOf(snapshot, all, session.data?.workspace?.snapshot ?? null);
   return (
     <section className="files-after">
       <p className="row">
         <span className="hint">
           Snapshot {snapshot.name && `“${visible(snapshot.name)}” `}taken {clock(snapshot.created_at)}
-          {!base && ", the first one"}
+          {snapshot.parent === null && !base && ", the first one"}
+          {unknown && !base && !session.isPending && ". The one before it is gone, or of another thread"}
         </span>
         {base && (
           <button type="button" className="small" aria-expanded={open} onClick={() => setOpen(!open)}>

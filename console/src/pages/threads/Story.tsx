@@ -3,9 +3,10 @@ import { useMemo, useState } from "react";
 import { OURS } from "../../actions/execs";
 import { threadHistory } from "../../actions/history";
 import { address, get, segment } from "../../api/client";
-import type { ExecStatus, HistoryEvent, Snapshot } from "../../api/types";
+import { MOST_SNAPSHOTS } from "../../api/snapshots";
+import type { ExecStatus, HistoryEvent, Session, Snapshot } from "../../api/types";
 import { useEvents } from "../../api/useEvents";
-import { bytes, clock, ending, moment, seconds, visible, visibleLines } from "../../format";
+import { bytes, clock, count, ending, moment, seconds, visible, visibleLines } from "../../format";
 import { Badge } from "../../parts/Badge";
 import { CopyAs } from "../../parts/CopyAs";
 import { described, toneOf } from "../../parts/EventList";
@@ -60,6 +61,7 @@ export function Story({ thread }: { thread: string }) {
         </div>
       </header>
       {events.length === 0 && <Empty>No events for this thread. Check its id. The operator may have switched off the history.</Empty>}
+      {files.cut && <p className="hint">Only the oldest {count(MOST_SNAPSHOTS)} snapshots of each session are shown.</p>}
       {last !== undefined && <FilesNow session={last} active={!ended} files={files} />}
       <ol className="story">
         {steps.slice(0, shown).map((step, index) => (
@@ -135,17 +137,23 @@ function StepCard({ step, opened, files, taken }: StepProps) {
 }
 
 function Seen({ event }: { event: HistoryEvent }) {
-  const path = `/v1/sessions/${segment(event.session_id ?? "")}/execs/${segment(event.exec_id ?? "")}`;
   const status = useQuery({
     queryKey: ["exec", event.session_id, event.exec_id],
-    queryFn: ({ signal }) => get<ExecStatus>(path, {}, signal),
+    queryFn: async ({ signal }) => {
+      const path = `/v1/sessions/${segment(event.session_id ?? "")}`;
+      const session = await get<Session>(path, {}, signal);
+      // To ask for the output would wake it, and its new sandbox would know nothing of what ran before.
+      if (session.state === "hibernated") return null;
+      return get<ExecStatus>(`${path}/execs/${segment(event.exec_id ?? "")}`, {}, signal);
+    },
     retry: false,
+    refetchOnWindowFocus: false,
     refetchInterval: (query) => (query.state.data?.running ? 1_000 : false),
   });
-  if (status.error) {
+  if (status.error || status.data === null) {
     return (
       <p className="hint">
-        The output is no longer available. If the session was recorded, see{" "}
+        {status.data === null ? "The session has hibernated since, and its output is not kept." : "The output is no longer available."} If the session was recorded, see{" "}
         <Link to={`/sessions/${encodeURIComponent(event.session_id ?? "")}/recording`}>the recording</Link>.
       </p>
     );

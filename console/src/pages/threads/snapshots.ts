@@ -1,34 +1,37 @@
-import { useQueries } from "@tanstack/react-query";
-import { get } from "../../api/client";
+import { type Query, useQueries } from "@tanstack/react-query";
+import { allSnapshots, type SnapshotList } from "../../api/snapshots";
 import type { Snapshot } from "../../api/types";
 import { clock, visible } from "../../format";
 import type { Step } from "./steps";
 
-const MOST = 1_000;
 // A thread has one session at a time. The latest ones are what somebody looks at.
 const MOST_SESSIONS = 20;
 // No event tells of a snapshot.
 const EVERY_MS = 10_000;
+const LONG = 1_000;
+const LONG_LIST_MS = 60_000;
 
 export interface Snapshots {
   /** Of all sessions of a conversation, oldest first. */
   snapshots: Snapshot[];
   /** Whether all have arrived. */
   known: boolean;
+  /** Whether some session has more than the page asks for. */
+  cut: boolean;
 }
 
 export function useSnapshots(sessions: string[]): Snapshots {
   return useQueries({
     queries: sessions.slice(-MOST_SESSIONS).map((session) => ({
       queryKey: ["snapshots", session],
-      queryFn: ({ signal }: { signal: AbortSignal }) =>
-        get<{ snapshots: Snapshot[] }>("/v1/snapshots", { session, limit: MOST }, signal),
-      refetchInterval: EVERY_MS,
+      queryFn: ({ signal }: { signal: AbortSignal }) => allSnapshots(session, signal),
+      refetchInterval: (query: Query<SnapshotList>) => ((query.state.data?.snapshots.length ?? 0) > LONG ? LONG_LIST_MS : EVERY_MS),
       retry: false,
     })),
     combine: (results) => ({
       snapshots: results.flatMap((result) => result.data?.snapshots ?? []),
       known: results.every((result) => result.isSuccess),
+      cut: results.some((result) => result.data?.cut),
     }),
   });
 }
@@ -45,14 +48,17 @@ export function bySteps(steps: Step[], snapshots: Snapshot[]): Map<string, Snaps
   return found;
 }
 
-/** What a snapshot is compared with: the one before it in its line of files, or else the last one before it. */
-export function baseOf(snapshot: Snapshot, all: Snapshot[]): { id: string; text: string } | null {
+/**
+ * What a snapshot is compared with: the one before it in its line of files, or else the last one before it, or else
+ * the one of another session that its own began with.
+ */
+export function baseOf(snapshot: Snapshot, all: Snapshot[], began: string | null): { id: string; text: string } | null {
   const parent = all.find((one) => one.id === snapshot.parent);
   const earlier = all.filter((one) => one.session_id === snapshot.session_id && one.created_at < snapshot.created_at);
   const base = parent ?? earlier.at(-1);
   if (base) return { id: base.id, text: sinceThe(base) };
-  // Of another session, whose files this one began with.
-  return snapshot.parent === null ? null : { id: snapshot.parent, text: "Since the session began" };
+  // Any other that is not here may have been deleted.
+  return began !== null && snapshot.parent === began ? { id: began, text: "Since the session began" } : null;
 }
 
 export function sinceThe(snapshot: Snapshot): string {

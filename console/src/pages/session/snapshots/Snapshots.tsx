@@ -1,10 +1,10 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { deleteSnapshot, forkSnapshot, listSnapshots, restoreSnapshot, takeSnapshot } from "../../../actions/snapshots";
-import { get } from "../../../api/client";
 import { messageOf } from "../../../api/errors";
+import { allSnapshots, MOST_SNAPSHOTS } from "../../../api/snapshots";
 import type { Session, Snapshot } from "../../../api/types";
-import { ago, bytes, visible } from "../../../format";
+import { ago, bytes, count, visible } from "../../../format";
 import { Changes } from "../../../parts/Changes";
 import { Confirm } from "../../../parts/Confirm";
 import { CopyAs } from "../../../parts/CopyAs";
@@ -14,19 +14,26 @@ import { Empty, Panel } from "../../../parts/Panel";
 import { go, Link } from "../../../router";
 import { type Knot, lineOf, treeOf, treesWith } from "./tree";
 
-const MOST = 1_000;
 
 export default function Snapshots({ session }: { session: Session }) {
   const queries = useQueryClient();
   const id = session.id;
   const [name, setName] = useState("");
   const [failed, setFailed] = useState("");
-  const snapshots = useQuery({
-    queryKey: ["snapshots"],
-    queryFn: ({ signal }) => get<{ snapshots: Snapshot[] }>("/v1/snapshots", { limit: MOST }, signal),
+  const own = useQuery({
+    queryKey: ["snapshots", id],
+    queryFn: ({ signal }) => allSnapshots(id, signal),
   });
+  // What this session began from, and what began from it, is only in the list of all sessions. That may be long.
+  const all = useQuery({
+    queryKey: ["all snapshots"],
+    queryFn: ({ signal }) => allSnapshots(undefined, signal),
+    refetchOnWindowFocus: false,
+  });
+  const others = all.data?.snapshots.filter((snapshot) => snapshot.session_id !== id) ?? [];
   const refresh = async () => {
-    await queries.invalidateQueries({ queryKey: ["snapshots"] });
+    await queries.invalidateQueries({ queryKey: ["snapshots", id] });
+    await queries.invalidateQueries({ queryKey: ["all snapshots"], refetchType: "none" });
     await queries.invalidateQueries({ queryKey: ["session", id] });
   };
   const action = takeSnapshot(id, name);
@@ -59,9 +66,12 @@ export default function Snapshots({ session }: { session: Session }) {
         </button>
       </form>
       {failed && <Failure message={failed} />}
-      <Loaded query={snapshots}>
+      {own.data?.cut && <p className="hint">Only the oldest {count(MOST_SNAPSHOTS)} snapshots of this session are shown.</p>}
+      {all.data?.cut && <p className="hint">Those of other sessions are shown if they are among the oldest {count(MOST_SNAPSHOTS)} of all.</p>}
+      {all.error && <Failure message={`Those of other sessions are not shown. ${messageOf(all.error)}`} />}
+      <Loaded query={own}>
         {(list) => {
-          const trees = treesWith(treeOf(list.snapshots), id, session.workspace?.snapshot ?? null);
+          const trees = treesWith(treeOf([...others, ...list.snapshots]), id, session.workspace?.snapshot ?? null);
           if (trees.length === 0) return <Empty>No snapshot yet. A snapshot keeps the files as they are now.</Empty>;
           return trees.map((root) => (
             <Line key={root.snapshot.id} knots={lineOf(root, id)} session={session} refresh={refresh} />
@@ -95,6 +105,7 @@ function Line({ knots, ...rest }: LineProps) {
 
 function Node({ snapshot, session, refresh }: Omit<LineProps, "knots"> & { snapshot: Snapshot }) {
   const [compared, setCompared] = useState(false);
+  // A snapshot of another session would be compared with the files of that one.
   const own = snapshot.session_id === session.id;
   const base = session.workspace?.snapshot === snapshot.id;
   return (
@@ -117,9 +128,11 @@ function Node({ snapshot, session, refresh }: Omit<LineProps, "knots"> & { snaps
           </span>
         </span>
         <span className="row">
-          <button type="button" className="small" aria-expanded={compared} onClick={() => setCompared(!compared)}>
-            Compare
-          </button>
+          {own && (
+            <button type="button" className="small" aria-expanded={compared} onClick={() => setCompared(!compared)}>
+              Compare
+            </button>
+          )}
           <Confirm label="Restore" title="Restore these files?" action={restoreSnapshot(session.id, snapshot.id)} done={refresh} danger={false}>
             The session gets the files of this snapshot and a new sandbox. Every process of it ends, and files that
             changed since are lost unless another snapshot has them.
