@@ -97,7 +97,10 @@ async def test_snapshots_are_taken_compared_restored_and_forked(console: Console
         assert await fork.files.read_text("kept.txt") == "first\n"
         assert await session.files.read_text("kept.txt") == "second\n"
         await page.get_by_role("link", name="Snapshots", exact=True).click()
-        await page.locator("article.node.base", has_text="before").get_by_text("began here").wait_for()
+        base = page.locator("article.node.base", has_text="before")
+        await base.get_by_text("began here").wait_for()
+        # It would be compared with the files of the session that it is of.
+        assert await base.get_by_role("button", name="Compare").count() == 0
         await page.get_by_role("link", name=session.id).click()  # whose snapshot it is
         await page.get_by_role("link", name="Snapshots", exact=True).click()
 
@@ -116,18 +119,35 @@ async def test_snapshots_are_taken_compared_restored_and_forked(console: Console
 
 async def test_who_looks_around_wakes_no_session(console: Console) -> None:
     page = console.page
-    async with console.client.create() as session:
+    async with console.client.create(thread="looked-at") as session:
         await session.files.write("kept.txt", "")
+        await session.run("echo said")
         await session.hibernate()
         for tab in ("about", "terminal", "execs", "files", "snapshots", "network", "history"):
             await console.go(f"/sessions/{session.id}/{tab}")
             await shows(page, "The session is hibernated until its next use")
             await page.wait_for_load_state("networkidle" if tab != "history" else "load")
+        await console.go("/threads/looked-at")
+        await shows(page, "The session has hibernated since, and its output is not kept.")
         assert (await console.client.get(session.id)).info.state is SessionState.HIBERNATED
         await console.go(f"/sessions/{session.id}/files")
         await page.get_by_role("button", name="Wake it and show the files").click()
         await page.locator("button.file", has_text="kept.txt").wait_for()
         await shows(page, "Generation 1 ended")
+
+
+async def test_a_session_that_hibernates_again_is_not_woken_again(console: Console) -> None:
+    page = console.page
+    async with console.client.create() as session:
+        await session.hibernate()
+        await console.go(f"/sessions/{session.id}/execs")
+        wake = page.get_by_role("button", name="Wake it and show the commands")
+        await wake.click()
+        await shows(page, "Generation 1 ended")
+        await page.get_by_role("button", name="Hibernate").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Hibernate").click()
+        await wake.wait_for()
+        assert (await console.client.get(session.id)).info.state is SessionState.HIBERNATED
 
 
 async def test_a_recording_is_played_back(console: Console) -> None:

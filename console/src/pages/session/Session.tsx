@@ -1,5 +1,5 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, type ReactNode, Suspense, useState } from "react";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { deleteSession, hibernateSession, recreateSession, showSession } from "../../actions/sessions";
 import { get, segment } from "../../api/client";
 import { ApiError } from "../../api/errors";
@@ -44,6 +44,8 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
     queryFn: ({ signal }) => get<SessionInfo>(path, {}, signal),
     refetchInterval: 2_000,
   });
+  // What asks the sandbox again and again stops first: a request behind the last one would wake the session.
+  const [hibernating, setHibernating] = useState(false);
   const unknown = session.data === undefined && session.error instanceof ApiError && session.error.status === 404;
   return (
     <>
@@ -54,7 +56,7 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
       <Loaded query={session}>
         {(info) => (
           <>
-            <Head info={info} />
+            <Head info={info} setHibernating={setHibernating} />
             {info.loss && <Loss info={info} />}
           </>
         )}
@@ -70,7 +72,7 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
             to={(name) => `/sessions/${encodeURIComponent(id)}/${name}`}
           />
           <Suspense fallback={<p className="hint">Loading…</p>}>
-            <Tab tab={tab} id={id} info={session.data} />
+            <Tab tab={tab} id={id} info={session.data} hibernating={hibernating} />
           </Suspense>
         </>
       )}
@@ -79,14 +81,15 @@ export default function Session({ id, tab }: { id: string; tab: string }) {
 }
 
 /** What needs no more than the session's id, and wakes no session, does not wait for the rest of it. */
-function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | undefined }) {
+function Tab({ tab, id, info, hibernating }: { tab: string; id: string; info: SessionInfo | undefined; hibernating: boolean }) {
+  const asleep = hibernating || info?.state === "hibernated";
   switch (tab) {
     case "terminal":
       return info && <Terminal session={info} />;
     case "execs":
-      return info && <Awake info={info} what="commands">{() => <Execs id={id} />}</Awake>;
+      return info && <Awake asleep={asleep} what="commands">{() => <Execs id={id} />}</Awake>;
     case "files":
-      return info && <Awake info={info} what="files">{() => <Files id={id} />}</Awake>;
+      return info && <Awake asleep={asleep} what="files">{() => <Files id={id} />}</Awake>;
     case "snapshots":
       return info && <Snapshots session={info} />;
     case "network":
@@ -101,9 +104,13 @@ function Tab({ tab, id, info }: { tab: string; id: string; info: SessionInfo | u
 }
 
 /** What only a sandbox can tell. Somebody who just looks around does not wake a session that is hibernated. */
-function Awake({ info, what, children }: { info: SessionInfo; what: string; children: () => ReactNode }) {
+function Awake({ asleep, what, children }: { asleep: boolean; what: string; children: () => ReactNode }) {
   const [woken, setWoken] = useState(false);
-  if (info.state !== "hibernated" || woken) return children();
+  // The next time that it hibernates, nobody has asked for it yet.
+  useEffect(() => {
+    if (!asleep) setWoken(false);
+  }, [asleep]);
+  if (!asleep || woken) return children();
   return (
     <Panel title={`The session's ${what}`}>
       <Empty>To show its {what}, the session needs a sandbox.</Empty>
@@ -116,10 +123,20 @@ function Awake({ info, what, children }: { info: SessionInfo; what: string; chil
   );
 }
 
-function Head({ info }: { info: SessionInfo }) {
+function Head({ info, setHibernating }: { info: SessionInfo; setHibernating: (now: boolean) => void }) {
   const queries = useQueryClient();
   const refresh = () => queries.invalidateQueries({ queryKey: ["session", info.id] });
   const ended = info.state === "ended";
+  const hibernate = hibernateSession(info.id);
+  const hibernateUndisturbed = async () => {
+    setHibernating(true);
+    try {
+      await hibernate.run();
+      await refresh();
+    } finally {
+      setHibernating(false);
+    }
+  };
   return (
     <header className="page-head">
       <div>
@@ -144,7 +161,7 @@ function Head({ info }: { info: SessionInfo }) {
           </Confirm>
         )}
         {info.state === "active" && (
-          <Confirm label="Hibernate" title="Hibernate the session?" action={hibernateSession(info.id)} done={refresh} danger={false}>
+          <Confirm label="Hibernate" title="Hibernate the session?" action={{ ...hibernate, run: hibernateUndisturbed }} done={() => {}} danger={false}>
             Running commands and shells end. The files stay, and the next use gives the session a new sandbox.
           </Confirm>
         )}
