@@ -225,6 +225,23 @@ async def test_much_output_leaves_the_page_responsive(console: Console) -> None:
         assert await console.page.evaluate("window.__longest") < BUSY_SHARE * took_ms
 
 
+async def test_lost_output_is_told_where_it_was(console: Console) -> None:
+    """Not before what came earlier, and is still drawn."""
+    page = console.page
+    lines = b"".join(b"line %d\r\n" % number for number in range(100_000))
+
+    def answer(socket: Any) -> None:
+        for offset, said in ((0, lines), (len(lines) + 1_234, b"after")):
+            socket.send(b"\1" + offset.to_bytes(8, "big") + said)
+
+    await page.route_web_socket(re.compile("/attach"), answer)
+    async with console.client.create() as session:
+        await _open_terminal(console, session)
+        await console.screen_shows("after")
+        rows = [row for row in await console.screen_rows() if row]
+        assert rows[-3:] == ["line 99999", " 1,234 bytes are not kept", "after"]
+
+
 async def test_a_flood_that_the_page_has_left_can_be_interrupted(console: Console) -> None:
     """It reads no more while it draws what it has. A key is sent all the same."""
     left = asyncio.Event()

@@ -47,7 +47,8 @@ export class Attachment {
   private timer = 0;
   private wait = FIRST_WAIT_MS;
   private next = 0;
-  private readonly queue: Uint8Array[] = [];
+  /** Output, and how many bytes are lost between two pieces of it. */
+  private readonly queue: (Uint8Array | number)[] = [];
   private queued = 0;
   private piece = SMALLEST_PIECE_BYTES;
   private showing = false;
@@ -177,10 +178,9 @@ export class Attachment {
     const offset = Number(new DataView(data).getBigUint64(1));
     const bytes = new Uint8Array(data, HEADER_BYTES);
     const known = Math.min(Math.max(this.next - offset, 0), bytes.length);
-    if (offset > this.next) this.events.gap(offset - this.next);
+    if (offset > this.next) this.queue.push(offset - this.next);
     this.next = Math.max(this.next, offset + bytes.length);
-    if (known === bytes.length) return;
-    this.queue.push(bytes.subarray(known));
+    if (known < bytes.length) this.queue.push(bytes.subarray(known));
     this.queued += bytes.length - known;
     this.show();
     if (this.queued > MAX_WAITING_BYTES) this.pause();
@@ -226,9 +226,10 @@ export class Attachment {
     return this.queued > this.piece ? Math.min(workedMs, LONGEST_REST_MS) : 0;
   }
 
-  /** From the front of the queue, as much as fits into one piece. */
+  /** From the front of the queue, as much as fits into one piece. What is lost before it is told first. */
   private nextPiece(): Uint8Array | null {
-    const first = this.queue.shift();
+    let first = this.queue.shift();
+    for (; typeof first === "number"; first = this.queue.shift()) this.events.gap(first);
     if (!first) return null;
     if (first.length > this.piece) {
       this.queue.unshift(first.subarray(this.piece));
@@ -236,7 +237,7 @@ export class Attachment {
     }
     const taken = [first];
     let length = first.length;
-    for (let next = this.queue[0]; next && length + next.length <= this.piece; next = this.queue[0]) {
+    for (let next = this.queue[0]; next instanceof Uint8Array && length + next.length <= this.piece; next = this.queue[0]) {
       taken.push(next);
       length += next.length;
       this.queue.shift();
