@@ -33,10 +33,13 @@ export function refresher(queries: QueryClient, names: readonly string[], signal
   return throttled(() => queries.invalidateQueries({ predicate: wanted }), signal);
 }
 
-/** A list of many pages is too much to ask for again with each event. */
+/**
+ * A list of many pages is too much to ask for again with each event. One whose next page is on its way is such a list:
+ * asking again would give that page up, and where much happens it would never arrive.
+ */
 function isLong(query: Query): boolean {
-  const data = query.state.data as { pages?: unknown[] } | undefined;
-  return (data?.pages?.length ?? 0) > 1;
+  const pages = (query.state.data as { pages?: { next?: string | null }[] } | undefined)?.pages ?? [];
+  return pages.length > 1 || typeof pages[0]?.next === "string";
 }
 
 /** Calls not again before the last call has ended and a second has passed. */

@@ -105,7 +105,7 @@ function matches(session: Session, query: URLSearchParams): boolean {
   if (state && session.state !== state) return false;
   if (environment && session.environment !== environment) return false;
   if (tenant && session.tenant !== tenant) return false;
-  const text = (query.get("q") ?? "").toLowerCase();
+  const text = (query.get("q") ?? "").trim().toLowerCase();
   if (!text) return true;
   const about = [session.id, session.thread ?? "", ...Object.entries(session.metadata).flat()];
   return about.some((one) => one.toLowerCase().includes(text));

@@ -2,7 +2,7 @@ import { useEffect, useState } from "react";
 import { newExecId } from "../../../actions/execs";
 import { openTerminal } from "../../../actions/sessions";
 import { get, segment } from "../../../api/client";
-import { messageOf } from "../../../api/errors";
+import { ApiError, messageOf } from "../../../api/errors";
 import type { ExecStatus, Session } from "../../../api/types";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Failure } from "../../../parts/Failure";
@@ -18,15 +18,20 @@ export default function TerminalTab({ session }: { session: Session }) {
 
   const open = async () => {
     setFailed("");
-    // The id is kept first: if the answer is lost, the command is found again by it.
+    // The id is kept first: if the page is left before the answer, the command is found again by it.
+    const before = sessionStorage.getItem(place);
     const id = newExecId();
     sessionStorage.setItem(place, id);
+    const isLate = () => sessionStorage.getItem(place) !== id;
     try {
       await openTerminal(session.id, id).run();
+      if (isLate()) return;
       setExecId(id);
       setEnded(false);
     } catch (error) {
-      sessionStorage.removeItem(place);
+      if (isLate()) return;
+      if (before) sessionStorage.setItem(place, before);
+      else sessionStorage.removeItem(place);
       setFailed(messageOf(error));
     }
   };
@@ -35,8 +40,13 @@ export default function TerminalTab({ session }: { session: Session }) {
     const known = sessionStorage.getItem(place);
     if (!known || session.state !== "active") return;
     get<ExecStatus>(`/v1/sessions/${segment(session.id)}/execs/${segment(known)}`)
-      .then((status) => status.running && setExecId(known))
-      .catch(() => sessionStorage.removeItem(place));
+      .then((status) => {
+        // A new terminal may have been opened meanwhile.
+        if (status.running && sessionStorage.getItem(place) === known) setExecId(known);
+      })
+      .catch((error: unknown) => {
+        if (isGone(error) && sessionStorage.getItem(place) === known) sessionStorage.removeItem(place);
+      });
   }, [place, session.id, session.state]);
 
   const usable = session.state === "active" || session.state === "hibernated";
@@ -60,4 +70,9 @@ export default function TerminalTab({ session }: { session: Session }) {
       )}
     </Panel>
   );
+}
+
+/** Whether the server says that there is no such command. One that is busy or not there says nothing of it. */
+function isGone(error: unknown): boolean {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 401 && !error.retryable;
 }
