@@ -28,6 +28,8 @@ async def _told(console: Console, thread: str) -> list[tuple[str, str, str]]:
     await shows(console.page, "live")
     while await console.page.get_by_role("button", name="Show output").count():
         await console.page.get_by_role("button", name="Show output").first.click()
+    # No locator's count waits for the output.
+    await console.page.locator("article.step").get_by_text("Loading…").first.wait_for(state="detached")
     steps = []
     for step in await console.page.locator("article.step", has=console.page.locator("pre.ran")).all():
         said = step.locator("pre.saw")
