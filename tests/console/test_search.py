@@ -48,11 +48,11 @@ async def test_a_session_of_the_last_page_is_found(console: Console) -> None:
     await console.go("/sessions")
     await page.get_by_role("status").get_by_text("1,700 sessions", exact=True).wait_for()
     assert await page.locator("tbody tr a").first.inner_text() == many[-1]["id"]  # the newest first
-    await page.get_by_label("Search").fill("thread-1655")
+    await page.get_by_label("Search").fill(" thread-1655 ")
     await page.get_by_role("status").get_by_text("1 session", exact=True).wait_for()
     await page.get_by_role("link", name=many[1_655]["id"]).wait_for()
     await console.go("/threads")
-    await page.get_by_label("Thread").fill("thread-1655")
+    await page.get_by_label("Thread").fill(" thread-1655 ")
     await page.get_by_role("link", name="thread-1655").wait_for()
     await console.check()
 

@@ -24,7 +24,7 @@ function ThreadList() {
   const [shown, setShown] = useState(SHOWN);
   const everyMs = useFresh(["sessions"], LIVES);
   const { sessions, query, loading, cut } = useAllSessions<Session>("sessions", "/v1/sessions", {}, everyMs);
-  const found = sessions.filter((one) => one.thread?.toLowerCase().includes(text.toLowerCase()));
+  const found = sessions.filter((one) => one.thread?.toLowerCase().includes(text.trim().toLowerCase()));
   found.sort((one, other) => other.last_active_at - one.last_active_at);
   return (
     <>
