@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from sandlot.domain.callers.principal import Principal
 from sandlot.domain.capacity.machine import GIB, Condition, MachineUse, Resources
 from sandlot.domain.session import CreateSession
 from sandlot.fleet.signing_keys import PublicKeys, SigningKey
+from sandlot.testing.eventually import eventually
 from tests.fleet.fakes import SIGNING_KEY, TIMINGS, Scene
 from tests.service.served import served
 from tests.unit.cli.conftest import SECONDS, environment
@@ -93,6 +95,25 @@ async def test_drain(scene: Scene) -> None:
         assert not scene.workers["w2"].draining
         _, told = await sandlot("fleet", "drain", "w9", code=1, **at)
         assert "Unknown worker 'w9'" in told
+
+
+async def test_drain_waits_for_the_sessions_of_every_tenant(scene: Scene) -> None:
+    async with coordinating(scene) as at:
+        acme = scene.coordinator.acting_for(Principal("acme"))
+        of_another = await acme.create_session(CreateSession())
+        draining = asyncio.create_task(sandlot("fleet", "drain", "w1", "--wait", **at))
+
+        async def drains() -> bool:
+            return scene.workers["w1"].draining
+
+        await eventually(drains, SECONDS)
+        await asyncio.sleep(1)
+        assert not draining.done()
+        await acme.delete_session(of_another.session.id)
+        await scene.report("w1")
+        out, told = await draining
+        assert out == "w1 is draining\nw1 has no sessions left\n"
+        assert "w1 has 1 session left" in told
 
 
 @pytest.mark.parametrize("words", [("status",), ("workers",), ("sessions",), ("drain", "w1")])

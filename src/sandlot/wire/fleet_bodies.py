@@ -119,7 +119,7 @@ class PlacedSessionBody:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSessionsBody:
-    """One page of the fleet's sessions.
+    """One page of a tenant's sessions.
 
     sessions: oldest first.
     next: send it as ``after`` to get the next page; null on the last one.

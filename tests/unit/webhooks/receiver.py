@@ -53,7 +53,7 @@ class Request:
     @property
     def number(self) -> int:
         """Which of the test's events it is."""
-        return int(self.data["details"]["number"])
+        return int(self.data["thread"])
 
     def is_signed_with(self, secret: str) -> bool:
         """As the specification says it, written down again."""
@@ -156,8 +156,8 @@ class Rig:
         self, *numbers: int, tenant: str = "default", kind: EventKind = EventKind.SESSION_ENDED
     ) -> None:
         for number in numbers:
-            about = Subject(tenant, new_session_id(), "thread")
-            self.history.recorder.record(kind, about, {"number": number})
+            about = Subject(tenant, new_session_id(), thread=str(number))
+            self.history.recorder.record(kind, about)
 
     async def create(self, receiver: Receiver | str, *events: str, caller: Principal = OWNER) -> Webhook:
         url = receiver if isinstance(receiver, str) else receiver.url

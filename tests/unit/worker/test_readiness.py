@@ -105,6 +105,8 @@ async def test_what_the_pool_has_made_counts_more_than_what_is_found(scene: Scen
 async def test_a_failure_is_named_until_a_sandbox_is_made(
     scene: Scene, error: SandlotError, state: ReadinessState
 ) -> None:
+    if isinstance(error, ImageMissing):
+        scene.engine.images = {ENVIRONMENT.image: error}
     worker = await scene.start(pool=NONE_WARM, queue_timeout_s=0.3)
     await change(worker, BASE)
     scene.engine.creating.error = error
@@ -119,6 +121,23 @@ async def test_a_failure_is_named_until_a_sandbox_is_made(
         return await _state(worker, "base") == (ReadinessState.READY, "")
 
     await eventually(works)
+
+
+async def test_an_image_that_was_built_later_is_found_before_anybody_tries_again(scene: Scene) -> None:
+    missing = ImageMissing("Image sandlot/base is not on this machine. Run `x`.")
+    scene.engine.images = {ENVIRONMENT.image: missing}
+    worker = await scene.start(pool=NONE_WARM, queue_timeout_s=0.3)
+    await change(worker, BASE)
+    scene.engine.creating.error = missing
+    with pytest.raises(Unavailable):
+        await worker.create_session(CreateSession())
+    assert await _state(worker, "base") == (ReadinessState.MISSING, missing.message)
+    scene.engine.images = {ENVIRONMENT.image: True}
+
+    async def found() -> bool:
+        return await _state(worker, "base") == (ReadinessState.READY, "")
+
+    await eventually(found)
 
 
 async def test_only_who_may_see_the_metrics_sees_the_servers(scene: Scene) -> None:

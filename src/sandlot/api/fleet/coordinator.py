@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Query
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from sandlot.api.context import Caller
+from sandlot.api.context import Caller, check_parameters
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.responses.json import json_response
 from sandlot.domain.callers.principal import Scope, check_tenant
@@ -45,11 +45,13 @@ async def get_fleet(fleet: FleetBehind, caller: Caller) -> Response:
 async def list_placed_sessions(
     fleet: FleetBehind,
     caller: Caller,
+    request: Request,
     tenant: Annotated[str | None, Query(description="Whose sessions; default: the caller's own.")] = None,
     after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most entries in one page.")] = 100,
 ) -> Response:
     """List a tenant's sessions with their workers, oldest first."""
+    check_parameters(request, ("tenant", "after", "limit"))
     caller.require(Scope.FLEET_OPERATE)
     owner = caller.tenant if tenant is None else check_tenant(tenant)
     return json_response(await fleet.placed_sessions(owner, after=after, limit=limit))

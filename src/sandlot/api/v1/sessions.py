@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandlot.api.context import IdempotencyKey, Service, access_to
+from sandlot.api.context import IdempotencyKey, Service, access_to, check_parameters
 from sandlot.api.edge.error_responses import PROBLEMS
 from sandlot.api.edge.request_body import JsonRoute
 from sandlot.api.responses.json import json_response
@@ -41,11 +41,13 @@ async def create_session(
 @router.get("", response_model=SessionPageBody)
 async def list_sessions(
     service: Service,
+    request: Request,
     thread: Annotated[str | None, Query(description="Return only this thread's session.")] = None,
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries per page.")] = 100,
 ) -> Response:
     """List sessions that have not ended, oldest first."""
+    check_parameters(request, ("thread", "after", "limit"))
     page = await service.list_sessions(thread=thread, after=after, limit=limit)
     return json_response(SessionPageBody.of(page))
 

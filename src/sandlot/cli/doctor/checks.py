@@ -241,7 +241,7 @@ def check_workspaces(
         return [warn("workspaces", message, fix or "See docs/howto/workspaces.md.")]
     found = [warn("workspaces", why, fix) if fix else ok("workspaces", why)]
     if free is not None and free < low:
-        more = "Run `sudo sandlot storage init --size SIZE` with a larger size, or delete snapshots."
+        more = "As root, run `sandlot storage init --size SIZE` with a larger size, or delete snapshots."
         found.append(warn("storage", f"{size(free)} free; one workspace may grow by {size(low)}", more))
     for problem in problems:
         what, _, remedy = problem.partition(". ")

@@ -31,6 +31,7 @@ app = typer.Typer(
 
 Worker = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LOOK_EVERY_S = 2.0
 COLUMNS = (
     *("WORKER", "STATE", "SESSIONS", "WARM", "FREE", "MEMORY", "CORES", "PROCESSES", "DISK FREE"),
     *("LEASE", "VERSION", "URL"),
@@ -93,7 +94,7 @@ def sessions(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the sessions and the worker of each."""
+    """List a tenant's sessions and the worker of each."""
     from sandlot.cli.terminal import display
 
     async def work(operator: FleetOperator) -> list[PlacedSessionBody]:
@@ -125,13 +126,26 @@ def sessions(
 
 
 @app.command()
-def drain(ctx: typer.Context, worker: Worker) -> None:
+def drain(
+    ctx: typer.Context,
+    worker: Worker,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the worker has no session of any tenant left.")
+    ] = False,
+) -> None:
     """Tell a worker to take no new sessions.
 
     Existing sessions continue.
     """
-    _with_operator(ctx, lambda operator: operator.set_draining(worker, True))
-    print(f"{worker} is draining")
+
+    async def work(operator: FleetOperator) -> None:
+        await operator.set_draining(worker, True)
+        print(f"{worker} is draining", flush=True)
+        if wait:
+            await _wait_until_empty(operator, worker)
+            print(f"{worker} has no sessions left")
+
+    _with_operator(ctx, work)
 
 
 @app.command()
@@ -207,6 +221,30 @@ def _with_operator(ctx: typer.Context, work: Callable[[FleetOperator], Awaitable
             await operator.close()
 
     return asyncio.run(run())
+
+
+async def _wait_until_empty(operator: FleetOperator, worker_id: str) -> None:
+    """Say on stderr how many sessions are left whenever that changes."""
+    from sandlot.cli.terminal.display import note
+    from sandlot.domain.errors import Unavailable
+
+    told = 0
+    while True:
+        worker = next((one for one in (await operator.fleet()).workers if one.id == worker_id), None)
+        # The worker knows of new sessions first. The directory knows what a stopped worker left.
+        left = 0 if worker is None else max(worker.sessions, worker.recorded)
+        if worker is None or not left:
+            return
+        if worker.state == "gone":
+            raise Unavailable(
+                f"Worker {worker_id} is gone and left {left} sessions behind. Start it again, or let their "
+                "clients recreate them.",
+                retryable=False,
+            )
+        if left != told:
+            note(f"{worker_id} has {left} session{'s' if left > 1 else ''} left")
+            told = left
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def _watch(operator: FleetOperator) -> None:

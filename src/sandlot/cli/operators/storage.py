@@ -142,7 +142,7 @@ def _show(found: StorageStatus) -> None:
 
     if found.kind == "none":
         print_fields([("kind", "none: workspaces are Docker volumes"), ("path", found.path)])
-        note("To set up storage: sudo sandlot storage init --size 50G")
+        note("To set up storage, as root: sandlot storage init --size 50G")
         return
     sizes = (("size", found.size), ("used", found.used), ("free", found.free))
     fields = [("kind", str(found.kind)), ("path", found.path)]

@@ -22,7 +22,7 @@ class VolumeSettings(ArtifactSettings):
         le=MAX_QUOTA_BYTES,
         description=(
             "How large a volume may grow if its create names no size, in bytes or with a unit, as `10g`. "
-            "Volumes need btrfs with quotas: run `sudo sandlot storage init`."
+            "Volumes need btrfs with quotas: run `sandlot storage init` as root."
         ),
     )
     volumes_per_tenant: int = Field(

@@ -57,8 +57,8 @@ class WorkspaceSettings(PackageSettings):
     storage_dir: Path = Field(
         DEFAULT_STORAGE_DIR,
         description=(
-            "Folder on btrfs for workspaces and snapshots. `sudo sandlot storage init --size 50G` sets one "
-            "up. Workers on one machine may share it."
+            "Folder on btrfs for workspaces and snapshots. As root, `sandlot storage init --size 50G` "
+            "sets one up. Workers on one machine may share it."
         ),
     )
     workspace_quota: Size = Field(

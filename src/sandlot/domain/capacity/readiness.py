@@ -15,7 +15,7 @@ class ReadinessState(StrEnum):
     preparing: its first sandbox is being made. That takes minutes if an image is fetched or a set-up
         script runs.
     missing: its image is not on the machine.
-    failing: the last sandbox could not be made. The server tries again by itself.
+    failing: the last sandbox could not be made. The server tries again when it needs one.
     unknown: no sandbox was made yet, and the server cannot say whether the image exists.
     """
 

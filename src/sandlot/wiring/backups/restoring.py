@@ -39,7 +39,8 @@ def restore(folder: Path, data_dir: Path, say: Say) -> Backup:
     except BlockingIOError as error:
         raise Conflict(f"A server is using {data_dir}. Stop it, and move its folder away.") from error
     if backup.storage is not None and mount_at(Path(backup.storage.folder)) is None:
-        say(f"Mount it before you start the worker: sudo sandlot storage init --path {backup.storage.folder}")
+        command = f"sandlot storage init --path {backup.storage.folder}"
+        say(f"Mount it before you start the worker. As root: {command}")
     return backup
 
 

@@ -35,11 +35,16 @@ class EnvironmentReadiness:
         self._last: dict[str, Readiness] = {}
 
     async def look(self) -> None:
-        """Ask the provider for the images that no sandbox was made from. The pools know about the others."""
+        """Ask the provider for the images that no sandbox was made from, and for those that were missing.
+
+        The pools know about the others. A pool that nobody uses does not try again by itself, so it
+        would never learn that its image was built meanwhile.
+        """
         found: dict[str, tuple[ReadinessState, str]] = {}
         for pool in list(self._pools.values()):
-            if pool.readiness is None and pool.recipe.environment.image not in found:
-                found[pool.recipe.environment.image] = await self._look_for(pool)
+            image = pool.recipe.environment.image
+            if image not in found and (pool.readiness is None or _misses_its_image(pool)):
+                found[image] = await self._look_for(pool)
         self._images = found
         self.now()
 
@@ -58,9 +63,9 @@ class EnvironmentReadiness:
         return self._last
 
     def _of(self, name: str, pool: WarmPool) -> Readiness:
-        state, reason = (
-            pool.readiness or self._images.get(pool.recipe.environment.image) or (ReadinessState.UNKNOWN, "")
-        )
+        looked = self._images.get(pool.recipe.environment.image, (ReadinessState.UNKNOWN, ""))
+        built_since = _misses_its_image(pool) and looked[0] is ReadinessState.READY
+        state, reason = looked if pool.readiness is None or built_since else pool.readiness
         before = self._last.get(name)
         since = before.since if before is not None and before.state is state else round(self._clock(), 3)
         return Readiness(self._worker_id, state, reason, since, pool.ready)
@@ -75,3 +80,7 @@ class EnvironmentReadiness:
                 for each in catalogue.environments
             ),
         )
+
+
+def _misses_its_image(pool: WarmPool) -> bool:
+    return pool.readiness is not None and pool.readiness[0] is ReadinessState.MISSING

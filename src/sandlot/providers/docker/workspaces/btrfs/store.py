@@ -46,9 +46,9 @@ log = structlog.get_logger("sandlot.workspaces")
 T = TypeVar("T")
 
 WITHOUT_QUOTAS: Final = (
-    "Workspaces have no quotas, because the btrfs has no simple quotas (since Linux 6.7). Run `sudo sandlot "
-    "storage init` for its folder to switch them on, and restart the worker. If full quotas are on, which "
-    "are too slow for many snapshots, run `btrfs quota disable` before."
+    "Workspaces have no quotas, because the btrfs has no simple quotas (since Linux 6.7). As root, run "
+    "`sandlot storage init` for its folder to switch them on, and restart the worker. If full quotas are on, "
+    "which are too slow for many snapshots, run `btrfs quota disable` before."
 )
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 

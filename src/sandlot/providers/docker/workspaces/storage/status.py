@@ -71,13 +71,13 @@ def examine(folder: Path, fstab: Path = FSTAB) -> StorageStatus:
         quotas = quotas_of(folder)
         if quotas is Quotas.OFF:
             problems.append(
-                "Quotas are off, so a workspace may fill the storage. Run `sudo sandlot storage init` again, "
-                "on Linux 6.7 or newer."
+                "Quotas are off, so a workspace may fill the storage. As root, run `sandlot storage init` "
+                "again, on Linux 6.7 or newer."
             )
         elif quotas is Quotas.FULL:
             problems.append(
                 "Its quotas are full ones, which are slow with many snapshots, so Sandlot does not use them. "
-                f"Run `sudo btrfs quota disable {folder}`, then `sudo sandlot storage init` again."
+                f"As root, run `btrfs quota disable {folder}`, then `sandlot storage init` again."
             )
     if not has_file:
         return StorageStatus(
@@ -87,11 +87,11 @@ def examine(folder: Path, fstab: Path = FSTAB) -> StorageStatus:
     found = storage.file.stat()
     taken, disk_free = found.st_blocks * 512, shutil.disk_usage(storage.file.parent).free
     if not mounted:
-        problems.append(f"It is not mounted. Run `sudo sandlot storage init --path {folder}` again.")
+        problems.append(f"It is not mounted. As root, run `sandlot storage init --path {folder}` again.")
     elif device_of(storage) is None:
         problems.append(f"Something else than {storage.file} is mounted at {folder}. Unmount it.")
     if not boot_mount:
-        problems.append("It is not mounted at boot. Run `sudo sandlot storage init` again.")
+        problems.append("It is not mounted at boot. As root, run `sandlot storage init` again.")
     if found.st_size - taken > disk_free:
         problems.append(
             f"The disk of {storage.file} is too small for it: the file may take {found.st_size - taken:,} "
