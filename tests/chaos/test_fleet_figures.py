@@ -6,7 +6,7 @@ The bars themselves and their latest figures are in docs/benchmarks.md.
 from __future__ import annotations
 
 import pytest
-from bench import fleet
+from bench.fleet import __main__ as fleet
 
 from tests.measuring import best_of_three
 
