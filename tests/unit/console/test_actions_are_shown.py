@@ -42,7 +42,8 @@ def _shown(name: str, source: str) -> bool:
     if re.search(rf"\b(command|action)=\{{[^\n]*\b{name}\(", source):
         return True
     constants = re.findall(rf"const (\w+) = {name}\(", source)
-    return any(re.search(rf"\bcommand=\{{{constant}\}}", source) for constant in constants)
+    given = r"\b(?:command|action)=\{{(?:\{{ \.\.\.)?{constant}\b"
+    return any(re.search(given.format(constant=constant), source) for constant in constants)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(CONSOLE).as_posix())
