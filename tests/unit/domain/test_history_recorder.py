@@ -84,9 +84,9 @@ def test_a_deletion_has_a_caller_and_an_expiry_has_none(recorder: Recorder, even
 
 
 def test_a_path_is_masked_like_a_command(recorder: Recorder, events: list[Event]) -> None:
-    paths = {"path": "/workspace/hunter22", "destination": "b"}
-    recorder.file_changed(EventKind.FILE_MOVED, SESSION, {"P": "hunter22"}, CALLER, paths, {"bytes": 3})
-    assert events[0].details == {"path": "/workspace/***", "destination": "b", "bytes": 3}
+    paths = {"path": "/workspace/hunter22"}
+    recorder.file_changed(EventKind.FILE_WRITTEN, SESSION, {"P": "hunter22"}, CALLER, paths, {"bytes": 3})
+    assert events[0].details == {"path": "/workspace/***", "bytes": 3}
 
 
 def test_a_command_is_shown_only_to_those_who_may_run_one() -> None:
