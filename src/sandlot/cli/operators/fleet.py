@@ -232,8 +232,7 @@ async def _wait_until_empty(operator: FleetOperator, worker_id: str) -> None:
     while True:
         worker = next((one for one in (await operator.fleet()).workers if one.id == worker_id), None)
         # The worker knows of new sessions first. The directory knows what a stopped worker left.
-        left = 0 if worker is None else max(worker.sessions, worker.recorded)
-        if worker is None or not left:
+        if worker is None or not (left := max(worker.sessions, worker.recorded)):
             return
         if worker.state == "gone":
             raise Unavailable(

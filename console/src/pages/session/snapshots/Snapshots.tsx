@@ -14,7 +14,6 @@ import { Empty, Panel } from "../../../parts/Panel";
 import { go, Link } from "../../../router";
 import { type Knot, lineOf, treeOf, treesWith } from "./tree";
 
-
 export default function Snapshots({ session }: { session: Session }) {
   const queries = useQueryClient();
   const id = session.id;
